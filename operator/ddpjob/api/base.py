@@ -1,0 +1,47 @@
+"""What every type of the API shares."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+
+class ApiModel(BaseModel):
+    """A piece of the API: camelCase on the wire, immutable in Python.
+
+    Unknown fields are ignored on reading: the API server has refused or pruned them, and an object that a newer
+    version of the operator wrote must stay readable.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+    )
+
+    def to_wire(self) -> dict[str, Any]:
+        """The object as the API server stores it: aliases as keys, unset fields left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, the form of metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _truncate(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(microsecond=0)
+    return value
+
+
+Time = Annotated[
+    datetime,
+    # A status is compared with the one read back: what the wire cannot hold must not exist in memory either.
+    BeforeValidator(_truncate),
+    PlainSerializer(format_time, return_type=str, when_used="json"),
+]

@@ -1,0 +1,41 @@
+"""Names that are API: users and other tools select, read and write by them."""
+
+from typing import Final
+
+GROUP: Final = "ddpjob.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "DDPJob"
+PLURAL: Final = "ddpjobs"
+
+LABEL_JOB: Final = f"{GROUP}/job"
+LABEL_UID: Final = f"{GROUP}/uid"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_ORDINAL: Final = f"{GROUP}/ordinal"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "ddpjob"
+
+TRAINER_CONTAINER: Final = "trainer"
+
+# `<name>-a<attempt>-<ordinal>` must fit a host name's 63 characters with the largest attempt and size.
+MAX_NAME_LENGTH: Final = 52
+MAX_NODES: Final = 10_000
+MAX_ATTEMPT: Final = 9_999
+
+RESERVED_ENV_NAMES: Final = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "ROLE_NAME",
+)
+RESERVED_ENV_PREFIXES: Final = ("PET_", "MASTER_", "TORCHELASTIC_", "DDPJOB_")
+
+
+def is_reserved_env(name: str) -> bool:
+    """Whether the launcher or the operator sets this environment variable, so that a user must not."""
+    return name in RESERVED_ENV_NAMES or name.startswith(RESERVED_ENV_PREFIXES)

@@ -1,0 +1,216 @@
+"""What a user asks for: `spec` of a DDPJob."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ddpjob.api.base import ApiModel
+from ddpjob.api.constants import MAX_NODES
+from ddpjob.api.kubernetes import (
+    ContainerPort,
+    EnvFromSource,
+    EnvVar,
+    ResourceRequirements,
+    SecurityContext,
+    VolumeMount,
+)
+
+
+class Launcher(StrEnum):
+    """Who starts the processes of a node."""
+
+    TORCHRUN = "torchrun"
+
+
+class RendezvousBackend(StrEnum):
+    """How the nodes find each other."""
+
+    C10D = "c10d"
+    STATIC = "static"
+
+
+class Backend(StrEnum):
+    """The library that carries the collectives."""
+
+    GLOO = "gloo"
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods are deleted once the job has finished."""
+
+    NONE = "None"
+    RUNNING = "Running"
+    ALL = "All"
+
+
+class ImagePullPolicy(StrEnum):
+    """When the kubelet pulls the image."""
+
+    ALWAYS = "Always"
+    NEVER = "Never"
+    IF_NOT_PRESENT = "IfNotPresent"
+
+
+class Rendezvous(ApiModel):
+    """How the nodes of an attempt find each other before training starts."""
+
+    backend: RendezvousBackend = RendezvousBackend.C10D
+    """c10d: the nodes agree through a store that ordinal 0 hosts. static: each node is told its rank, and ordinal 0 hosts the store at a fixed address (torchrun --master-addr)."""
+    port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+    """Port of the store on ordinal 0."""
+    timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
+    """How long the nodes wait for each other before the attempt fails."""
+    conf: Annotated[
+        dict[str, Annotated[str, Field(max_length=253)]],
+        Field(
+            max_length=16,
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    {
+                        "rule": "!('is_host' in self)",
+                        "message": "is_host is decided by the operator (ordinal 0 hosts the store): remove it",
+                    },
+                    {
+                        "rule": "self.all(key, key.matches('^[a-z][a-z0-9_]{0,62}$') && !self[key].contains(','))",
+                        "message": "keys are torchrun --rdzv-conf keys such as keep_alive_interval; values hold no comma",
+                    },
+                ],
+            },
+        ),
+    ] = {}
+    """Further keys of torchrun --rdzv-conf, such as keep_alive_interval: "2"."""
+
+
+class Restart(ApiModel):
+    """What happens after a failure: all pods of the attempt are replaced by those of the next one."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
+    """How many times a failed job starts again before it counts as Failed."""
+
+
+class Metrics(ApiModel):
+    """Where the training serves its metrics and its progress."""
+
+    port: Annotated[int, Field(ge=1024, le=65000)] = 9401
+    """Port of local rank 0; local rank k serves port + k, named metrics-k. /metrics is for Prometheus, /progress for kubectl get ddpjobs."""
+
+
+class Trainer(ApiModel):
+    """The container that trains, the same on every node."""
+
+    model_config = {
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                {
+                    "rule": "[has(self.script), has(self.module), has(self.command)].filter(given, given).size() == 1",
+                    "message": "give exactly one of script (train.py), module (package.train) or command "
+                    "(the whole command, nothing is put before it)",
+                },
+            ],
+        },
+    }
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Image with Python 3 and torch. It needs nothing of ddpjob's own: the launcher comes with the pod."""
+    script: Annotated[str | None, Field(min_length=1, max_length=1024)] = None
+    """Path of the program in the image, started by the launcher as in `torchrun train.py`."""
+    module: Annotated[str | None, Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*$")] = (
+        None
+    )
+    """Module of the program, started by the launcher as in `torchrun -m package.train`."""
+    command: Annotated[list[Annotated[str, Field(max_length=32768)]] | None, Field(min_length=1, max_length=256)] = None
+    """The whole command as in a Pod; nothing is put before it, the launcher's variables are set in its environment."""
+    args: Annotated[list[Annotated[str, Field(max_length=32768)]], Field(max_length=1024)] = []
+    """Arguments of the program."""
+    env: Annotated[
+        list[EnvVar],
+        Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+    ] = []
+    """Environment variables."""
+    env_from: Annotated[list[EnvFromSource], Field(max_length=64)] = []
+    """ConfigMaps and Secrets whose keys become environment variables."""
+    working_dir: Annotated[str | None, Field(max_length=1024)] = None
+    """Working directory, the image's when left out."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """CPU, memory, GPUs."""
+    volume_mounts: Annotated[list[VolumeMount], Field(max_length=64)] = []
+    """Volumes of template.spec.volumes mounted into this container."""
+    ports: Annotated[list[ContainerPort], Field(max_length=64)] = []
+    """Further ports."""
+    image_pull_policy: ImagePullPolicy | None = None
+    """When the image is pulled; the cluster's default when left out."""
+    security_context: SecurityContext | None = None
+    """Security settings of the container, as in a Pod."""
+
+
+def _immutable(field: str) -> dict[str, str]:
+    return {
+        "rule": f"oldSelf.suspend || self.{field} == oldSelf.{field}",
+        "message": "cannot change while the job is not suspended: set spec.suspend to true, change it, resume",
+        "fieldPath": f".{field}",
+    }
+
+
+class DDPJobSpec(ApiModel):
+    """A DistributedDataParallel training on a number of nodes."""
+
+    model_config = {
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                *(
+                    _immutable(field)
+                    for field in ("nodes", "launcher", "rendezvous", "backend", "gracePeriodSeconds", "metrics", "trainer")
+                ),
+                {
+                    "rule": "oldSelf.suspend || (has(self.procsPerNode) == has(oldSelf.procsPerNode) "
+                    "&& (!has(self.procsPerNode) || self.procsPerNode == oldSelf.procsPerNode))",
+                    "message": "cannot change while the job is not suspended: set spec.suspend to true, change it, resume",
+                    "fieldPath": ".procsPerNode",
+                },
+            ],
+        },
+    }
+
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """Number of pods, one a node of the training. Can change while suspended."""
+    procs_per_node: Annotated[
+        int | str,
+        Field(
+            json_schema_extra={
+                "x-kubernetes-int-or-string": True,
+                "x-kubernetes-validations": [
+                    {
+                        "rule": "type(self) == int ? (self >= 1 && self <= 256) : self == 'auto'",
+                        "message": "must be a number from 1 to 256, or auto (the GPUs asked for, else the CPU request)",
+                    },
+                ],
+            },
+        ),
+    ] = "auto"
+    """Training processes on each node: a number from 1 to 256, or auto: as many as GPUs are asked for, else the CPU request rounded down, at least 1."""
+    launcher: Launcher = Launcher.TORCHRUN
+    """Who starts the processes of a node."""
+    rendezvous: Rendezvous = Rendezvous()
+    """How the nodes find each other."""
+    backend: Backend = Backend.GLOO
+    """Backend of the process group, given to the program as DDPJOB_BACKEND."""
+    trainer: Trainer
+    """The container that trains."""
+    template: Annotated[
+        dict[str, Any],
+        Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+    ] = {}
+    """A pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels, annotations. Its container named trainer is merged with spec.trainer, which wins; other containers are kept."""
+    restart: Restart = Restart()
+    """What happens after a failure."""
+    suspend: bool = False
+    """No pods while true; running ones are asked to stop. False again starts the next attempt."""
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=315360000)] = None
+    """The finished job is deleted with all it owns so many seconds after its completion; never when left out."""
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
+    """Which pods are deleted when the job has finished: None, Running (those whose sidecars still run) or All."""
+    grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
+    """How long the training may take to stop after SIGTERM."""
+    metrics: Metrics = Metrics()
+    """Where the training serves metrics and progress."""

@@ -1,0 +1,159 @@
+"""What the operator knows of one job at one moment: the only input of `decide`.
+
+Everything here is plain, frozen data. The watch caches hold the same records, trimmed to what the policies read,
+because thousands of whole pods would not fit the operator's memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from ddpjob.api.spec import DDPJobSpec
+from ddpjob.api.status import DDPJobStatus, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A container that has not started: the kubelet's reason (ImagePullBackOff, ...) and message."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A container that runs."""
+
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """A container that has ended. `message` is its termination message: the launcher's report, or any text."""
+
+    exit_code: int
+    signal: int | None
+    reason: str
+    message: str
+    finished_at: datetime | None
+
+
+ContainerState: TypeAlias = Waiting | Running | Terminated | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """A pod, trimmed to what the policies read.
+
+    `attempt` and `ordinal` come from its labels and are None where a label is missing or no number.
+    `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says of an init container or sidecar
+    that keeps the pod from starting, or the scheduler of a pod that cannot be placed.
+    `others_running` tells that a container beside the trainer still runs.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str | None
+    job: str | None
+    attempt: int | None
+    ordinal: int | None
+    phase: str
+    reason: str = ""
+    message: str = ""
+    created: datetime | None = None
+    deletion_time: datetime | None = None
+    scheduled: bool = False
+    ready: bool = False
+    node_name: str | None = None
+    pod_ip: str | None = None
+    trainer: ContainerState = None
+    obstacle: Waiting | None = None
+    others_running: bool = False
+    disruption: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """A service, trimmed to its identity."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str | None
+    job: str | None
+    deletion_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A DDPJob as read from the API server.
+
+    `spec` is None where it cannot be understood, and `spec_error` then names the field and what is wrong with it.
+    `status` is None where there is none yet or where it was erased.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    deleting: bool
+    spec: DDPJobSpec | None
+    spec_error: str | None = None
+    status: DDPJobStatus | None = None
+
+
+class RejectionKind(StrEnum):
+    """Why the API server refused to create an object."""
+
+    INVALID = "Invalid"
+    """The manifest itself is wrong; trying again cannot help."""
+    NAME_TAKEN = "NameTaken"
+    """An object of that name exists and is not this job's."""
+    FORBIDDEN = "Forbidden"
+    """A quota, an admission webhook or a missing permission; trying again may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An action of an earlier plan that the API server refused, remembered until an action of that name succeeds."""
+
+    kind: RejectionKind
+    object: str
+    """Kind and name, as `pod digits-a0-1`."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """What rank 0 of an attempt last answered on /progress. `loss_text` is the loss as shown, nan and inf included."""
+
+    attempt: int
+    progress: Progress
+    loss_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One job and all that belongs to it.
+
+    `pods` are those whose controller is this very job (by uid), of all attempts. `foreign` maps the names of objects
+    that carry our label but another owner's uid to a description of that owner: names that must be waited for.
+    `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist.
+    `last_status_write` is when this process last wrote the job's status.
+    """
+
+    job: JobRecord
+    now: datetime
+    pods: tuple[PodRecord, ...] = ()
+    service: ServiceRecord | None = None
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    rejections: tuple[Rejection, ...] = ()
+    progress: ProgressReport | None = None
+    launcher_attempt: int | None = None
+    last_status_write: datetime | None = None

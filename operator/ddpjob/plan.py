@@ -1,0 +1,99 @@
+"""What `decide` wants done, as plain data."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from ddpjob.api.status import DDPJobStatus
+
+Manifest: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """Create the headless service. An existing one of this job counts as created."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLauncher:
+    """Create the ConfigMap that carries the launcher. An existing one of this job counts as created."""
+
+    manifest: Manifest
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create a pod with fieldValidation=Strict. An existing one of this job counts as created."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a pod, its uid being a precondition; a pod that is gone or is another counts as deleted.
+
+    `grace_seconds` None leaves the pod's own grace period.
+    """
+
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStray:
+    """Delete a pod of this job that the watch does not show, such as one whose label was removed.
+
+    Its uid is not known: it is read first, and deleted with that uid as precondition only if its controller is this job.
+    """
+
+    name: str
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the job itself, in the background propagation that takes what it owns along."""
+
+    uid: str
+
+
+Action: TypeAlias = CreateService | CreateLauncher | CreatePod | DeletePod | DeleteStray | DeleteJob
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event on the job, posted once, after the status that it tells of has been written."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PollTarget:
+    """Where rank 0 of an attempt answers /progress."""
+
+    attempt: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about one job: write `status` first, then carry out `actions`, then post `events`.
+
+    `status` None means that nothing has to be written now. `urgent` tells a state transition, which is never held back
+    by the limit on progress writes. `requeue_after` asks for another look although nothing may change until then.
+    `poll` None means that the job's progress is not read.
+    """
+
+    status: DDPJobStatus | None = None
+    urgent: bool = False
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_after: timedelta | None = None
+    poll: PollTarget | None = None
