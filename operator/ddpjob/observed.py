@@ -142,8 +142,9 @@ class ProgressReport:
 class Observed:
     """One job and all that belongs to it.
 
-    `pods` are those whose controller is this very job (by uid), of all attempts. `foreign` maps the names of objects
-    that carry our label but another owner's uid to a description of that owner: names that must be waited for.
+    `pods` are those whose controller is this very job (by uid), of all attempts. `foreign` maps objects that
+    carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
+    names that must be waited for.
     `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist.
     `last_status_write` is when this process last wrote the job's status.
     """

@@ -47,7 +47,7 @@ class DeletePod:
 class DeleteStray:
     """Delete a pod of this job that the watch does not show, such as one whose label was removed.
 
-    Its uid is not known: it is read first, and deleted with that uid as precondition only if its controller is this job.
+    Its uid is not known: the pod is read, and deleted with that uid as precondition if its controller is this job.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from ddpjob.api.base import ApiModel
 from ddpjob.api.constants import MAX_NODES
@@ -115,9 +115,9 @@ class Trainer(ApiModel):
     """Image with Python 3 and torch. It needs nothing of ddpjob's own: the launcher comes with the pod."""
     script: Annotated[str | None, Field(min_length=1, max_length=1024)] = None
     """Path of the program in the image, started by the launcher as in `torchrun train.py`."""
-    module: Annotated[str | None, Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*$")] = (
-        None
-    )
+    module: Annotated[
+        str | None, Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*$")
+    ] = None
     """Module of the program, started by the launcher as in `torchrun -m package.train`."""
     command: Annotated[list[Annotated[str, Field(max_length=32768)]] | None, Field(min_length=1, max_length=256)] = None
     """The whole command as in a Pod; nothing is put before it, the launcher's variables are set in its environment."""
@@ -125,7 +125,9 @@ class Trainer(ApiModel):
     """Arguments of the program."""
     env: Annotated[
         list[EnvVar],
-        Field(max_length=256, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+        Field(
+            max_length=256, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+        ),
     ] = []
     """Environment variables."""
     env_from: Annotated[list[EnvFromSource], Field(max_length=64)] = []
@@ -144,7 +146,7 @@ class Trainer(ApiModel):
     """Security settings of the container, as in a Pod."""
 
 
-def _immutable(field: str) -> dict[str, str]:
+def _immutable(field: str) -> JsonValue:
     return {
         "rule": f"oldSelf.suspend || self.{field} == oldSelf.{field}",
         "message": "cannot change while the job is not suspended: set spec.suspend to true, change it, resume",
@@ -160,7 +162,15 @@ class DDPJobSpec(ApiModel):
             "x-kubernetes-validations": [
                 *(
                     _immutable(field)
-                    for field in ("nodes", "launcher", "rendezvous", "backend", "gracePeriodSeconds", "metrics", "trainer")
+                    for field in (
+                        "nodes",
+                        "launcher",
+                        "rendezvous",
+                        "backend",
+                        "gracePeriodSeconds",
+                        "metrics",
+                        "trainer",
+                    )
                 ),
                 {
                     "rule": "oldSelf.suspend || (has(self.procsPerNode) == has(oldSelf.procsPerNode) "

@@ -1,0 +1,80 @@
+"""The environment of a training pod: torchrun's own variables (PET_*) and ours (DDPJOB_*).
+
+Every torchrun option reads PET_<NAME>, so a container's command is never rewritten. PET_NODE_RANK and PET_MASTER_* are
+given to the static rendezvous alone: c10d ignores them and says so on every node.
+"""
+
+from ddpjob.api.spec import DDPJobSpec, Rendezvous, RendezvousBackend
+from ddpjob.children.names import pod_name, service_name
+from ddpjob.observed import JobRecord
+
+
+def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
+    """Name under which the other pods of the job reach this one, relative to the namespace."""
+    return f"{pod_name(job, attempt, ordinal, nodes)}.{service_name(job)}"
+
+
+def rendezvous_id(uid: str, attempt: int) -> str:
+    """A fresh id for each attempt: an agent that was left behind can never join the next one."""
+    return f"{uid}-{attempt}"
+
+
+def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, processes: int) -> dict[str, str]:
+    """Name to value of every variable that the operator sets in the trainer container.
+
+    Args:
+        job: whose pod it is.
+        spec: the job's spec.
+        attempt: number of the set of pods.
+        ordinal: which node of the training it is.
+        processes: training processes on each node.
+    """
+    first = node_address(job.name, attempt, 0, spec.nodes)
+    environment = {
+        "DDPJOB_NAME": job.name,
+        "DDPJOB_NAMESPACE": job.namespace,
+        "DDPJOB_UID": job.uid,
+        "DDPJOB_ATTEMPT": str(attempt),
+        "DDPJOB_NODE_RANK": str(ordinal),
+        "DDPJOB_NODES": str(spec.nodes),
+        "DDPJOB_BACKEND": spec.backend.value,
+        "DDPJOB_METRICS_PORT": str(spec.metrics.port),
+        "DDPJOB_GRACE_PERIOD_SECONDS": str(spec.grace_period_seconds),
+        "DDPJOB_RENDEZVOUS_HOST": first,
+        "DDPJOB_RENDEZVOUS_PORT": str(spec.rendezvous.port),
+        "DDPJOB_RENDEZVOUS_TIMEOUT": str(spec.rendezvous.timeout_seconds),
+        "PET_NNODES": str(spec.nodes),
+        "PET_NPROC_PER_NODE": str(processes),
+        "PET_MAX_RESTARTS": "0",
+        "PET_RDZV_ID": rendezvous_id(job.uid, attempt),
+        "PET_RDZV_BACKEND": spec.rendezvous.backend.value,
+        "PET_RDZV_ENDPOINT": f"{first}:{spec.rendezvous.port}",
+        "PET_RDZV_CONF": _rendezvous_conf(spec.rendezvous, ordinal),
+        "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.nodes),
+    }
+    trainer = spec.trainer
+    if trainer.command is None:
+        environment["DDPJOB_LAUNCHER"] = spec.launcher.value
+        environment["DDPJOB_PROGRAM_KIND"] = "script" if trainer.script is not None else "module"
+        environment["DDPJOB_PROGRAM"] = trainer.script or trainer.module or ""
+    if spec.rendezvous.backend is RendezvousBackend.STATIC:
+        environment["PET_NODE_RANK"] = str(ordinal)
+        environment["PET_MASTER_ADDR"] = first
+        environment["PET_MASTER_PORT"] = str(spec.rendezvous.port)
+    return environment
+
+
+def _rendezvous_conf(rendezvous: Rendezvous, ordinal: int) -> str:
+    timeout = str(rendezvous.timeout_seconds)
+    if rendezvous.backend is RendezvousBackend.STATIC:
+        conf = {"timeout": timeout}
+    else:
+        conf = {
+            "join_timeout": timeout,
+            # A store operation must not give up while others are still waited for.
+            "read_timeout": timeout,
+            # Left to itself, torchrun guesses the host of the store from host names, and two nodes may both believe it.
+            "is_host": "1" if ordinal == 0 else "0",
+        }
+    conf.update(rendezvous.conf)
+    return ",".join(f"{key}={value}" for key, value in conf.items())

@@ -1,0 +1,46 @@
+"""Names of a job's children.
+
+No hashes: a name tells job, attempt and ordinal to whoever reads it. The attempt in the pod's name keeps a stale DNS
+answer, or a pod on a dead node, from ever meeting the next attempt.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """What a pod's name tells: which attempt it belongs to and which node of the training it is."""
+
+    attempt: int
+    ordinal: int
+
+
+def service_name(job: str) -> str:
+    """The headless service through which the pods find each other."""
+    return job
+
+
+def launcher_name(job: str) -> str:
+    """The ConfigMap that carries the launcher."""
+    return f"{job}-launcher"
+
+
+def ordinal_width(nodes: int) -> int:
+    """Digits of the largest ordinal.
+
+    torchrun's c10d rendezvous sorts nodes by host name, as text: only with equally long ordinals is that order the
+    order of the ordinals (`job-10` sorts before `job-2`).
+    """
+    return len(str(nodes - 1))
+
+
+def pod_name(job: str, attempt: int, ordinal: int, nodes: int) -> str:
+    """Name and host name of a pod, at most 63 characters for every job that the API accepts."""
+    return f"{job}-a{attempt}-{ordinal:0{ordinal_width(nodes)}d}"
+
+
+def parse_pod_name(job: str, name: str) -> PodIdentity | None:
+    """What `pod_name` put into a name, or None for a name that it did not make."""
+    match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-(\d+)", name)
+    return PodIdentity(int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,117 @@
+"""A training pod: one node of the training."""
+
+import copy
+from typing import Any, Final
+
+from ddpjob.api.spec import DDPJobSpec
+from ddpjob.children.environment import pod_environment
+from ddpjob.children.launcher_config import FILE
+from ddpjob.children.metadata import owner_reference, pod_labels
+from ddpjob.children.names import launcher_name, pod_name, service_name
+from ddpjob.children.processes import resolve_procs_per_node, threads_per_process
+from ddpjob.children.template import merge_trainer, others_of, trainer_of
+from ddpjob.observed import JobRecord
+from ddpjob.plan import Manifest
+
+LAUNCHER_VOLUME: Final = "ddpjob-launcher"
+LAUNCHER_FOLDER: Final = "/ddpjob"
+SHARED_MEMORY_VOLUME: Final = "ddpjob-shared-memory"
+SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 the path that torch's data loaders use
+DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+
+
+def processes_of(spec: DDPJobSpec) -> int:
+    """Training processes on each node, `auto` resolved. Expects a template without errors."""
+    return resolve_procs_per_node(
+        spec.procs_per_node,
+        merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {},
+    )
+
+
+def build_pod(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> Manifest:
+    """The manifest of one pod. Expects a template without errors (`template_errors`)."""
+    template_metadata = spec.template.get("metadata") or {}
+    template_spec = spec.template.get("spec") or {}
+    container = _trainer_container(job, spec, attempt, ordinal)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job.name, attempt, ordinal, spec.nodes),
+            "namespace": job.namespace,
+            "labels": {**(template_metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
+            "annotations": {
+                DEFAULT_CONTAINER_ANNOTATION: container["name"],
+                **(template_metadata.get("annotations") or {}),
+            },
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            # A training has no business with the API server: no credential in the pod unless it is asked for.
+            "automountServiceAccountToken": False,
+            # A namespace with thousands of services would put as many variables into every container.
+            "enableServiceLinks": False,
+            **copy.deepcopy(template_spec),
+            "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
+            "subdomain": service_name(job.name),
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": spec.grace_period_seconds,
+            "containers": [container, *others_of(spec.template)],
+            "volumes": _volumes(job, container, template_spec.get("volumes") or []),
+        },
+    }
+
+
+def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, Any]:
+    container = merge_trainer(trainer_of(spec.template), spec.trainer)
+    processes = resolve_procs_per_node(spec.procs_per_node, container.get("resources") or {})
+    ours = pod_environment(job, spec, attempt, ordinal, processes)
+    users = container.get("env") or []
+    threads = threads_per_process(processes, container.get("resources") or {})
+    if threads is not None and not any(variable.get("name") == "OMP_NUM_THREADS" for variable in users):
+        ours["OMP_NUM_THREADS"] = str(threads)
+    if spec.trainer.command is None:
+        container["command"] = ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]
+    else:
+        container["command"] = list(spec.trainer.command)
+    if spec.trainer.args:
+        container["args"] = list(spec.trainer.args)
+    # Ours come first: a user's variable may refer to them as $(DDPJOB_NODE_RANK).
+    container["env"] = [*({"name": name, "value": value} for name, value in ours.items()), *users]
+    container["ports"] = [*_ports(spec, processes), *(container.get("ports") or [])]
+    container["volumeMounts"] = [*_mounts(spec, container), *(container.get("volumeMounts") or [])]
+    return container
+
+
+def _ports(spec: DDPJobSpec, processes: int) -> list[dict[str, Any]]:
+    return [
+        {"name": "rendezvous", "containerPort": spec.rendezvous.port, "protocol": "TCP"},
+        *(
+            {"name": f"metrics-{local_rank}", "containerPort": spec.metrics.port + local_rank, "protocol": "TCP"}
+            for local_rank in range(processes)
+        ),
+    ]
+
+
+def _mounts(spec: DDPJobSpec, container: dict[str, Any]) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = []
+    if not _has_shared_memory(container):
+        mounts.append({"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER})
+    if spec.trainer.command is None:
+        mounts.append({"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_FOLDER, "readOnly": True})
+    return mounts
+
+
+def _volumes(job: JobRecord, container: dict[str, Any], users: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    mounted = {mount.get("name") for mount in container["volumeMounts"]}
+    ours: list[dict[str, Any]] = []
+    if SHARED_MEMORY_VOLUME in mounted:
+        # A container's own /dev/shm has 64 MiB, which a data loader with workers outgrows at once.
+        ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
+    if LAUNCHER_VOLUME in mounted:
+        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_name(job.name)}})
+    return [*ours, *copy.deepcopy(users)]
+
+
+def _has_shared_memory(container: dict[str, Any]) -> bool:
+    return any(mount.get("mountPath") == SHARED_MEMORY_FOLDER for mount in container.get("volumeMounts") or [])

@@ -1,0 +1,38 @@
+"""spec.procsPerNode: how many training processes a node runs."""
+
+from typing import Any
+
+from ddpjob.quantity import parse_quantity
+
+
+def resolve_procs_per_node(asked: int | str, resources: dict[str, Any]) -> int:
+    """The number of processes on each node.
+
+    `auto` is the number of GPUs asked for, else the CPU request rounded down, at least 1; never the host's CPU count,
+    which torchrun's own `auto` takes although the container may use a fraction of it.
+
+    Args:
+        asked: spec.procsPerNode.
+        resources: `resources` of the merged trainer container.
+    """
+    if isinstance(asked, int):
+        return asked
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    wanted = {**limits, **requests}
+    gpus = sum(_whole(count) for name, count in wanted.items() if _is_gpu(name))
+    return gpus or max(1, _whole(wanted.get("cpu", 1)))
+
+
+def threads_per_process(processes: int, resources: dict[str, Any]) -> int | None:
+    """OMP_NUM_THREADS for each process: its share of the CPU limit (else request), or None where neither is given."""
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    cpu = limits.get("cpu", requests.get("cpu"))
+    return None if cpu is None else max(1, _whole(cpu) // processes)
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource.endswith("/gpu") or resource.startswith("nvidia.com/mig-")
+
+
+def _whole(quantity: int | str) -> int:
+    return int(parse_quantity(quantity) or 0)

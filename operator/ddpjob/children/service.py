@@ -1,0 +1,26 @@
+"""The headless service through which the pods of a job find each other."""
+
+from ddpjob.api.constants import LABEL_UID
+from ddpjob.api.spec import DDPJobSpec
+from ddpjob.children.metadata import child_metadata
+from ddpjob.children.names import service_name
+from ddpjob.observed import JobRecord
+from ddpjob.plan import Manifest
+
+
+def build_service(job: JobRecord, spec: DDPJobSpec) -> Manifest:
+    """The service's manifest.
+
+    Addresses are published before pods are ready: the rendezvous is what makes them ready.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(job, service_name(job.name)),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_UID: job.uid},
+            "ports": [{"name": "rendezvous", "port": spec.rendezvous.port, "protocol": "TCP"}],
+        },
+    }

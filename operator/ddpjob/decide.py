@@ -1,0 +1,144 @@
+"""What is to be done about a job, decided from what is known of it: pure, total, deterministic.
+
+The policies are asked in order and the first that applies decides. What the status says beside (counts, conditions of
+the attempt, progress, columns, phase) follows from the situation whichever policy it was.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from ddpjob.api.status import ConditionType, DDPJobStatus, Nodes, Phase
+from ddpjob.children.metadata import pod_selector
+from ddpjob.children.pod import processes_of
+from ddpjob.children.template import template_errors
+from ddpjob.observed import Observed
+from ddpjob.plan import Plan
+from ddpjob.policies.attempt import NodeState, highest_attempt, view_attempt
+from ddpjob.policies.cleanup import finished, pods_to_clean
+from ddpjob.policies.conditions import Fact, with_facts
+from ddpjob.policies.create import creating
+from ddpjob.policies.events import events_between
+from ddpjob.policies.facts import attempt_facts, phase_of
+from ddpjob.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
+from ddpjob.policies.progress import poll_target, reported_progress
+from ddpjob.policies.restart import failed
+from ddpjob.policies.situation import Decision, Situation
+from ddpjob.policies.success import succeeded
+from ddpjob.policies.summary import summarize
+from ddpjob.policies.suspend import is_stopping, resuming, suspending
+from ddpjob.policies.writes import differs, may_write_at
+
+Policy: TypeAlias = Callable[[Situation], Decision | None]
+
+POLICIES: Final[tuple[Policy, ...]] = (
+    finished,
+    suspending,
+    invalid_template,
+    resuming,
+    succeeded,
+    refused_by_server,
+    failed,
+    creating,
+)
+
+
+def decide(observed: Observed) -> Plan:
+    """The plan for one job."""
+    job = observed.job
+    if job.deleting:
+        return Plan()
+    # A status holds whole seconds: a moment that cannot be read back would look like a change for ever.
+    moment = observed.now.replace(microsecond=0)
+    at = replace(observed, now=moment)
+    if job.spec is None:
+        return _unreadable(at)
+    number = job.status.attempt if job.status is not None else highest_attempt(job.name, observed.pods)
+    situation = Situation(
+        observed=at,
+        spec=job.spec,
+        status=job.status or DDPJobStatus(attempt=number),
+        attempt=view_attempt(job.name, number, job.spec.nodes, observed.pods),
+    )
+    decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
+    return _plan(situation, decision or Decision(situation.status), observed.now)
+
+
+def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
+    old = situation.job.status
+    was_finished = old is not None and old.finished
+    status = decision.status if was_finished else _complete(situation, decision.status)
+    actions = decision.actions
+    if status.finished and not was_finished:
+        actions = (*actions, *pods_to_clean(situation))
+    changed = not was_finished and not decision.unwritten and differs(old, status)
+    due = may_write_at(situation.observed.last_status_write, now) if changed and not decision.transition else now
+    write = changed and due <= now
+    waits = [moment for moment in (*decision.look_again, due) if moment > now]
+    return Plan(
+        status=status if write else None,
+        urgent=decision.transition,
+        actions=actions,
+        events=events_between(old, status, max_restarts=situation.spec.restart.max_restarts) if write else (),
+        requeue_after=min(waits) - now if waits else None,
+        poll=None if status.finished else poll_target(situation.spec, situation.attempt),
+    )
+
+
+def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
+    reported = reported_progress(situation.observed, situation.attempt)
+    progress, loss_text = reported if reported is not None else (decided.progress, "")
+    steps = reported is not None and bool(reported[0].step)
+    usable = not template_errors(situation.spec.template)
+    status = decided.model_copy(
+        update={
+            "observed_generation": situation.job.generation,
+            "nodes": _nodes(situation, decided),
+            "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
+            "selector": pod_selector(situation.job),
+            "procs_per_node": processes_of(situation.spec) if usable else decided.procs_per_node,
+            "backend": situation.spec.backend.value,
+            "progress": progress,
+            "first_step_time": decided.first_step_time or (situation.now if steps else None),
+        },
+    )
+    status = with_facts(status, _facts(situation, status, steps=steps), situation.job.generation, situation.now)
+    status = status.model_copy(update={"phase": phase_of(status)})
+    return status.model_copy(update={"summary": summarize(status, loss_text)})
+
+
+def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
+    if status.finished:
+        return (Fact(ConditionType.TRAINING, "False", "Finished", "the job has finished"),)
+    suspended = status.condition(ConditionType.SUSPENDED)
+    if suspended is not None and (suspended.status == "True" or is_stopping(replace(situation, status=status))):
+        return tuple(
+            Fact(kind, "False", suspended.reason, suspended.message)
+            for kind in (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING)
+        )
+    return attempt_facts(situation, status, steps=steps)
+
+
+def _nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
+    states = situation.attempt.states() if status.attempt == situation.attempt.number else ()
+    missing_failed = NodeState.MISSING if status.pods_created and not status.holds(ConditionType.SUSPENDED) else None
+    return Nodes(
+        desired=situation.spec.nodes,
+        ready=states.count(NodeState.RUNNING),
+        succeeded=states.count(NodeState.SUCCEEDED),
+        failed=states.count(NodeState.FAILED) + (states.count(missing_failed) if missing_failed else 0),
+    )
+
+
+def _unreadable(observed: Observed) -> Plan:
+    """A spec that this version of the operator cannot understand, although the API server let it pass."""
+    job = observed.job
+    old = job.status
+    if old is not None and old.finished:
+        return Plan()
+    fact = Fact(ConditionType.FAILED, "True", INVALID_SPEC, job.spec_error or "spec cannot be understood")
+    status = with_facts(old or DDPJobStatus(), (fact,), job.generation, observed.now).model_copy(
+        update={"phase": Phase.FAILED, "completion_time": observed.now, "observed_generation": job.generation},
+    )
+    return Plan(status=status, urgent=True, events=events_between(old, status, max_restarts=0))

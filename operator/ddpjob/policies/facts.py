@@ -1,0 +1,130 @@
+"""The conditions PodsScheduled, RendezvousReady and Training, and the phase: where the current attempt stands."""
+
+from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
+from ddpjob.observed import PodRecord
+from ddpjob.policies.attempt import NodeState, node_state
+from ddpjob.policies.conditions import Fact
+from ddpjob.policies.create import taken_names
+from ddpjob.policies.situation import Situation
+from ddpjob.policies.suspend import RESUMED, STOPPING
+
+_NAMED_PODS = 3
+_IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+_HINTS = {
+    **dict.fromkeys(_IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
+    "CreateContainerConfigError": "check the ConfigMaps and Secrets that spec.trainer.env and envFrom name",
+    "Unschedulable": "check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes",
+}
+
+
+def attempt_facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
+    """The conditions of an attempt that is neither finished nor suspended.
+
+    Args:
+        situation: what is known.
+        status: what was decided; it may already name the next attempt.
+        steps: whether this attempt has reported a step.
+    """
+    if status.attempt != situation.attempt.number or not _has_pods(situation, status):
+        reason, message = _waiting(situation, status)
+        return (
+            Fact(ConditionType.PODS_SCHEDULED, "False", reason, message),
+            Fact(ConditionType.RENDEZVOUS_READY, "False", reason, message),
+            Fact(ConditionType.TRAINING, "False", reason, message),
+        )
+    return (
+        _pods_scheduled(situation),
+        _rendezvous_ready(situation),
+        _training(situation, steps=steps),
+    )
+
+
+def _has_pods(situation: Situation, status: DDPJobStatus) -> bool:
+    return status.pods_created or bool(situation.attempt.present)
+
+
+def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
+    taken = taken_names(situation)
+    if taken:
+        name, owner = next(iter(taken.items()))
+        return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is gone"
+    if situation.observed.rejections:
+        first = situation.observed.rejections[0]
+        return first.kind.value, f"the API server refuses to create {first.object}: {first.message}"
+    if status.restarts.counted and not status.holds(ConditionType.SUSPENDED):
+        return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
+    return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
+
+
+def _pods_scheduled(situation: Situation) -> Fact:
+    kind = ConditionType.PODS_SCHEDULED
+    if situation.observed.rejections or taken_names(situation):
+        return Fact(kind, "False", *_waiting(situation, situation.status))
+    waiting = [pod for pod in situation.attempt.present if not pod.scheduled and node_state(pod) is NodeState.PENDING]
+    desired = len(situation.attempt.nodes)
+    if not waiting:
+        return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node")
+    return Fact(
+        kind,
+        "False",
+        waiting[0].obstacle.reason if waiting[0].obstacle else "WaitingForScheduler",
+        f"{desired - len(waiting)}/{desired} pods have a node; {_obstacles(tuple(waiting))}",
+    )
+
+
+def _rendezvous_ready(situation: Situation) -> Fact:
+    kind = ConditionType.RENDEZVOUS_READY
+    states = situation.attempt.states()
+    up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
+    if up == len(states):
+        return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
+    waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
+    reason = next((pod.obstacle.reason for pod in waiting if pod.obstacle), "WaitingForPods")
+    return Fact(kind, "False", reason, f"{up}/{len(states)} nodes are up; {_obstacles(waiting)}".removesuffix("; "))
+
+
+def _training(situation: Situation, *, steps: bool) -> Fact:
+    kind = ConditionType.TRAINING
+    if steps:
+        return Fact(kind, "True", "StepsReported", "rank 0 reports steps")
+    states = situation.attempt.states()
+    if all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states):
+        return Fact(
+            kind, "Unknown", "NoProgressReported", "all nodes run; the program has not reported a step, or reports none"
+        )
+    return Fact(kind, "False", "WaitingForNodes", "not all nodes are up")
+
+
+def _obstacles(pods: tuple[PodRecord, ...]) -> str:
+    told = [_obstacle(pod) for pod in pods[:_NAMED_PODS]]
+    rest = len(pods) - _NAMED_PODS
+    return "; ".join([*told, *([f"and {rest} more"] if rest > 0 else [])])
+
+
+def _obstacle(pod: PodRecord) -> str:
+    if pod.obstacle is None:
+        return f"{pod.name}: {'starting' if pod.scheduled else 'waiting for a node'}"
+    hint = _HINTS.get(pod.obstacle.reason)
+    told = ": ".join(part for part in (pod.name, pod.obstacle.reason, pod.obstacle.message) if part)
+    return f"{told}: {hint}" if hint else told
+
+
+def phase_of(status: DDPJobStatus) -> Phase:
+    """The one word for people."""
+    for condition, phase in (
+        (ConditionType.SUCCEEDED, Phase.SUCCEEDED),
+        (ConditionType.FAILED, Phase.FAILED),
+        (ConditionType.SUSPENDED, Phase.SUSPENDED),
+    ):
+        if status.holds(condition):
+            return phase
+    suspended = status.condition(ConditionType.SUSPENDED)
+    if suspended is not None and suspended.reason == STOPPING:
+        return Phase.SUSPENDING
+    if status.holds(ConditionType.RENDEZVOUS_READY):
+        return Phase.RUNNING
+    resumed_since = suspended.last_transition_time if suspended is not None and suspended.reason == RESUMED else None
+    restarted = status.restarts.last_time
+    if restarted is not None and (resumed_since is None or resumed_since <= restarted):
+        return Phase.RESTARTING
+    return Phase.STARTING if status.holds(ConditionType.PODS_SCHEDULED) else Phase.PENDING

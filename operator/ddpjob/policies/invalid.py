@@ -1,0 +1,23 @@
+"""A spec that cannot work: told by its field, never raised, never tried again."""
+
+from ddpjob.children.template import template_errors
+from ddpjob.observed import RejectionKind
+from ddpjob.policies.restart import give_up
+from ddpjob.policies.situation import Decision, Situation
+
+INVALID_SPEC = "InvalidSpec"
+
+
+def invalid_template(situation: Situation) -> Decision | None:
+    """A template that the operator cannot use."""
+    errors = template_errors(situation.spec.template)
+    return give_up(situation, INVALID_SPEC, "; ".join(errors), None) if errors else None
+
+
+def refused_by_server(situation: Situation) -> Decision | None:
+    """A pod or service that the API server calls invalid: the message names the field inside the template."""
+    invalid = [r for r in situation.observed.rejections if r.kind is RejectionKind.INVALID]
+    if not invalid:
+        return None
+    message = f"the API server refuses {invalid[0].object}: {invalid[0].message}; correct spec.template or spec.trainer"
+    return give_up(situation, INVALID_SPEC, message, None)

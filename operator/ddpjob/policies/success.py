@@ -1,0 +1,31 @@
+"""When a job has succeeded: the trainer of every node has exited with 0, whatever else runs in its pod."""
+
+from ddpjob.api.status import ConditionType
+from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.conditions import Fact, with_facts
+from ddpjob.policies.situation import Decision, Situation
+from ddpjob.policies.summary import format_seconds
+
+
+def succeeded(situation: Situation) -> Decision | None:
+    """An attempt of which all nodes have succeeded."""
+    states = situation.attempt.states()
+    if any(state is not NodeState.SUCCEEDED for state in states):
+        return None
+    start = situation.status.start_time or situation.now
+    status = situation.status.model_copy(
+        update={
+            "completion_time": situation.now,
+            "start_time": start,
+            "pods_created": True,
+            # What failed earlier has been overcome; the restarts still tell that it happened.
+            "failure": None,
+        },
+    )
+    took = format_seconds(int((situation.now - start).total_seconds()))
+    nodes = f"{len(states)} node" + ("s" if len(states) > 1 else "")
+    fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{nodes} exited with 0 after {took}")
+    return Decision(
+        with_facts(status, (fact,), situation.job.generation, situation.now),
+        transition=True,
+    )

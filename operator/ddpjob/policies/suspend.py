@@ -1,0 +1,71 @@
+"""spec.suspend: stopping without failing, and starting again as the next attempt.
+
+The condition Suspended carries the intent (False/Stopping, True/Suspended), so that pods which end because they were
+asked to are never taken for failed ones, even when the operator or the user changes their mind half-way.
+"""
+
+from typing import Final
+
+from ddpjob.api.status import ConditionType
+from ddpjob.plan import DeletePod
+from ddpjob.policies.attempt import LOST_AFTER, NodeState
+from ddpjob.policies.cleanup import live_pods
+from ddpjob.policies.conditions import Fact, with_facts
+from ddpjob.policies.situation import Decision, Situation
+
+STOPPING: Final = "Stopping"
+SUSPENDED: Final = "Suspended"
+RESUMED: Final = "Resumed"
+
+
+def suspending(situation: Situation) -> Decision | None:
+    """A job that is to be suspended: its live pods are deleted with their own grace period, and waited for.
+
+    A job all of whose nodes have succeeded before anybody asked them to stop has succeeded.
+    """
+    if not situation.spec.suspend:
+        return None
+    status, attempt = situation.status, situation.attempt
+    asked = is_stopping(situation) or status.holds(ConditionType.SUSPENDED)
+    if not asked and all(state is NodeState.SUCCEEDED for state in attempt.states()):
+        return None
+    live = live_pods(attempt)
+    if live:
+        fact = Fact(
+            ConditionType.SUSPENDED,
+            "False",
+            STOPPING,
+            f"waiting for {len(live)} pods to stop, at most {situation.spec.grace_period_seconds} s each",
+        )
+    else:
+        fact = Fact(
+            ConditionType.SUSPENDED, "True", SUSPENDED, "no pods while spec.suspend is true; set it to false to resume"
+        )
+    update = {} if status.start_time or not attempt.present else {"start_time": situation.now}
+    return Decision(
+        with_facts(status.model_copy(update=update), (fact,), situation.job.generation, situation.now),
+        tuple(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None),
+        transition=not asked or (not live and not status.holds(ConditionType.SUSPENDED)),
+        look_again=tuple(pod.deletion_time + LOST_AFTER for pod in live if pod.deletion_time is not None),
+    )
+
+
+def resuming(situation: Situation) -> Decision | None:
+    """A job that is not to be suspended any more: its next set of pods is a new attempt, not counted as a restart."""
+    status = situation.status
+    if situation.spec.suspend or not (is_stopping(situation) or status.holds(ConditionType.SUSPENDED)):
+        return None
+    # A job that was suspended before it had any pod starts with attempt 0.
+    number = status.attempt + 1 if status.start_time is not None else status.attempt
+    fact = Fact(ConditionType.SUSPENDED, "False", RESUMED, f"resumed with attempt {number}")
+    resumed = status.model_copy(update={"attempt": number, "pods_created": False})
+    return Decision(
+        with_facts(resumed, (fact,), situation.job.generation, situation.now),
+        transition=True,
+    )
+
+
+def is_stopping(situation: Situation) -> bool:
+    """Whether pods were asked to stop and not all have."""
+    condition = situation.status.condition(ConditionType.SUSPENDED)
+    return condition is not None and condition.status == "False" and condition.reason == STOPPING

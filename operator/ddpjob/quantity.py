@@ -1,0 +1,22 @@
+"""Kubernetes' quantities, as far as processors and devices need them."""
+
+import re
+from decimal import Decimal
+
+_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?")
+_SCALES = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
+}
+
+
+def parse_quantity(value: int | str) -> Decimal | None:
+    """The number that a quantity such as 2, "1500m" or "4Gi" stands for, or None for text that is no quantity."""
+    match = _FORM.fullmatch(str(value).strip())
+    if match is None:
+        return None
+    number = Decimal(match[1] + (match[2] or ""))
+    return number * _SCALES[match[3]] if match[3] else number
