@@ -21,13 +21,11 @@ ABANDONED_GRACE_SECONDS: Final = 2
 def left_pods(situation: Situation) -> tuple[Action, ...]:
     """Deletions of the pods of attempts that were left: live ones at once, ended ones unless their logs are kept."""
     grace = min(situation.spec.grace_period_seconds, ABANDONED_GRACE_SECONDS)
-    actions: list[Action] = [
+    return tuple(
         DeletePod(pod.name, pod.uid, None if is_terminal(pod) else grace)
         for number, pod in situation.attempt.older.values()
         if pod.deletion_time is None and not _is_kept(situation, number, pod)
-    ]
-    actions.extend(_strays(situation, grace))
-    return tuple(actions)
+    )
 
 
 def left_pods_run(situation: Situation) -> bool:
@@ -58,18 +56,19 @@ def _is_first(pod: PodRecord) -> bool:
     return int(pod.name.rpartition("-")[2]) == 0
 
 
-def _strays(situation: Situation, grace: int) -> list[DeleteStray]:
-    """Pods that left the watch, as one does that loses its label: they may still train.
+def stray_pods(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of pods that left the watch, as one does that loses its label: they may still train.
 
-    Only while the next attempt has no pod yet: after that there is nothing to wait for, and asking would not end.
+    They go together with the first pods of the next attempt: asked for while that waits, they would be asked for at
+    every look, since nothing that is watched tells whether they are gone.
     """
     failure = situation.status.failure
     number = situation.attempt.number
     if failure is None or failure.reason != "PodMissing" or failure.attempt != number - 1 or situation.attempt.present:
-        return []
-    nodes = situation.spec.nodes
+        return ()
+    nodes, grace = situation.spec.nodes, min(situation.spec.grace_period_seconds, ABANDONED_GRACE_SECONDS)
     names = (pod_name(situation.job.name, number - 1, ordinal, nodes) for ordinal in range(nodes))
-    return [DeleteStray(name, grace) for name in names if name not in situation.attempt.older]
+    return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
 
 
 def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:

@@ -10,7 +10,7 @@ from ddpjob.children.service import build_service
 from ddpjob.observed import RejectionKind
 from ddpjob.plan import Action, CreateLauncher, CreatePod, CreateService
 from ddpjob.policies.attempt import NodeState
-from ddpjob.policies.cleanup import left_pods, left_pods_look_again, left_pods_run
+from ddpjob.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
 from ddpjob.policies.restart import not_before
 from ddpjob.policies.situation import Decision, Situation
 
@@ -33,12 +33,10 @@ def creating(situation: Situation) -> Decision | None:
         blocked = bool(taken_names(situation)) or bool(situation.observed.rejections)
         again = (situation.now + TRY_AGAIN_AFTER,) if blocked else ()
         fresh = situation.job.status is None and not blocked
-        return Decision(
-            status,
-            (*left, *(() if taken_names(situation) else children)),
-            unwritten=fresh,
-            look_again=again,
-        )
+        if taken_names(situation):
+            return Decision(status, left, look_again=again)
+        strays = () if blocked else stray_pods(situation)
+        return Decision(status, (*left, *strays, *children), unwritten=fresh, look_again=again)
     created = status.model_copy(
         update={"pods_created": True, "start_time": status.start_time or situation.now},
     )

@@ -1,0 +1,665 @@
+"""The launcher: what runs first in a training pod, `python3 launcher.py [arguments of the program]`.
+
+It is delivered with the pod, so that any image with torch works: one file, the standard library only, Python >= 3.8.
+What to run is told by DDPJOB_* and torchrun's own PET_* variables. Three kinds of process run it:
+
+    guard    the container's first process: forwards signals, reaps orphans, outlives a launcher that gets killed
+    agent    its child: waits for rank 0, runs torchrun, writes the report (see ddpjob/report.py)
+    worker   one per rank, started by torchrun: runs the program as `python program` would and records its exception
+"""
+# ruff: noqa: E402 -- a worker must not have imported what a plain python would not: a program may own a json.py
+# ruff: noqa: PLC0415 -- the same, and torch is the image's
+# ruff: noqa: PTH -- pathlib would be one more such import
+# ruff: noqa: ANN401 -- torch's objects, of whatever version the image has
+
+from __future__ import annotations
+
+import os
+import sys
+
+_WORKER = "--ddpjob-worker"
+
+
+def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> None:
+    """Run the program as `python -u program` (or `-m program`) does and record what ends it in torch's error file."""
+    import builtins
+
+    pid, main = os.getpid(), type(sys)("__main__")
+    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = main
+    sys.argv = [program, *arguments]
+    sys.orig_argv = [sys.executable, "-u", *(["-m"] if kind == "module" else []), *sys.argv]
+    sys.excepthook = _without_our_frames
+    _record_faults()
+    if libuv == "no":
+        sys.meta_path.insert(0, _LibuvOff())  # type: ignore[arg-type]
+    try:
+        _execute(kind, program, main.__dict__)
+    except BaseException as error:
+        if os.getpid() == pid:
+            _record(error)
+        raise
+
+
+def _execute(kind: str, program: str, namespace: dict[str, object]) -> None:
+    package = kind == "script" and (os.path.isdir(program) or program.endswith((".zip", ".pyz")))
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+        sys.path.insert(0, os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(program)))
+    if kind == "module" or package:
+        import runpy
+
+        if package:
+            sys.path[0] = program
+        # What the interpreter itself calls for `-m`.
+        runpy._run_module_as_main("__main__" if package else program, alter_argv=not package)  # type: ignore[attr-defined] # noqa: SLF001
+        return
+    import _frozen_importlib_external as loaders
+
+    path = os.path.abspath(program)
+    if path.endswith(".pyc"):
+        loader = loaders.SourcelessFileLoader("__main__", path)
+        code = loader.get_code("__main__")
+    else:
+        loader = loaders.SourceFileLoader("__main__", path)
+        code = loader.source_to_code(loader.get_data(path), path)
+    namespace.update(__file__=path, __loader__=loader, __cached__=None)
+    exec(code, namespace)  # noqa: S102 -- the program is what the pod is for
+
+
+def _trimmed(trace: object) -> object:
+    while trace is not None and trace.tb_frame.f_code.co_filename == run_program.__code__.co_filename:  # type: ignore[attr-defined]
+        trace = trace.tb_next  # type: ignore[attr-defined]
+    return trace
+
+
+def _without_our_frames(kind: type, error: BaseException, trace: object) -> None:
+    trace = _trimmed(trace)
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)  # type: ignore[arg-type]
+
+
+def _record_faults() -> None:
+    # A crash in native code leaves no exception: the Python stack at that moment goes beside torch's error file.
+    import faulthandler
+
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path and not faulthandler.is_enabled():
+        descriptor = os.open(os.path.join(os.path.dirname(path), "fault.txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        faulthandler.enable(descriptor, all_threads=False)
+
+
+def _record(error: BaseException) -> None:
+    """Write the error in the form of torch's @record, unless the program has done so itself."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    quiet = isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int))
+    if quiet or not path or os.path.exists(path):
+        return
+    import json
+    import time
+    import traceback
+
+    try:
+        message = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 -- a __str__ of the program's own
+        message = type(error).__name__
+    stack = "".join(traceback.format_exception(type(error), error, _trimmed(error.__traceback__)))  # type: ignore[arg-type]
+    extra = {"py_callstack": stack[-16384:], "timestamp": str(int(time.time())), "time": time.time()}
+    with open(path, "w") as file:
+        json.dump({"message": {"message": message[:4096], "extraInfo": extra}}, file)
+
+
+class _LibuvOff:
+    """Turns libuv off in every store, as soon as torch.distributed is about to create the first."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "torch.distributed.distributed_c10d":
+            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            libuv_off()
+
+
+def libuv_off() -> None:
+    """Let TCPStore do without libuv: torch asks for it by default even where it is built without."""
+    from torch._C._distributed_c10d import TCPStore
+
+    create = TCPStore.__init__
+
+    def init(store: object, *args: object, **kwargs: object) -> None:
+        kwargs["use_libuv"] = False
+        create(store, *args, **kwargs)
+
+    TCPStore.__init__ = init
+
+
+if __name__ == "__main__" and sys.argv[1:2] == [_WORKER]:
+    run_program(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+    sys.exit()
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+import traceback
+from typing import Any, NoReturn
+
+REPORT_BYTES = 2048
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class LaunchError(Exception):
+    """Something to be put right by the user; the message says what."""
+
+
+def say(text: str) -> None:
+    """One line of the pod's log."""
+    print(f"ddpjob: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+# The report
+
+
+def encode_report(
+    code: int, failures: list[dict[str, Any]], message: str = "", progress: dict[str, Any] | None = None
+) -> bytes:
+    """The report as one line of JSON of at most REPORT_BYTES: what is dropped first is a traceback's beginning."""
+    report: dict[str, Any] = {"exitCode": code}
+    if message:
+        report["message"] = clip(message, 512)
+    if progress and len(_json(progress)) <= REPORT_BYTES // 3:
+        report["progress"] = progress
+    kept: list[dict[str, Any]] = []
+    for failure in failures:
+        entry = {key: value for key, value in failure.items() if key != "traceback"}
+        entry["message"] = clip(str(entry.get("message", "")), 96 if kept else 512)
+        if len(_json({**report, "failures": [*kept, entry]})) > REPORT_BYTES:
+            break
+        kept.append(entry)
+    if kept:
+        report["failures"] = kept
+        room = REPORT_BYTES - len(_json(report)) - len(',"traceback":""')
+        text = str(failures[0].get("traceback") or "")
+        if text and room > 0:
+            kept[0]["traceback"] = clip(text, room, end=True)
+    return _json(report)
+
+
+def clip(text: str, limit: int, *, end: bool = False) -> str:
+    """The beginning, or the end, of the text that takes at most `limit` bytes in JSON."""
+    if len(_json(text)) - 2 <= limit:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        part = "…" + text[-middle:] if end else text[:middle] + "…"
+        low, high = (middle, high) if len(_json(part)) - 2 <= limit else (low, middle - 1)
+    if not low:
+        return ""
+    return "…" + text[-low:] if end else text[:low] + "…"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def write_report(report: bytes) -> None:
+    """Make the report the container's termination message."""
+    try:
+        with open(_termination_log(), "wb") as file:
+            file.write(report)
+    except OSError as error:
+        say(f"no termination message: {error}")
+
+
+def _termination_log() -> str:
+    return os.environ.get("DDPJOB_TERMINATION_LOG", "/dev/termination-log")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe(rank: int | None, failure: Any, fault_file: str) -> dict[str, Any]:
+    """One worker's end, from torch's ProcessFailure, for the report."""
+    entry: dict[str, Any] = {"rank": rank, "localRank": failure.local_rank}
+    if failure.exitcode < 0:
+        entry["signal"] = _signal_name(-failure.exitcode)
+        message = f"killed by {entry['signal']}"
+    else:
+        entry["exitCode"] = failure.exitcode
+        message = f"exit code {failure.exitcode}"
+    entry["time"] = float(failure.timestamp)
+    recorded = failure.error_file_data.get("message") if os.path.isfile(failure.error_file) else None
+    stack = ""
+    if isinstance(recorded, dict):
+        extra = recorded.get("extraInfo") or {}
+        message, stack = str(recorded.get("message") or message), str(extra.get("py_callstack") or "")
+        entry["time"] = float(extra.get("time") or failure.timestamp)
+    elif recorded:
+        message = str(recorded)
+    elif failure.exitcode < 0:
+        with contextlib.suppress(OSError), open(fault_file, errors="replace") as file:
+            stack = file.read(4096)
+        message = stack.partition("\n")[0] or message
+    entry["message"] = message
+    if stack:
+        entry["traceback"] = stack
+    return entry
+
+
+def exit_code(failure: dict[str, Any]) -> int:
+    """The container's exit code for a failed worker: its own from 1 to 125, 128 + n for signal n, else 1."""
+    if "signal" in failure:
+        name = failure["signal"]
+        return 128 + (int(name.split()[1]) if " " in name else signal.Signals[name].value)
+    code = failure.get("exitCode", 1)
+    return code if 1 <= code <= 125 else 1  # noqa: PLR2004 -- above, a shell has meanings of its own
+
+
+# The environment
+
+
+def cpu_limit() -> float | None:
+    """The container's CPU limit, where there is one (cgroup v2, then v1)."""
+    for quota_file, period_file in (
+        ("/sys/fs/cgroup/cpu.max", None),
+        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    ):
+        try:
+            with open(quota_file) as file:
+                numbers = file.read().split()
+            if period_file:
+                with open(period_file) as file:
+                    numbers += file.read().split()
+            quota, period = int(numbers[0]), int(numbers[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        return quota / period if quota > 0 else None
+    return None
+
+
+def gloo_interface() -> str | None:
+    """The interface of the default route, where gloo would take loopback because the host name says so."""
+    with contextlib.suppress(OSError):
+        addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)}
+        if any(not str(address).startswith(("127.", "::1")) for address in addresses):
+            return None
+    with contextlib.suppress(OSError), open("/proc/net/route") as file:
+        for line in file.read().splitlines()[1:]:
+            interface, destination = line.split()[:2]
+            if destination == "00000000":
+                return interface
+    return None
+
+
+def prepare_environment(processes: int) -> None:
+    """What workers need in a container and torchrun does not set; the user's own values win."""
+    limit = cpu_limit()
+    if limit or processes > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int((limit or 0) / processes))))
+    interface = None if "GLOO_SOCKET_IFNAME" in os.environ else gloo_interface()
+    if interface:
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+
+
+def check_program(kind: str, program: str) -> None:
+    """Fail before the others are waited for, if the program is not there."""
+    if kind == "script":
+        if not os.path.exists(program):
+            raise LaunchError(
+                f"script {program} not found in {os.getcwd()}: "
+                "check spec.trainer.script, workingDir, image and volumeMounts"
+            )
+        return
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(program.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        found = True
+    finally:
+        del sys.path[0]
+    if not found:
+        raise LaunchError(f"no module named {program}: check spec.trainer.module, image and workingDir")
+
+
+def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> None:
+    """Wait until rank 0's name resolves and, with `connect`, its store answers."""
+    begin, pause, say_at = time.monotonic(), 0.1, 2.0
+    while True:
+        try:
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            if connect:
+                socket.create_connection((host, port), timeout=5).close()
+        except socket.gaierror as error:
+            problem = f"{host} does not resolve yet ({error.strerror})"
+        except OSError as error:
+            problem = f"{host}:{port} does not answer yet ({error.strerror or error})"
+        else:
+            return
+        waited = time.monotonic() - begin
+        if waited >= timeout:
+            where = f"-n {os.environ.get('DDPJOB_NAMESPACE', 'default')}"
+            label = f"ddpjob.dev/job={os.environ.get('DDPJOB_NAME', '')},ddpjob.dev/ordinal=0"
+            raise LaunchError(
+                f"node 0 did not come up within {timeout:g} s: {problem}. Look at its pod "
+                f"(kubectl {where} get pods -l {label}), then at the cluster's DNS and network policies"
+            )
+        if waited >= say_at:
+            say(f"waiting for node 0 for {waited:.0f} s: {problem}")
+            say_at = waited + 10
+        time.sleep(min(pause, max(0.0, timeout - waited)))
+        pause = min(1.0, pause * 2)
+
+
+# The agent
+
+
+class Agent:
+    """torchrun in this process, its workers, and the node's end: the first end that is known stands."""
+
+    def __init__(self, folder: str) -> None:
+        """Make an agent that keeps its files in `folder`."""
+        self._folder = folder
+        self._context: Any = None
+        self._code: int | None = None
+        self._stopping = False
+        self._lock = threading.RLock()
+        self._patience = max(1.0, grace_period() - 2)
+
+    def run(self) -> int:
+        """Launch, and answer the exit code of the container."""
+        self._listen()
+        try:
+            self._launch()
+            self._end(0)
+        except LaunchError as error:
+            self._park_if_stopping()
+            self._end(1, [{"exitCode": 1, "time": time.time(), "message": str(error)}])
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, the report has to say it
+            self._park_if_stopping()
+            if getattr(error, "failures", None):
+                self._failed(error.failures)  # type: ignore[attr-defined]
+            else:
+                message = f"{type(error).__name__}: {error}"
+                stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+                self._end(1, [{"exitCode": 1, "time": time.time(), "message": message, "traceback": stack}])
+        return self._code or 0
+
+    def _launch(self) -> None:
+        environment = os.environ
+        kind, program = environment.get("DDPJOB_PROGRAM_KIND", "script"), environment["DDPJOB_PROGRAM"]
+        check_program(kind, program)
+        try:
+            import torch
+            from torch.distributed import run as torchrun
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise LaunchError(
+                f"this image has no torch for {sys.executable}: check spec.trainer.image"
+            ) from error
+        self._supervise()
+        libuv = has_libuv()
+        if not libuv:
+            libuv_off()
+            environment["USE_LIBUV"] = "0"
+        worker = [_WORKER, "yes" if libuv else "no", kind, program, *sys.argv[1:]]
+        try:
+            options = torchrun.parse_args([os.path.abspath(__file__), *worker])
+        except SystemExit as error:
+            raise LaunchError("torchrun refuses its PET_* variables, see the lines above") from error
+        # A program that itself calls torchrun would else join this rendezvous.
+        for name in [name for name in environment if name.startswith("PET_")]:
+            del environment[name]
+        options.log_dir = options.log_dir or self._folder
+        environment.setdefault("DDPJOB_PROGRESS_FILE", os.path.join(self._folder, "progress.json"))
+        prepare_environment(int(options.nproc_per_node))
+        say(
+            f"job {environment.get('DDPJOB_NAME', program)}, attempt {environment.get('DDPJOB_ATTEMPT', '0')}, "
+            f"node {environment.get('DDPJOB_NODE_RANK', '0')} of {options.nnodes}, "
+            f"processes {options.nproc_per_node}, rendezvous {options.rdzv_backend}, torch {torch.__version__}"
+        )
+        self._meet(options)
+        torchrun.run(options)
+
+    def _meet(self, options: Any) -> None:
+        """Wait for node 0 and let no node ask for a name that it does not need."""
+        environment = os.environ
+        first = environment.get("DDPJOB_NODE_RANK", "0") == "0"
+        host, port = environment.get("DDPJOB_RENDEZVOUS_HOST", ""), environment.get("DDPJOB_RENDEZVOUS_PORT", "29500")
+        alone = options.nnodes in ("1", "1:1")
+        if alone:
+            options.local_addr = options.master_addr = "127.0.0.1"
+        if options.rdzv_backend == "c10d" and (alone or first):
+            options.rdzv_endpoint = f"127.0.0.1:{port}"
+        elif host and not alone:
+            timeout = float(environment.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+            await_rank_zero(host, int(port), timeout, connect=not first)
+
+    def _supervise(self) -> None:
+        """Hear of the workers' start and end, and bound their end by the pod's grace period instead of 30 s."""
+        from torch.distributed.elastic.multiprocessing import PContext
+
+        start, close, wait = PContext.start, PContext.close, PContext.wait
+
+        def started(context: Any) -> None:
+            with self._lock:
+                self._context = context
+                start(context)
+                self._handle_signals()
+
+        def closed(context: Any, death_sig: Any = None, timeout: float = 0) -> None:  # noqa: ARG001
+            self._park_if_stopping()
+            # torch tells a failure only when the other workers have ended as well.
+            failures = getattr(context, "_failures", None)
+            if failures and _no_restart_left(context):
+                self._failed({int(context.envs[local]["RANK"]): failure for local, failure in failures.items()})
+            close(context, death_sig, self._patience)
+
+        def waited(context: Any, *args: Any, **kwargs: Any) -> Any:
+            result = wait(context, *args, **kwargs)
+            if result is not None and not result.is_failed():
+                self._end(0)
+            return result
+
+        PContext.start, PContext.close, PContext.wait = started, closed, waited
+
+    def _failed(self, failures: dict[int, Any]) -> None:
+        entries = [
+            describe(rank, failure, os.path.join(os.path.dirname(files[failure.local_rank]), "fault.txt"))
+            for files in [getattr(self._context, "error_files", {})]
+            for rank, failure in failures.items()
+        ]
+        # Who was killed is more likely the cause than who lost the connection to it and said so first.
+        entries.sort(key=lambda entry: ("signal" not in entry, entry["time"], entry["rank"]))
+        self._end(exit_code(entries[0]), entries)
+
+    def _end(self, code: int, failures: list[dict[str, Any]] | None = None, message: str = "") -> None:
+        with self._lock:
+            if self._code is not None:
+                return
+            self._code = code
+            write_report(encode_report(code, failures or [], message, self._progress()))
+        for failure in failures or []:
+            who = f"rank {failure['rank']}: " if "rank" in failure else ""
+            say(f"{who}{failure['message']}")
+            if failure.get("signal") and failure.get("traceback"):
+                say(failure["traceback"])
+
+    def _progress(self) -> dict[str, Any] | None:
+        try:
+            with open(os.environ.get("DDPJOB_PROGRESS_FILE", "")) as file:
+                progress = json.load(file)
+        except (OSError, ValueError):
+            return None
+        return progress if isinstance(progress, dict) else None
+
+    # Stopping. A thread does it: the main one may be in a call into torch that no Python signal handler interrupts.
+
+    def _listen(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer)
+        self._handle_signals()
+        threading.Thread(target=self._await_stop, args=(reader,), daemon=True).start()
+
+    def _handle_signals(self) -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: None)
+
+    def _await_stop(self, reader: int) -> None:
+        number = 0
+        while number not in STOP_SIGNALS:
+            number = os.read(reader, 1)[0]
+        with self._lock:
+            self._stopping = True
+            workers = list(self._context.pids().values()) if self._context else []
+        alive = [pid for pid in workers if _runs(pid)]
+        say(f"{_signal_name(number)}: stopping {len(alive)} workers, at most {self._patience:g} s")
+        for pid in alive:
+            # The program alone, not its process group: data loaders are needed to finish the step and save.
+            os.kill(pid, number)
+        deadline = time.monotonic() + self._patience
+        while alive and time.monotonic() < deadline:
+            time.sleep(0.05)
+            alive = [pid for pid in alive if _runs(pid)]
+        for pid in alive:
+            os.killpg(pid, signal.SIGKILL)
+        late = f"; {len(alive)} of {len(workers)} workers did not end within {self._patience:g} s" if alive else ""
+        self._end(128 + number, message=f"stopped by {_signal_name(number)}{late}")
+        leave(self._code or 0)
+
+    def _park_if_stopping(self) -> None:
+        while self._stopping:
+            time.sleep(60)
+
+
+def _no_restart_left(context: Any) -> bool:
+    environment = context.envs[0]
+    return int(environment["TORCHELASTIC_RESTART_COUNT"]) >= int(environment["TORCHELASTIC_MAX_RESTARTS"])
+
+
+def _runs(pid: int) -> bool:
+    # Looks without reaping: the exit status is torch's to read.
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+def has_libuv() -> bool:
+    """Whether torch's store can do what torch asks of it by default."""
+    from torch.distributed import TCPStore
+
+    try:
+        TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    except RuntimeError as error:
+        return "libuv" not in str(error)
+    return True
+
+
+def grace_period() -> float:
+    """How long the pod may take to stop, in seconds."""
+    return float(os.environ.get("DDPJOB_GRACE_PERIOD_SECONDS", "30"))
+
+
+def leave(code: int) -> NoReturn:
+    """End at once: torch's own teardown could still hang or change the exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code)
+
+
+# The guard
+
+
+def guard(child: int, watched: set[int]) -> int:
+    """Be the container's first process until the agent ends; answer its exit code.
+
+    An agent that is killed (by the kernel for its memory, say) or does not end in time cannot report: then this does.
+    """
+    stopped, deadline = 0, float("inf")
+    while True:
+        event = signal.sigtimedwait(watched, max(0.0, min(deadline - time.monotonic(), 3600.0)))
+        if event is not None and event.si_signo != signal.SIGCHLD:
+            os.kill(child, event.si_signo)
+            if not stopped:
+                stopped, deadline = event.si_signo, time.monotonic() + max(1.5, grace_period() - 1)
+        elif time.monotonic() >= deadline:
+            os.kill(child, signal.SIGKILL)
+            deadline = float("inf")
+        status = _reap(child)
+        if status is None:
+            continue
+        if not os.WIFSIGNALED(status):
+            return os.WEXITSTATUS(status)
+        number = os.WTERMSIG(status)
+        if stopped:
+            _report_if_none(encode_report(128 + stopped, [], f"stopped by {_signal_name(stopped)}; the agent was killed"))
+            return 128 + stopped
+        failure = {"signal": _signal_name(number), "time": time.time(), "message": "the launcher itself was killed"}
+        _report_if_none(encode_report(128 + number, [failure]))
+        return 128 + number
+
+
+def _reap(child: int) -> int | None:
+    """Reap whoever has ended, orphans too; the child's wait status if it is among them."""
+    found = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == child:
+                found = status
+            elif pid == 0:
+                break
+    return found
+
+
+def _report_if_none(report: bytes) -> None:
+    with contextlib.suppress(OSError):
+        if os.path.getsize(_termination_log()):
+            return
+    write_report(report)
+
+
+def private_folder() -> str:
+    """A folder of our own, also where the root file system is read-only and nothing is mounted on /tmp."""
+    for place in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="ddpjob-", dir=place or "/nonexistent")
+            os.environ["TMPDIR"] = str(place)
+            return folder
+    raise LaunchError("no folder for temporary files can be written: mount an emptyDir on /tmp")
+
+
+def main() -> int:
+    """Launch the program that the environment names; answer the container's exit code."""
+    try:
+        folder = private_folder()
+    except LaunchError as error:
+        write_report(encode_report(1, [{"exitCode": 1, "time": time.time(), "message": str(error)}]))
+        say(str(error))
+        return 1
+    watched: set[int] = {*STOP_SIGNALS, signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come to us even if we are not PID 1
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        leave(Agent(folder).run())
+    try:
+        return guard(child, watched)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""kubectl as a person types it, for tests that look at what a person sees."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import yaml
+
+POLL_SECONDS = 0.25
+T = TypeVar("T")
+
+
+class KubectlError(Exception):
+    """kubectl exited with an error; the message is what it printed."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    namespace: str = "default"
+    program: str = os.environ.get("KUBECTL", "kubectl")
+
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
+        done = subprocess.run(
+            [self.program, "--namespace", self.namespace, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def create(self, *objects: dict[str, Any]) -> None:
+        self("create", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        text = self("get", kind, name, "-o", "json", "--ignore-not-found")
+        return json.loads(text) if text.strip() else None
+
+    def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        arguments = ["get", kind, "-o", "json", *(["-l", selector] if selector else [])]
+        items: list[dict[str, Any]] = json.loads(self(*arguments))["items"]
+        return items
+
+    def patch(self, kind: str, name: str, change: dict[str, Any]) -> None:
+        self("patch", kind, name, "--type", "merge", "-p", json.dumps(change))
+
+    def logs(self, pod: str, container: str = "trainer") -> str:
+        return self("logs", pod, "-c", container)
+
+    def job(self, name: str) -> dict[str, Any]:
+        found = self.get("ddpjob", name)
+        assert found is not None, f"DDPJob {name} does not exist"
+        return found
+
+    def phase(self, name: str) -> str:
+        return str(self.job(name).get("status", {}).get("phase", ""))
+
+    def wait_for_phase(self, name: str, *phases: str, timeout: float = 180) -> dict[str, Any]:
+        """The job once it is in one of the phases; a job that ends in another fails at once, with its own words."""
+
+        def look() -> dict[str, Any] | None:
+            job = self.job(name)
+            phase = job.get("status", {}).get("phase")
+            if phase in phases:
+                return job
+            assert phase not in ("Succeeded", "Failed"), f"{name} is {phase}: {self.story(name)}"
+            return None
+
+        return wait_until(look, f"{name} to be {' or '.join(phases)}", timeout, lambda: self.story(name))
+
+    def story(self, name: str) -> str:
+        """What a person would look at to understand where a job stands."""
+        parts = [
+            self("get", "ddpjobs", name, "-o", "wide"),
+            yaml.safe_dump(self.job(name).get("status", {})),
+            self("get", "pods", "-o", "wide"),
+            self("get", "events", "--sort-by=.lastTimestamp"),
+        ]
+        for pod in self.list("pods", f"ddpjob.dev/job={name}"):
+            pod_name = pod["metadata"]["name"]
+            try:
+                parts.append(f"--- {pod_name}\n{self('logs', pod_name, '-c', 'trainer', '--tail', '30')}")
+            except KubectlError as error:
+                parts.append(f"--- {pod_name}: {error}")
+        return "\n".join(parts)
+
+
+def wait_until(
+    look: Callable[[], T | None], what: str, timeout: float = 60, story: Callable[[], str] | None = None
+) -> T:
+    """The first true answer of `look`; an AssertionError that tells the story when the deadline passes."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout:.0f} s for {what}\n{story() if story else ''}")
+        time.sleep(POLL_SECONDS)

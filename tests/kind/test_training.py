@@ -1,0 +1,187 @@
+"""Trainings that run on the cluster from start to end, and what a person sees of them."""
+
+import json
+import re
+from typing import Any
+
+from jobs import digits, program, scripted
+from kubectl import Kubectl, wait_until
+
+from ddpjob.api import DDPJobSpec
+from ddpjob.children.launcher_config import build_launcher
+from ddpjob.children.names import pod_name
+from ddpjob.children.pod import build_pod
+from ddpjob.children.service import build_service
+from ddpjob.observed import JobRecord
+
+DIGEST = re.compile(r"\[(?:CPU|GPU)(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})")
+ACCURACY = re.compile(r"Accuracy (\d\.\d+)")
+PROGRESS_ROW = re.compile(r"^digits\s+Running\s+2/2\s+0\s+\d+/12\s+\d+/\d+\s+\d\.\d+\s+(?:\d+m?)+\d*s\s+\S+$")
+
+
+def digests(kubectl: Kubectl, job: str) -> dict[int, tuple[int, str]]:
+    """Rank to world size and digest of the parameters, from the logs of all pods of the job."""
+    found = {}
+    for pod in kubectl.list("pods", f"ddpjob.dev/job={job}"):
+        for rank, size, digest in DIGEST.findall(kubectl.logs(pod["metadata"]["name"])):
+            found[int(rank)] = (int(size), digest)
+    return found
+
+
+def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(kubectl: Kubectl) -> None:
+    kubectl.apply(digits("digits", epochs=12))
+    seen: list[str] = []
+
+    def row() -> str | None:
+        line = kubectl("get", "ddpjobs", "digits", "--no-headers").strip()
+        seen.append(line)
+        assert " Failed " not in line, kubectl.story("digits")
+        return line if PROGRESS_ROW.match(line) or " Succeeded " in line else None
+
+    live = wait_until(row, "a line with live progress", 120, lambda: "\n".join(seen[-5:]) + kubectl.story("digits"))
+    assert PROGRESS_ROW.match(live), f"no live progress before the end: {seen}"
+    job = kubectl.wait_for_phase("digits", "Succeeded")
+    status = job["status"]
+    assert status["restarts"]["counted"] == 0
+    assert status["progress"]["epoch"] == status["progress"]["totalEpochs"] == 12
+    assert status["progress"]["step"] == status["progress"]["totalSteps"] > 0
+    assert status["progress"]["percent"] == 100
+    accuracy = ACCURACY.search(kubectl.logs("digits-a0-0"))
+    assert accuracy is not None
+    assert float(accuracy[1]) >= 0.97
+    before = digests(kubectl, "digits")
+    assert {rank: size for rank, (size, _) in before.items()} == {0: 4, 1: 4, 2: 4, 3: 4}
+    assert len({digest for _, digest in before.values()}) == 1
+
+    kubectl("delete", "pods", "--all", "--wait=true")
+    row_at_the_end = kubectl("get", "ddpjobs", "digits", "--no-headers")
+    assert re.search(r"Succeeded\s+2/2\s+0\s+12/12\s+(\d+)/\1\s+\d\.\d+", row_at_the_end)
+
+    reasons = [event["reason"] for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"]
+    assert sorted(reasons) == ["PodsCreated", "Succeeded", "Training"]
+    assert all(
+        event.get("count", 1) == 1 for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"
+    )
+
+    kubectl.apply(digits("half", epochs=12, extra=("--data-fraction", "0.5")))
+    kubectl.wait_for_phase("half", "Succeeded")
+    assert digests(kubectl, "half")[0] != before[0]
+
+
+PLAIN = """
+import os, sys
+import torch
+import torch.distributed as dist
+
+try:
+    import ddpjob_trainer
+    sys.exit("ddpjob_trainer must not be in the plain torch image")
+except ImportError:
+    pass
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+torch.manual_seed(dist.get_rank())
+for step in range(50):
+    features = torch.randn(32, 4)
+    loss = ((model(features) - features.sum(1, keepdim=True)) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+outer = [name for name in os.environ if name.startswith("PET_")]
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} loss {loss.item():.4f} torchrun {outer}")
+if os.environ.get("FAIL") == str(dist.get_rank()):
+    raise ValueError("the data ran out on purpose")
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_trains_in_a_plain_torch_image_and_its_crash_has_a_root_cause(kubectl: Kubectl) -> None:
+    kubectl.apply(program("plain", PLAIN), scripted("plain", config_map="plain", procs=2))
+    kubectl.wait_for_phase("plain", "Succeeded")
+    said = "".join(kubectl.logs(f"plain-a0-{ordinal}") for ordinal in (0, 1))
+    losses = {
+        int(rank): float(loss) for rank, loss in re.findall(r"rank (\d) of 4 loss (\d+\.\d+) torchrun \[\]", said)
+    }
+    assert sorted(losses) == [0, 1, 2, 3]
+    assert max(losses.values()) < 0.1
+
+    failing = scripted("failing", config_map="plain", restart={"maxRestarts": 1})
+    failing["spec"]["trainer"]["env"] = [{"name": "FAIL", "value": "1"}]
+    kubectl.apply(failing)
+    status = kubectl.wait_for_phase("failing", "Failed")["status"]
+    assert status["restarts"]["counted"] == 1
+    assert status["attempt"] == 1
+    failure = status["failure"]
+    assert (failure["rank"], failure["ordinal"], failure["exitCode"]) == (1, 1, 1)
+    assert failure["pod"] == "failing-a1-1"
+    assert "ValueError: the data ran out on purpose" in failure["message"] + failure.get("traceback", "")
+    described = kubectl("describe", "ddpjob", "failing")
+    assert "MaxRestartsExceeded" in described
+    assert "the data ran out on purpose" in described
+    assert "the data ran out on purpose" in kubectl.logs("failing-a1-1")
+
+
+RANKS = """
+import os
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print(f"GROUP_RANK={os.environ['GROUP_RANK']} RANK={dist.get_rank()} DDPJOB_NODE_RANK={os.environ['DDPJOB_NODE_RANK']}")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def ranks(kubectl: Kubectl, pods: list[str]) -> dict[int, int]:
+    """Ordinal to GROUP_RANK."""
+    found = {}
+    for pod in pods:
+        said = re.search(r"GROUP_RANK=(\d+) RANK=(\d+) DDPJOB_NODE_RANK=(\d+)", kubectl.logs(pod))
+        assert said is not None, pod
+        found[int(said[3])] = int(said[1])
+    return found
+
+
+def test_with_both_rendezvous_backends_the_node_rank_is_the_pod_ordinal(kubectl: Kubectl) -> None:
+    kubectl.apply(program("ranks", RANKS))
+    for backend in ("c10d", "static"):
+        kubectl.apply(scripted(backend, config_map="ranks", nodes=12, rendezvous={"backend": backend}))
+        kubectl.wait_for_phase(backend, "Succeeded", timeout=240)
+        pods = [pod["metadata"]["name"] for pod in kubectl.list("pods", f"ddpjob.dev/job={backend}")]
+        assert ranks(kubectl, pods) == {ordinal: ordinal for ordinal in range(12)}
+
+
+def test_without_padded_ordinals_c10d_would_order_the_nodes_as_text(kubectl: Kubectl) -> None:
+    """The control of the test above: the same pods with plain ordinals in their names must fail its assertion."""
+    kubectl.apply(program("ranks", RANKS))
+    job = scripted("model", config_map="ranks", nodes=12, suspend=True)
+    kubectl.apply(job)
+    uid = kubectl.wait_for_phase("model", "Suspended")["metadata"]["uid"]
+    pods = unpadded_pods(kubectl, uid)
+    kubectl.create(*pods)
+    names = [pod["metadata"]["name"] for pod in pods if pod["kind"] == "Pod"]
+
+    def ended() -> bool:
+        phases = {name: (kubectl.get("pod", name) or {}).get("status", {}).get("phase") for name in names}
+        assert "Failed" not in phases.values(), kubectl("get", "pods")
+        return set(phases.values()) == {"Succeeded"}
+
+    wait_until(ended, "all pods to succeed", 240)
+    found = ranks(kubectl, names)
+    assert found != {ordinal: ordinal for ordinal in range(12)}
+    assert found[10] < found[2], "as text, 10 comes before 2"
+
+
+def unpadded_pods(kubectl: Kubectl, uid: str) -> list[dict[str, Any]]:
+    """The children that the operator would make for the job, with plain ordinals in the names of its pods."""
+    raw = kubectl.job("model")
+    spec = DDPJobSpec.model_validate(raw["spec"])
+    job = JobRecord(kubectl.namespace, "model", uid, "1", 1, deleting=False, spec=spec)
+    pods = []
+    for ordinal in range(spec.nodes):
+        text = json.dumps(build_pod(job, spec, 0, ordinal))
+        for each in range(spec.nodes):
+            text = text.replace(pod_name("model", 0, each, spec.nodes), f"model-a0-{each}")
+        pods.append(json.loads(text))
+    return [build_service(job, spec), build_launcher(job), *pods]

@@ -1,0 +1,453 @@
+"""The life of a job as decide lets it happen, a sentence a test."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from world import START, World, spec_of
+
+from ddpjob.api import ConditionType, Phase
+from ddpjob.api.status import Progress
+from ddpjob.decide import decide
+from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
+from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
+
+
+def running_world(**fields: object) -> World:
+    world = World(spec=spec_of(**fields))
+    world.settle()
+    world.run_all()
+    world.advance(6)
+    world.settle()
+    return world
+
+
+def test_a_new_job_gets_its_service_its_launcher_and_one_pod_a_node_before_any_status_is_written() -> None:
+    world = World(spec=spec_of(nodes=3))
+    plan = world.reconcile()
+    assert plan.status is None
+    assert [type(action).__name__ for action in plan.actions] == ["CreateService", "CreateLauncher", *["CreatePod"] * 3]
+    assert world.creations == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
+
+
+def test_a_job_that_succeeds_costs_one_write_a_child_and_two_status_writes() -> None:
+    world = World(spec=spec_of(nodes=4))
+    world.settle()
+    for name in list(world.pods):
+        world.end(name, 0)
+    world.settle()
+    assert len(world.requests) == 4 + 2
+    assert len(world.status_writes) == 2
+    assert world.status is not None
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_at_most_three_events_tell_of_a_job_that_succeeds() -> None:
+    world = running_world()
+    world.progress = ProgressReport(0, Progress(step=1, total_steps=10), "0.5")
+    world.advance(6)
+    world.settle()
+    for name in list(world.pods):
+        world.end(name, 0)
+    world.settle()
+    assert [event.reason for event in world.events] == ["PodsCreated", "Training", "Succeeded"]
+
+
+def test_nothing_is_written_when_nothing_changes() -> None:
+    world = running_world()
+    written = len(world.status_writes)
+    for _ in range(100):
+        world.advance(60)
+        plan = world.reconcile()
+        assert plan.status is None
+        assert plan.actions == ()
+    assert len(world.status_writes) == written
+
+
+def test_an_operator_that_starts_again_writes_nothing_to_an_unchanged_job() -> None:
+    world = running_world()
+    world.crash()
+    plan = world.reconcile()
+    assert plan.status is None
+    assert plan.actions == ()
+
+
+def test_a_change_that_is_no_transition_waits_until_five_seconds_after_the_last_write() -> None:
+    world = World()
+    world.settle()
+    world.run_all()
+    world.advance(1)
+    plan = world.reconcile()
+    assert plan.status is None
+    assert plan.requeue_after == timedelta(seconds=4)
+    world.advance(4)
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.phase is Phase.RUNNING
+
+
+def test_progress_that_was_only_read_again_is_not_written() -> None:
+    world = running_world()
+    world.progress = ProgressReport(0, Progress(step=3, observed_time=world.now), "0.5")
+    world.advance(6)
+    world.settle()
+    written = len(world.status_writes)
+    world.progress = ProgressReport(0, Progress(step=3, observed_time=world.now), "0.5")
+    world.advance(6)
+    world.settle()
+    assert len(world.status_writes) == written
+
+
+def test_a_failed_node_ends_the_attempt_as_a_whole_and_the_next_one_starts() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 7)
+    plan = world.reconcile()
+    assert plan.urgent
+    assert world.status is not None
+    assert (world.status.attempt, world.status.pods_created, world.status.restarts.counted) == (1, False, 1)
+    assert world.status.failure is not None
+    assert (world.status.failure.pod, world.status.failure.exit_code) == ("digits-a0-1", 7)
+    assert world.status.phase is Phase.RESTARTING
+    world.settle()
+    assert world.pods["digits-a0-0"].deletion_time is not None
+    assert "digits-a1-0" not in world.pods
+    world.kubelet_removes_deleted_pods()
+    world.advance(1)
+    world.settle()
+    assert {"digits-a1-0", "digits-a1-1"} <= set(world.pods)
+    assert "digits-a0-1" in world.pods, "the pod that failed stays, so that its log can be read"
+
+
+def test_the_intent_to_leave_an_attempt_is_written_before_a_pod_of_it_is_deleted() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 7)
+    plan = world.reconcile()
+    assert plan.status is not None
+    assert plan.status.attempt == 1
+    assert not [action for action in plan.actions if isinstance(action, DeletePod)]
+
+
+def test_the_budget_of_restarts_is_used_exactly() -> None:
+    world = running_world(restart={"maxRestarts": 2})
+    for attempt in range(3):
+        world.end(f"digits-a{attempt}-0", 1)
+        world.settle()
+        world.kubelet_removes_deleted_pods()
+        world.advance(120)
+        world.settle()
+        world.run_all()
+    assert world.status is not None
+    assert world.status.phase is Phase.FAILED
+    assert world.status.restarts.counted == 2
+    assert world.status.attempt == 2
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.reason == "MaxRestartsExceeded"
+    assert len(world.creations) == 6
+
+
+def test_failures_in_a_row_double_the_wait() -> None:
+    world = running_world(restart={"maxRestarts": 10})
+    waits = []
+    for attempt in range(8):
+        world.end(f"digits-a{attempt}-0", 1)
+        world.end(f"digits-a{attempt}-1", 1)
+        world.settle()
+        waited = 0
+        while f"digits-a{attempt + 1}-0" not in world.pods:
+            world.advance(1)
+            waited += 1
+            world.settle()
+        waits.append(waited)
+        world.run_all()
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_missing_pod_is_made_before_all_were_made_and_is_a_failure_after() -> None:
+    world = World(spec=spec_of(nodes=3))
+    world.reconcile(crash_after=3)
+    assert world.creations == ["digits-a0-0"]
+    world.settle()
+    assert world.creations == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
+    del world.pods["digits-a0-1"]
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.restarts.last_reason == "PodMissing"
+
+
+def test_a_pod_that_lost_its_label_is_deleted_by_name() -> None:
+    world = running_world()
+    del world.pods["digits-a0-1"]
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(1)
+    world.settle()
+    assert DeleteStray("digits-a0-1", 2) in world.requests
+    assert [type(action).__name__ for action in world.requests[-4:]] == [
+        "DeleteStray",
+        "CreateLauncher",
+        "CreatePod",
+        "CreatePod",
+    ]
+
+
+def test_a_pod_that_somebody_deletes_has_failed_at_once() -> None:
+    world = running_world()
+    world.delete_pod("digits-a0-0")
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.restarts.last_reason == "PodDeleted"
+
+
+def test_a_pod_on_a_lost_node_does_not_block_the_next_attempt() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 1)
+    world.settle()
+    world.advance(3)
+    world.settle()
+    assert "digits-a1-0" not in world.pods
+    world.advance(5)
+    world.settle()
+    assert "digits-a1-0" in world.pods
+
+
+def test_pods_of_older_attempts_are_kept_for_three_attempts_only() -> None:
+    world = running_world(restart={"maxRestarts": 10}, nodes=3)
+    for attempt in range(6):
+        for ordinal in range(3):
+            world.end(f"digits-a{attempt}-{ordinal}", 1 if ordinal == 1 else 0)
+        world.settle()
+        world.advance(120)
+        world.settle()
+        world.run_all()
+    assert sorted(world.pods) == [
+        *(f"digits-a{attempt}-{ordinal}" for attempt in (3, 4, 5) for ordinal in (0, 1)),
+        *(f"digits-a6-{ordinal}" for ordinal in range(3)),
+    ]
+
+
+def test_suspending_deletes_the_pods_and_is_never_a_failure() -> None:
+    world = running_world()
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.SUSPENDING
+    world.end("digits-a0-0", 143)
+    world.settle()
+    del world.pods["digits-a0-1"]
+    world.settle()
+    assert world.status.phase is Phase.SUSPENDED
+    assert world.status.restarts.counted == 0
+
+
+def test_resuming_is_the_next_attempt_and_not_counted() -> None:
+    world = running_world()
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    world.spec = spec_of(suspend=False)
+    world.settle()
+    assert world.status is not None
+    assert (world.status.attempt, world.status.restarts.counted, world.status.pods_created) == (1, 0, True)
+    assert sorted(world.pods) == ["digits-a1-0", "digits-a1-1"]
+
+
+def test_a_job_resumed_while_it_is_still_stopping_waits_for_the_old_pods() -> None:
+    world = running_world()
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    world.spec = spec_of(suspend=False)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 1
+    assert "digits-a1-0" not in world.pods
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert "digits-a1-0" in world.pods
+    assert world.status.restarts.counted == 0
+
+
+def test_a_job_that_starts_suspended_has_no_pods_and_begins_with_attempt_0() -> None:
+    world = World(spec=spec_of(suspend=True))
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.SUSPENDED
+    assert not world.requests
+    world.spec = spec_of()
+    world.settle()
+    assert sorted(world.pods) == ["digits-a0-0", "digits-a0-1"]
+
+
+def test_nodes_changed_while_suspended_count_from_the_next_attempt_on() -> None:
+    world = running_world()
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    world.spec = spec_of(nodes=11)
+    world.settle()
+    assert min(world.pods) == "digits-a1-00"
+    assert len(world.pods) == 11
+
+
+def test_a_template_that_cannot_work_fails_the_job_and_names_the_field() -> None:
+    world = World(
+        spec=spec_of(template={"spec": {"containers": [{"name": "trainer", "env": [{"name": "RANK", "value": "0"}]}]}})
+    )
+    world.settle()
+    assert world.status is not None
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.reason == "InvalidSpec"
+    assert "spec.template.spec.containers[0].env[RANK]" in failed.message
+    assert not world.pods
+
+
+def test_a_pod_that_the_server_calls_invalid_fails_the_job_with_the_servers_words() -> None:
+    world = World()
+    world.rejections = (Rejection(RejectionKind.INVALID, "pod digits-a0-0", 'unknown field "spec.volums"'),)
+    world.settle()
+    assert world.status is not None
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert 'unknown field "spec.volums"' in failed.message
+
+
+def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
+    world = World(spec=spec_of(nodes=5))
+    world.rejections = (Rejection(RejectionKind.FORBIDDEN, "pod digits-a0-0", "exceeded quota"),)
+    plan = world.reconcile()
+    assert plan.status is not None
+    told = plan.status.condition(ConditionType.PODS_SCHEDULED)
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "Forbidden")
+    assert "exceeded quota" in told.message
+    assert len([action for action in plan.actions if isinstance(action, CreatePod)]) == 1
+    assert plan.requeue_after == timedelta(seconds=10)
+
+
+def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
+    world = World(foreign={"pod digits-a0-1": "DDPJob digits (uid older)"})
+    plan = world.reconcile()
+    assert plan.actions == ()
+    assert plan.status is not None
+    told = plan.status.condition(ConditionType.PODS_SCHEDULED)
+    assert told is not None
+    assert told.reason == "NameTaken"
+    assert "pod digits-a0-1" in told.message
+    world.foreign = {}
+    world.settle()
+    assert len(world.pods) == 2
+
+
+def test_a_finished_job_keeps_its_status_when_its_pods_go() -> None:
+    world = running_world()
+    for name in list(world.pods):
+        world.end(name, 0)
+    world.settle()
+    before = world.status
+    world.pods.clear()
+    world.advance(60)
+    world.settle()
+    assert world.status == before
+
+
+def test_the_last_progress_comes_from_the_termination_message_of_the_first_node() -> None:
+    world = running_world()
+    world.progress = ProgressReport(0, Progress(step=3, total_steps=10), "0.5")
+    report = {"exitCode": 0, "progress": {"epoch": 2, "totalEpochs": 2, "step": 10, "totalSteps": 10, "loss": 0.01}}
+    world.end("digits-a0-0", 0, json.dumps(report))
+    world.end("digits-a0-1", 0)
+    world.settle()
+    assert world.status is not None
+    assert world.status.progress is not None
+    assert (world.status.progress.step, world.status.progress.percent) == (10, 100)
+    assert (world.status.summary.step, world.status.summary.loss, world.status.summary.eta) == ("10/10", "0.01", "")
+
+
+def test_time_to_live_counts_from_completion_and_deletes_the_job() -> None:
+    world = running_world(ttlSecondsAfterFinished=60)
+    for name in list(world.pods):
+        world.end(name, 0)
+    world.settle()
+    plan = world.reconcile()
+    assert plan.requeue_after == timedelta(seconds=60)
+    world.advance(59)
+    assert not world.reconcile().actions
+    world.advance(1)
+    assert world.reconcile().actions == (DeleteJob("job-uid"),)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [("None", {"digits-a0-0", "digits-a0-1"}), ("Running", {"digits-a0-0"}), ("All", set())],
+)
+def test_clean_pod_policy_tells_which_pods_go_when_the_job_has_finished(policy: str, kept: set[str]) -> None:
+    world = running_world(cleanPodPolicy=policy, restart={"maxRestarts": 0})
+    world.end("digits-a0-0", 1)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    assert set(world.pods) == kept
+
+
+def test_an_erased_status_is_rebuilt_from_the_newest_attempt_that_has_pods() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 1)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(5)
+    world.settle()
+    world.run_all()
+    world.status = None
+    created = list(world.creations)
+    world.settle()
+    assert world.status is not None
+    assert (world.status.attempt, world.status.pods_created) == (1, True)
+    assert world.creations == created
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    world = World()
+    observed = world.observe()
+    assert decide(replace(observed, job=replace(observed.job, deleting=True))) == Plan()
+
+
+def test_an_image_that_cannot_be_pulled_is_named_with_what_to_check() -> None:
+    world = World()
+    world.settle()
+    world.run("digits-a0-0")
+    world.pods["digits-a0-1"] = replace(
+        world.pods["digits-a0-1"], scheduled=True, obstacle=Waiting("ImagePullBackOff", 'Back-off pulling image "i"')
+    )
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    ready = world.status.condition(ConditionType.RENDEZVOUS_READY)
+    assert ready is not None
+    assert ready.reason == "ImagePullBackOff"
+    assert ready.message == (
+        '1/2 nodes are up; digits-a0-1: ImagePullBackOff: Back-off pulling image "i": '
+        "check spec.trainer.image and that the nodes can pull it"
+    )
+
+
+def test_only_a_running_first_node_is_asked_for_progress() -> None:
+    world = World()
+    world.settle()
+    assert world.reconcile().poll is None
+    world.run("digits-a0-0")
+    target = world.reconcile().poll
+    assert target is not None
+    assert (target.attempt, target.address, target.port) == (0, "10.0.0.1", 9401)
+
+
+def test_pods_that_are_not_this_job_s_are_not_counted() -> None:
+    world = World()
+    world.pods["digits-tool"] = PodRecord(
+        "default", "digits-tool", "u", "1", "job-uid", "digits", None, None, "Running"
+    )
+    world.settle()
+    assert world.creations == ["digits-a0-0", "digits-a0-1"]
+    assert world.status_writes[0].start_time == START

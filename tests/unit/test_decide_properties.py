@@ -1,0 +1,94 @@
+"""What holds for every order of events, crashes of the operator included."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from world import World, spec_of
+
+from ddpjob.api import ConditionType
+from ddpjob.observed import Terminated
+
+MAX_RESTARTS = 3
+
+steps = st.one_of(
+    st.tuples(st.just("reconcile"), st.none() | st.integers(0, 6)),
+    st.tuples(st.just("run"), st.integers(0, 7)),
+    st.tuples(st.just("end"), st.integers(0, 7), st.sampled_from([0, 0, 1, 137])),
+    st.tuples(st.just("delete"), st.integers(0, 7)),
+    st.tuples(st.just("remove"), st.none()),
+    st.tuples(st.just("suspend"), st.booleans()),
+    st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 40.0])),
+)
+
+
+def play(world: World, step: tuple[object, ...]) -> None:
+    kind, argument = step[0], step[1]
+    names = sorted(world.pods)
+    if kind == "reconcile":
+        world.reconcile(crash_after=argument if isinstance(argument, int) else None)
+    elif kind == "remove":
+        world.kubelet_removes_deleted_pods()
+    elif kind == "suspend":
+        world.spec = world.spec.model_copy(update={"suspend": bool(argument)})
+    elif kind == "advance":
+        assert isinstance(argument, float)
+        world.advance(argument)
+    elif names and isinstance(argument, int):
+        name = names[argument % len(names)]
+        ended = isinstance(world.pods[name].trainer, Terminated)
+        if kind == "run" and not ended:
+            world.run(name)
+        elif kind == "end" and not ended:
+            assert isinstance(step[2], int)
+            world.end(name, step[2])
+        elif kind == "delete":
+            world.delete_pod(name)
+
+
+def finish(world: World) -> None:
+    world.spec = world.spec.model_copy(update={"suspend": False})
+    for _ in range(40):
+        world.kubelet_removes_deleted_pods()
+        world.advance(70)
+        world.settle()
+        if world.status is not None and world.status.finished:
+            return
+        for name in world.live():
+            world.end(name, 0)
+    raise AssertionError(f"never finished: {world.status}")
+
+
+@settings(max_examples=400, deadline=None)
+@given(nodes=st.integers(1, 3), walk=st.lists(steps, max_size=40))
+def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
+    nodes: int, walk: list[tuple[object, ...]]
+) -> None:
+    world = World(spec=spec_of(nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}))
+    for step in walk:
+        before = world.status
+        play(world, step)
+        if before is not None and world.status is not None:
+            assert world.status.attempt >= before.attempt
+            assert 0 <= world.status.restarts.counted - before.restarts.counted <= 1
+            if before.finished:
+                assert world.status == before
+    finish(world)
+    status = world.status
+    assert status is not None
+    assert status.restarts.counted <= MAX_RESTARTS
+    assert status.holds(ConditionType.SUCCEEDED) != status.holds(ConditionType.FAILED)
+    counts = [written.restarts.counted for written in world.status_writes]
+    assert counts == sorted(counts)
+    assert not world.live(), "a finished job leaves no live pod"
+
+
+@settings(max_examples=200, deadline=None)
+@given(walk=st.lists(steps, max_size=40))
+def test_a_second_look_at_the_same_moment_never_writes_again(walk: list[tuple[object, ...]]) -> None:
+    world = World(spec=spec_of(nodes=2))
+    for step in walk:
+        play(world, step)
+    world.settle()
+    plan = world.reconcile()
+    assert plan.status is None
+    assert plan.actions == ()
+    assert plan.events == ()

@@ -1,0 +1,182 @@
+"""A world in memory for `decide`: it keeps what the API server would keep and does what the kubelet would do.
+
+It stands in for nothing that a real API server decides; it only lets a property test try thousands of orders of events.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from ddpjob.api import DDPJobSpec, DDPJobStatus
+from ddpjob.decide import decide
+from ddpjob.observed import (
+    JobRecord,
+    Observed,
+    PodRecord,
+    ProgressReport,
+    Rejection,
+    Running,
+    ServiceRecord,
+    Terminated,
+)
+from ddpjob.plan import (
+    Action,
+    CreateLauncher,
+    CreatePod,
+    CreateService,
+    DeleteJob,
+    DeletePod,
+    Event,
+    Plan,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def spec_of(**fields: object) -> DDPJobSpec:
+    return DDPJobSpec.model_validate(
+        {"nodes": 2, "procsPerNode": 1, "trainer": {"image": "i", "script": "train.py"}, **fields}
+    )
+
+
+@dataclass
+class World:
+    spec: DDPJobSpec = field(default_factory=spec_of)
+    status: DDPJobStatus | None = None
+    now: datetime = START
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    service: ServiceRecord | None = None
+    launcher_attempt: int | None = None
+    last_write: datetime | None = None
+    foreign: dict[str, str] = field(default_factory=dict)
+    rejections: tuple[Rejection, ...] = ()
+    progress: ProgressReport | None = None
+    job_deleted: bool = False
+    status_writes: list[DDPJobStatus] = field(default_factory=list)
+    creations: list[str] = field(default_factory=list)
+    requests: list[Action] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def observe(self) -> Observed:
+        return Observed(
+            job=JobRecord(
+                namespace="default",
+                name="digits",
+                uid="job-uid",
+                resource_version="1",
+                generation=1,
+                deleting=False,
+                spec=self.spec,
+                # What was written comes back through JSON.
+                status=DDPJobStatus.model_validate(self.status.to_wire()) if self.status else None,
+            ),
+            now=self.now,
+            pods=tuple(self.pods.values()),
+            service=self.service,
+            foreign=self.foreign,
+            rejections=self.rejections,
+            progress=self.progress,
+            launcher_attempt=self.launcher_attempt,
+            last_status_write=self.last_write,
+        )
+
+    def reconcile(self, *, crash_after: int | None = None) -> Plan:
+        """One reconcile; `crash_after` ends it after so many writes, the memory of the process being lost."""
+        plan = decide(self.observe())
+        writes = 0
+        if plan.status is not None:
+            if crash_after == writes:
+                self.crash()
+                return plan
+            self.status = plan.status
+            self.status_writes.append(plan.status)
+            self.last_write = self.now
+            writes += 1
+        for action in plan.actions:
+            if crash_after == writes:
+                self.crash()
+                return plan
+            self.apply(action)
+            writes += 1
+        if crash_after is not None:
+            self.crash()
+        else:
+            self.events.extend(plan.events)
+        return plan
+
+    def settle(self, *, limit: int = 50) -> None:
+        """Reconcile until nothing is left to do at this moment."""
+        for _ in range(limit):
+            plan = self.reconcile()
+            if plan.status is None and not plan.actions:
+                return
+        raise AssertionError(f"not settled after {limit} reconciles: {plan}")
+
+    def crash(self) -> None:
+        self.launcher_attempt = None
+        self.last_write = None
+        self.progress = None
+
+    def apply(self, action: Action) -> None:
+        self.requests.append(action)
+        if isinstance(action, CreateService):
+            self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
+        elif isinstance(action, CreateLauncher):
+            self.launcher_attempt = action.attempt
+        elif isinstance(action, CreatePod):
+            name = action.manifest["metadata"]["name"]
+            assert name not in self.pods, f"{name} was created while it existed"
+            complete = self.status is not None and self.status.pods_created
+            assert not complete, f"{name} was created although all pods of its attempt had been"
+            self.creations.append(name)
+            self.pods[name] = PodRecord(
+                "default", name, f"uid-{name}", "1", "job-uid", "digits", None, None, "Pending", created=self.now
+            )
+        elif isinstance(action, DeletePod):
+            self.delete_pod(action.name, action.grace_seconds)
+        elif isinstance(action, DeleteJob):
+            self.job_deleted = True
+
+    def delete_pod(self, name: str, grace: int | None = None) -> None:
+        pod = self.pods.get(name)
+        if pod is None:
+            return
+        if isinstance(pod.trainer, Terminated) or pod.phase in ("Succeeded", "Failed"):
+            del self.pods[name]
+        elif pod.deletion_time is None:
+            self.pods[name] = replace(pod, deletion_time=self.now + timedelta(seconds=30 if grace is None else grace))
+
+    def run(self, name: str) -> None:
+        self.pods[name] = replace(
+            self.pods[name],
+            phase="Running",
+            scheduled=True,
+            ready=True,
+            node_name="node-1",
+            pod_ip="10.0.0.1",
+            trainer=Running(self.now),
+        )
+
+    def end(self, name: str, code: int, message: str = "", reason: str = "") -> None:
+        self.pods[name] = replace(
+            self.pods[name],
+            phase="Succeeded" if code == 0 else "Failed",
+            scheduled=True,
+            trainer=Terminated(code, None, reason or ("Completed" if code == 0 else "Error"), message, self.now),
+        )
+
+    def kubelet_removes_deleted_pods(self) -> None:
+        for name, pod in list(self.pods.items()):
+            if pod.deletion_time is not None:
+                del self.pods[name]
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def live(self) -> list[str]:
+        return [
+            name for name, pod in self.pods.items() if pod.deletion_time is None and pod.phase in ("Pending", "Running")
+        ]
+
+    def run_all(self) -> None:
+        for name in self.live():
+            self.run(name)
