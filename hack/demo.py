@@ -1,0 +1,109 @@
+"""`make demo`: apply a DDPJob that trains on real data, show it live, end with what a newcomer wants to know."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from hack.deploy import ROOT, deploy, kubectl
+
+MANIFEST: Final = ROOT / "manifests/examples/digits.yaml"
+JOB: Final = "digits"
+DEADLINE_SECONDS: Final = 300.0
+LOOK_EVERY_SECONDS: Final = 1.0
+
+
+def say(text: str = "") -> None:
+    """Print at once: a person watches."""
+    print(text, flush=True)
+
+
+def look() -> dict[str, Any]:
+    """The job as it is now."""
+    found: dict[str, Any] = json.loads(kubectl("get", "ddpjob", JOB, "-o", "json"))
+    return found
+
+
+def follow(
+    job: Callable[[], dict[str, Any]],
+    row: Callable[[], list[str]],
+    deadline: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Print a line of `kubectl get ddpjobs` whenever it changes, until the job has finished.
+
+    Raises:
+        SystemExit: it did not finish in time.
+    """
+    shown: list[str] = []
+    while True:
+        header, line = row()
+        # The age alone is no news.
+        news = line.rsplit(None, 1)[0]
+        if not shown:
+            say(f"  {header}")
+        if not shown or shown[-1] != news:
+            say(f"  {line}")
+            shown.append(news)
+        current = job()
+        if current.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return current
+        if clock() > deadline:
+            sys.exit(f"the job has not finished in {DEADLINE_SECONDS:.0f} s: kubectl describe ddpjob {JOB}")
+        time.sleep(LOOK_EVERY_SECONDS)
+
+
+def accuracy_in(log: str) -> str:
+    """The held-out accuracy that rank 0 printed at its end, or "" where there is none."""
+    lines = re.findall(r"Accuracy \d\.\d+ on .*", log)
+    return lines[-1] if lines else ""
+
+
+def _row() -> list[str]:
+    return kubectl("get", "ddpjob", JOB).splitlines()[:2]
+
+
+def main() -> None:
+    """Run the demonstration; exits non-zero where the job does not succeed."""
+    kubectl_program = os.environ.get("KUBECTL", "kubectl")
+    say("demo: deploying the operator (manifests/crd, manifests/base)")
+    deploy()
+    # A finished job does not run again by applying it: it is replaced, which is also how a user repeats one.
+    subprocess.run(
+        [kubectl_program, "delete", "ddpjob", JOB, "--ignore-not-found", "--wait=true"], check=True, capture_output=True
+    )
+    say(f"\n$ kubectl apply -f {MANIFEST.relative_to(ROOT)}\n")
+    say("  " + MANIFEST.read_text().strip().replace("\n", "\n  ") + "\n")
+    kubectl("apply", "-f", str(MANIFEST))
+    say("$ kubectl get ddpjobs --watch\n")
+    job = follow(look, _row, time.monotonic() + DEADLINE_SECONDS)
+    status = job["status"]
+    attempt = status["attempt"]
+    log = kubectl("logs", f"{JOB}-a{attempt}-0")
+    say(f"\n$ kubectl logs {JOB}-a{attempt}-0   (the last lines of rank 0's node)\n")
+    say("  " + "\n  ".join(log.strip().splitlines()[-8:]) + "\n")
+    if status["phase"] != "Succeeded":
+        sys.exit(f"the job has failed: {status.get('failure', {}).get('message', 'kubectl describe ddpjob ' + JOB)}")
+    say(f"demo: Succeeded. {accuracy_in(log)}")
+    say(next_steps(os.environ.get("KUBECONFIG", "")))
+
+
+def next_steps(kubeconfig: str) -> str:
+    """Where to look next."""
+    export = f"  export KUBECONFIG={kubeconfig}\n" if kubeconfig else ""
+    return f"""
+Look further:
+{export}  kubectl get ddpjobs -o wide              # speed, launcher, backend, time of the last step
+  kubectl describe ddpjob {JOB}           # conditions, events, why
+  kubectl explain ddpjob.spec.rendezvous   # every field explains itself
+  kubectl logs -l ddpjob.dev/job={JOB},ddpjob.dev/ordinal=1
+  kubectl delete ddpjob {JOB} && kubectl apply -f {MANIFEST.relative_to(ROOT)}   # train again
+  make clean                               # remove the cluster and everything that was made for it"""
+
+
+if __name__ == "__main__":
+    main()
