@@ -9,13 +9,17 @@ What to run is told by DDPJOB_* and torchrun's own PET_* variables. Three kinds 
 """
 # ruff: noqa: E402 -- a worker must not have imported what a plain python would not: a program may own a json.py
 # ruff: noqa: PLC0415 -- the same, and torch is the image's
-# ruff: noqa: PTH -- pathlib would be one more such import
+# ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202 -- pathlib would be one more
 # ruff: noqa: ANN401 -- torch's objects, of whatever version the image has
 
 from __future__ import annotations
 
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 _WORKER = "--ddpjob-worker"
 
@@ -32,7 +36,7 @@ def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> No
     sys.excepthook = _without_our_frames
     _record_faults()
     if libuv == "no":
-        sys.meta_path.insert(0, _LibuvOff())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _LibuvOff())
     try:
         _execute(kind, program, main.__dict__)
     except BaseException as error:
@@ -57,25 +61,21 @@ def _execute(kind: str, program: str, namespace: dict[str, object]) -> None:
     import _frozen_importlib_external as loaders
 
     path = os.path.abspath(program)
-    if path.endswith(".pyc"):
-        loader = loaders.SourcelessFileLoader("__main__", path)
-        code = loader.get_code("__main__")
-    else:
-        loader = loaders.SourceFileLoader("__main__", path)
-        code = loader.source_to_code(loader.get_data(path), path)
+    loader = loaders.SourceFileLoader("__main__", path)
     namespace.update(__file__=path, __loader__=loader, __cached__=None)
-    exec(code, namespace)  # noqa: S102 -- the program is what the pod is for
+    # Not get_code: the interpreter caches no byte code of a script either.
+    exec(loader.source_to_code(loader.get_data(path), path), namespace)  # noqa: S102 -- what the pod is for
 
 
-def _trimmed(trace: object) -> object:
-    while trace is not None and trace.tb_frame.f_code.co_filename == run_program.__code__.co_filename:  # type: ignore[attr-defined]
-        trace = trace.tb_next  # type: ignore[attr-defined]
+def _trimmed(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename == run_program.__code__.co_filename:
+        trace = trace.tb_next
     return trace
 
 
-def _without_our_frames(kind: type, error: BaseException, trace: object) -> None:
+def _without_our_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     trace = _trimmed(trace)
-    sys.__excepthook__(kind, error.with_traceback(trace), trace)  # type: ignore[arg-type]
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 def _record_faults() -> None:
@@ -84,15 +84,19 @@ def _record_faults() -> None:
 
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path and not faulthandler.is_enabled():
-        descriptor = os.open(os.path.join(os.path.dirname(path), "fault.txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        faulthandler.enable(descriptor, all_threads=False)
+        faulthandler.enable(os.open(fault_file(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), all_threads=False)
+
+
+def fault_file(error_file: str) -> str:
+    """Where the Python stack of a worker that crashed in native code is kept, given the worker's error file."""
+    return os.path.join(os.path.dirname(error_file), "fault.txt")
 
 
 def _record(error: BaseException) -> None:
     """Write the error in the form of torch's @record, unless the program has done so itself."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    quiet = isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int))
-    if quiet or not path or os.path.exists(path):
+    success = isinstance(error, SystemExit) and not error.code
+    if success or not path or os.path.exists(path):
         return
     import json
     import time
@@ -102,7 +106,7 @@ def _record(error: BaseException) -> None:
         message = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 -- a __str__ of the program's own
         message = type(error).__name__
-    stack = "".join(traceback.format_exception(type(error), error, _trimmed(error.__traceback__)))  # type: ignore[arg-type]
+    stack = "".join(traceback.format_exception(type(error), error, _trimmed(error.__traceback__)))
     extra = {"py_callstack": stack[-16384:], "timestamp": str(int(time.time())), "time": time.time()}
     with open(path, "w") as file:
         json.dump({"message": {"message": message[:4096], "extraInfo": extra}}, file)
@@ -113,7 +117,7 @@ class _LibuvOff:
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "torch.distributed.distributed_c10d":
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
             libuv_off()
 
 
@@ -219,94 +223,82 @@ def _termination_log() -> str:
     return os.environ.get("DDPJOB_TERMINATION_LOG", "/dev/termination-log")
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """SIGTERM for 15; real-time signals have no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def describe(rank: int | None, failure: Any, fault_file: str) -> dict[str, Any]:
+def worker_failure(rank: int, failure: Any, error_file: str) -> dict[str, Any]:
     """One worker's end, from torch's ProcessFailure, for the report."""
     entry: dict[str, Any] = {"rank": rank, "localRank": failure.local_rank}
     if failure.exitcode < 0:
-        entry["signal"] = _signal_name(-failure.exitcode)
+        entry["signal"] = signal_name(-failure.exitcode)
         message = f"killed by {entry['signal']}"
     else:
         entry["exitCode"] = failure.exitcode
         message = f"exit code {failure.exitcode}"
-    entry["time"] = float(failure.timestamp)
+    # Torch's own times are whole seconds.
+    moment, stack = time.time(), ""
     recorded = failure.error_file_data.get("message") if os.path.isfile(failure.error_file) else None
-    stack = ""
     if isinstance(recorded, dict):
         extra = recorded.get("extraInfo") or {}
         message, stack = str(recorded.get("message") or message), str(extra.get("py_callstack") or "")
-        entry["time"] = float(extra.get("time") or failure.timestamp)
+        moment = float(extra.get("time") or failure.timestamp)
     elif recorded:
         message = str(recorded)
     elif failure.exitcode < 0:
-        with contextlib.suppress(OSError), open(fault_file, errors="replace") as file:
+        with contextlib.suppress(OSError), open(fault_file(error_file), errors="replace") as file:
             stack = file.read(4096)
         message = stack.partition("\n")[0] or message
-    entry["message"] = message
-    if stack:
-        entry["traceback"] = stack
+    entry.update(time=moment, message=message, **({"traceback": stack} if stack else {}))
     return entry
 
 
-def exit_code(failure: dict[str, Any]) -> int:
-    """The container's exit code for a failed worker: its own from 1 to 125, 128 + n for signal n, else 1."""
-    if "signal" in failure:
-        name = failure["signal"]
-        return 128 + (int(name.split()[1]) if " " in name else signal.Signals[name].value)
-    code = failure.get("exitCode", 1)
-    return code if 1 <= code <= 125 else 1  # noqa: PLR2004 -- above, a shell has meanings of its own
+def own_failure(error: BaseException) -> dict[str, Any]:
+    """What kept the launcher from its work, for the report; a traceback only where the message does not say enough."""
+    name, cause = type(error).__name__, error.__cause__
+    entry: dict[str, Any] = {"exitCode": 1, "time": time.time(), "message": f"{name}: {error}"}
+    if isinstance(error, LaunchError):
+        entry["message"] = str(error)
+    elif name == "RendezvousTimeoutError":
+        entry["message"] = f"{name}: not all nodes met in time. Look at the job's pods: {pods_of_the_job()}"
+    elif not name.startswith(("Rendezvous", "Dist")):
+        entry["traceback"] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    elif cause:
+        entry["message"] += f" ({type(cause).__name__}: {str(cause).partition(chr(10))[0]})"
+    return entry
+
+
+def container_code(code: int) -> int:
+    """The container's exit code for a worker's: its own from 1 to 125, 128 + n for signal n, else 1."""
+    if code < 0:
+        return 128 - code
+    return code if code <= 125 else 1  # noqa: PLR2004 -- above, a shell has meanings of its own
+
+
+def pods_of_the_job(selector: str = "") -> str:
+    """The command that shows the job's pods."""
+    name, namespace = os.environ.get("DDPJOB_NAME", ""), os.environ.get("DDPJOB_NAMESPACE", "default")
+    return f"kubectl -n {namespace} get pods -l ddpjob.dev/job={name}{selector}"
 
 
 # The environment
 
 
-def cpu_limit() -> float | None:
-    """The container's CPU limit, where there is one (cgroup v2, then v1)."""
-    for quota_file, period_file in (
-        ("/sys/fs/cgroup/cpu.max", None),
-        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    ):
-        try:
-            with open(quota_file) as file:
-                numbers = file.read().split()
-            if period_file:
-                with open(period_file) as file:
+def omp_threads(processes: int) -> int | None:
+    """Threads for each process: its share of the container's CPU limit; None leaves a lone one to torch."""
+    for folder, names in (("", ("cpu.max",)), ("cpu/", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
+        numbers: list[str] = []
+        with contextlib.suppress(OSError):
+            for name in names:
+                with open(f"/sys/fs/cgroup/{folder}{name}") as file:
                     numbers += file.read().split()
-            quota, period = int(numbers[0]), int(numbers[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        return quota / period if quota > 0 else None
-    return None
-
-
-def gloo_interface() -> str | None:
-    """The interface of the default route, where gloo would take loopback because the host name says so."""
-    with contextlib.suppress(OSError):
-        addresses = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)}
-        if any(not str(address).startswith(("127.", "::1")) for address in addresses):
-            return None
-    with contextlib.suppress(OSError), open("/proc/net/route") as file:
-        for line in file.read().splitlines()[1:]:
-            interface, destination = line.split()[:2]
-            if destination == "00000000":
-                return interface
-    return None
-
-
-def prepare_environment(processes: int) -> None:
-    """What workers need in a container and torchrun does not set; the user's own values win."""
-    limit = cpu_limit()
-    if limit or processes > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int((limit or 0) / processes))))
-    interface = None if "GLOO_SOCKET_IFNAME" in os.environ else gloo_interface()
-    if interface:
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        if len(numbers) == 2 and numbers[0].isdigit():  # noqa: PLR2004 -- quota and period; "max" or -1 is no quota
+            return max(1, int(numbers[0]) // int(numbers[1]) // processes)
+    return 1 if processes > 1 else None
 
 
 def check_program(kind: str, program: str) -> None:
@@ -345,11 +337,9 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> N
             return
         waited = time.monotonic() - begin
         if waited >= timeout:
-            where = f"-n {os.environ.get('DDPJOB_NAMESPACE', 'default')}"
-            label = f"ddpjob.dev/job={os.environ.get('DDPJOB_NAME', '')},ddpjob.dev/ordinal=0"
             raise LaunchError(
                 f"node 0 did not come up within {timeout:g} s: {problem}. Look at its pod "
-                f"(kubectl {where} get pods -l {label}), then at the cluster's DNS and network policies"
+                f"({pods_of_the_job(',ddpjob.dev/ordinal=0')}), then at the cluster's DNS and network policies"
             )
         if waited >= say_at:
             say(f"waiting for node 0 for {waited:.0f} s: {problem}")
@@ -379,17 +369,12 @@ class Agent:
         try:
             self._launch()
             self._end(0)
-        except LaunchError as error:
-            self._park_if_stopping()
-            self._end(1, [{"exitCode": 1, "time": time.time(), "message": str(error)}])
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the report has to say it
             self._park_if_stopping()
-            if getattr(error, "failures", None):
+            if type(error).__name__ == "ChildFailedError":
                 self._failed(error.failures)  # type: ignore[attr-defined]
             else:
-                message = f"{type(error).__name__}: {error}"
-                stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-                self._end(1, [{"exitCode": 1, "time": time.time(), "message": message, "traceback": stack}])
+                self._end(1, [own_failure(error)])
         return self._code or 0
 
     def _launch(self) -> None:
@@ -402,9 +387,7 @@ class Agent:
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise LaunchError(
-                f"this image has no torch for {sys.executable}: check spec.trainer.image"
-            ) from error
+            raise LaunchError(f"this image has no torch for {sys.executable}: check spec.trainer.image") from error
         self._supervise()
         libuv = has_libuv()
         if not libuv:
@@ -420,7 +403,9 @@ class Agent:
             del environment[name]
         options.log_dir = options.log_dir or self._folder
         environment.setdefault("DDPJOB_PROGRESS_FILE", os.path.join(self._folder, "progress.json"))
-        prepare_environment(int(options.nproc_per_node))
+        threads = omp_threads(int(options.nproc_per_node))
+        if threads:
+            environment.setdefault("OMP_NUM_THREADS", str(threads))
         say(
             f"job {environment.get('DDPJOB_NAME', program)}, attempt {environment.get('DDPJOB_ATTEMPT', '0')}, "
             f"node {environment.get('DDPJOB_NODE_RANK', '0')} of {options.nnodes}, "
@@ -472,14 +457,14 @@ class Agent:
         PContext.start, PContext.close, PContext.wait = started, closed, waited
 
     def _failed(self, failures: dict[int, Any]) -> None:
-        entries = [
-            describe(rank, failure, os.path.join(os.path.dirname(files[failure.local_rank]), "fault.txt"))
-            for files in [getattr(self._context, "error_files", {})]
+        files = self._context.error_files
+        ends = [
+            (worker_failure(rank, failure, files[failure.local_rank]), failure.exitcode)
             for rank, failure in failures.items()
         ]
         # Who was killed is more likely the cause than who lost the connection to it and said so first.
-        entries.sort(key=lambda entry: ("signal" not in entry, entry["time"], entry["rank"]))
-        self._end(exit_code(entries[0]), entries)
+        ends.sort(key=lambda end: ("signal" not in end[0], end[0]["time"], end[0]["rank"]))
+        self._end(container_code(ends[0][1]), [entry for entry, _ in ends])
 
     def _end(self, code: int, failures: list[dict[str, Any]] | None = None, message: str = "") -> None:
         with self._lock:
@@ -522,7 +507,7 @@ class Agent:
             self._stopping = True
             workers = list(self._context.pids().values()) if self._context else []
         alive = [pid for pid in workers if _runs(pid)]
-        say(f"{_signal_name(number)}: stopping {len(alive)} workers, at most {self._patience:g} s")
+        say(f"{signal_name(number)}: stopping {len(alive)} workers, at most {self._patience:g} s")
         for pid in alive:
             # The program alone, not its process group: data loaders are needed to finish the step and save.
             os.kill(pid, number)
@@ -533,7 +518,7 @@ class Agent:
         for pid in alive:
             os.killpg(pid, signal.SIGKILL)
         late = f"; {len(alive)} of {len(workers)} workers did not end within {self._patience:g} s" if alive else ""
-        self._end(128 + number, message=f"stopped by {_signal_name(number)}{late}")
+        self._end(128 + number, message=f"stopped by {signal_name(number)}{late}")
         leave(self._code or 0)
 
     def _park_if_stopping(self) -> None:
@@ -600,12 +585,12 @@ def guard(child: int, watched: set[int]) -> int:
             continue
         if not os.WIFSIGNALED(status):
             return os.WEXITSTATUS(status)
-        number = os.WTERMSIG(status)
-        if stopped:
-            _report_if_none(encode_report(128 + stopped, [], f"stopped by {_signal_name(stopped)}; the agent was killed"))
-            return 128 + stopped
-        failure = {"signal": _signal_name(number), "time": time.time(), "message": "the launcher itself was killed"}
-        _report_if_none(encode_report(128 + number, [failure]))
+        number = stopped or os.WTERMSIG(status)
+        name = signal_name(number)
+        if not os.path.exists(_termination_log()) or not os.path.getsize(_termination_log()):
+            killed = {"signal": name, "time": time.time(), "message": f"the launcher itself was killed by {name}"}
+            message = f"stopped by {name}" if stopped else ""
+            write_report(encode_report(128 + number, [] if stopped else [killed], message))
         return 128 + number
 
 
@@ -620,13 +605,6 @@ def _reap(child: int) -> int | None:
             elif pid == 0:
                 break
     return found
-
-
-def _report_if_none(report: bytes) -> None:
-    with contextlib.suppress(OSError):
-        if os.path.getsize(_termination_log()):
-            return
-    write_report(report)
 
 
 def private_folder() -> str:
@@ -644,7 +622,7 @@ def main() -> int:
     try:
         folder = private_folder()
     except LaunchError as error:
-        write_report(encode_report(1, [{"exitCode": 1, "time": time.time(), "message": str(error)}]))
+        write_report(encode_report(1, [own_failure(error)]))
         say(str(error))
         return 1
     watched: set[int] = {*STOP_SIGNALS, signal.SIGCHLD}
