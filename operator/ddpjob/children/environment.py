@@ -48,8 +48,8 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         "PET_MAX_RESTARTS": "0",
         "PET_RDZV_ID": rendezvous_id(job.uid, attempt),
         "PET_RDZV_BACKEND": spec.rendezvous.backend.value,
-        "PET_RDZV_ENDPOINT": f"{first}:{spec.rendezvous.port}",
         "PET_RDZV_CONF": _rendezvous_conf(spec.rendezvous, ordinal),
+        # Decides the order of the ranks and becomes MASTER_ADDR; left out, it is whatever the image resolves itself to.
         "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.nodes),
     }
     trainer = spec.trainer
@@ -61,6 +61,9 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         environment["PET_NODE_RANK"] = str(ordinal)
         environment["PET_MASTER_ADDR"] = first
         environment["PET_MASTER_PORT"] = str(spec.rendezvous.port)
+    else:
+        # Given to the static rendezvous too, it would win over PET_MASTER_*.
+        environment["PET_RDZV_ENDPOINT"] = f"{first}:{spec.rendezvous.port}"
     return environment
 
 
@@ -75,6 +78,8 @@ def _rendezvous_conf(rendezvous: Rendezvous, ordinal: int) -> str:
             "read_timeout": timeout,
             # Left to itself, torchrun guesses the host of the store from host names, and two nodes may both believe it.
             "is_host": "1" if ordinal == 0 else "0",
+            # What torchrun waits for further nodes once the least number is there: with a fixed number there are none.
+            "last_call_timeout": "1",
         }
     conf.update(rendezvous.conf)
     return ",".join(f"{key}={value}" for key, value in conf.items())

@@ -8,7 +8,7 @@ from ddpjob.children.environment import pod_environment
 from ddpjob.children.launcher_config import FILE
 from ddpjob.children.metadata import owner_reference, pod_labels
 from ddpjob.children.names import launcher_name, pod_name, service_name
-from ddpjob.children.processes import resolve_procs_per_node, threads_per_process
+from ddpjob.children.processes import resolve_procs_per_node
 from ddpjob.children.template import merge_trainer, others_of, trainer_of
 from ddpjob.observed import JobRecord
 from ddpjob.plan import Manifest
@@ -67,9 +67,6 @@ def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: 
     processes = resolve_procs_per_node(spec.procs_per_node, container.get("resources") or {})
     ours = pod_environment(job, spec, attempt, ordinal, processes)
     users = container.get("env") or []
-    threads = threads_per_process(processes, container.get("resources") or {})
-    if threads is not None and not any(variable.get("name") == "OMP_NUM_THREADS" for variable in users):
-        ours["OMP_NUM_THREADS"] = str(threads)
     if spec.trainer.command is None:
         container["command"] = ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]
     else:

@@ -23,13 +23,6 @@ def resolve_procs_per_node(asked: int | str, resources: dict[str, Any]) -> int:
     return gpus or max(1, _whole(wanted.get("cpu", 1)))
 
 
-def threads_per_process(processes: int, resources: dict[str, Any]) -> int | None:
-    """OMP_NUM_THREADS for each process: its share of the CPU limit (else request), or None where neither is given."""
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    cpu = limits.get("cpu", requests.get("cpu"))
-    return None if cpu is None else max(1, _whole(cpu) // processes)
-
-
 def _is_gpu(resource: str) -> bool:
     return resource.endswith("/gpu") or resource.startswith("nvidia.com/mig-")
 
