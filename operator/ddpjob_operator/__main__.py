@@ -1,0 +1,62 @@
+"""The operator's command line: python -m ddpjob_operator."""
+
+import argparse
+import asyncio
+import sys
+
+from kubernetes.aio.config.config_exception import ConfigException
+
+from ddpjob_operator.app import Options, operate
+from ddpjob_operator.logs import set_up_logging
+
+
+def main() -> int:
+    """Run the operator until it is told to stop. Returns the exit code."""
+    default = Options()
+    parser = argparse.ArgumentParser(prog="ddpjob-operator", description="Runs DDPJobs in a Kubernetes cluster.")
+    parser.add_argument("--namespace", help="the only namespace to serve (default: all)")
+    parser.add_argument("--workers", type=int, default=default.workers, help="jobs worked on at once (%(default)s)")
+    parser.add_argument("--port", type=int, default=default.port, help="port of /metrics and /healthz (%(default)s)")
+    parser.add_argument(
+        "--poll-interval",
+        type=float,
+        default=default.poll_interval,
+        help="seconds between reads of progress (%(default)s)",
+    )
+    parser.add_argument(
+        "--progress-writes",
+        type=float,
+        default=default.progress_writes,
+        help="most progress updates written a second, over all jobs (%(default)s)",
+    )
+    parser.add_argument(
+        "--requests-in-flight",
+        type=int,
+        default=default.requests_in_flight,
+        help="most requests to the API server at once (%(default)s)",
+    )
+    parser.add_argument(
+        "--watch-seconds",
+        type=float,
+        default=default.watch_seconds,
+        help="length of one watch request; a silent one is noticed 10 s later (%(default)s)",
+    )
+    parser.add_argument(
+        "--stuck-after",
+        type=float,
+        default=default.stuck_after,
+        help="seconds after which a job that waits or is worked on makes /healthz fail (%(default)s)",
+    )
+    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="form of the log (%(default)s)")
+    options = vars(parser.parse_args())
+    set_up_logging(options.pop("log_format"))
+    try:
+        asyncio.run(operate(Options(**options)))
+    except ConfigException as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

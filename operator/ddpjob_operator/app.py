@@ -1,0 +1,248 @@
+"""Puts the operator together and runs it until it is told to stop or a part of it fails."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any, Final
+
+from ddpjob.api.constants import LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob.decide import decide
+from ddpjob.observed import JobRecord, PodRecord, ServiceRecord
+from ddpjob_operator.caches import Caches, groups_of
+from ddpjob_operator.connection import Connection, connect
+from ddpjob_operator.events import EventPoster
+from ddpjob_operator.handlers import JobWatch
+from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
+from ddpjob_operator.informer import Informer, WatchLimits
+from ddpjob_operator.kube import PODS, SERVICES, KubeClient
+from ddpjob_operator.limiter import FairLimiter
+from ddpjob_operator.metrics import Metrics
+from ddpjob_operator.observe import pod_record, service_record
+from ddpjob_operator.progress import ProgressPoller
+from ddpjob_operator.queue import WorkQueue
+from ddpjob_operator.reconcile import Reconciler
+from ddpjob_operator.server import serve
+from ddpjob_operator.store import Key, Store
+
+_STOP_SECONDS: Final = 1.5
+_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be set from outside. Durations are in seconds."""
+
+    namespace: str | None = None
+    workers: int = 8
+    port: int = 8080
+    poll_interval: float = 2.0
+    progress_writes: float = 50.0
+    requests_in_flight: int = 50
+    watch_seconds: float = 30.0
+    stuck_after: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A resource that is watched, whether it has been listed, and since when its watch is silent."""
+
+    resource: str
+    synced: asyncio.Event
+    silent_for: Callable[[], float]
+
+
+class Operator:
+    """One operator process."""
+
+    def __init__(self, connection: Connection, options: Options) -> None:
+        """Args:
+        connection: the cluster.
+        options: what was set from outside.
+        """
+        loop = asyncio.get_running_loop()
+        limits = WatchLimits(watch=options.watch_seconds, silence=options.watch_seconds + 10.0)
+        self._options = options
+        self._connection = connection
+        self._metrics = metrics = Metrics()
+        self._queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=loop.call_later)
+        self._caches = Caches(
+            jobs=Store(listener=self._job_changed),
+            pods=Store(groups=groups_of, listener=self._child_changed),
+            services=Store(groups=groups_of, listener=self._child_changed),
+        )
+        # The uid of each job, by which its children find it.
+        self._keys: dict[str, Key] = {}
+        kube = KubeClient(connection, count=metrics.request, in_flight=options.requests_in_flight)
+        self._poller = ProgressPoller(
+            changed=self._queue.add,
+            count=lambda outcome: metrics.polls.labels(outcome).inc(),
+            now=_now,
+            interval=options.poll_interval,
+        )
+        self._reconciler = Reconciler(
+            kube=kube,
+            decide=decide,
+            caches=self._caches,
+            queue=self._queue,
+            poller=self._poller,
+            progress_writes=FairLimiter(options.progress_writes, clock=monotonic),
+            events=EventPoster(kube, now=_now, instance=socket.gethostname()),
+            metrics=metrics,
+            now=_now,
+        )
+        self._pods = Informer(
+            kube,
+            PODS,
+            self._caches.pods,
+            pod_record,
+            namespace=options.namespace,
+            selector=_SELECTOR,
+            clock=monotonic,
+            limits=limits,
+            reconnected=lambda reason: metrics.reconnects.labels("pods", reason).inc(),
+        )
+        self._services = Informer(
+            kube,
+            SERVICES,
+            self._caches.services,
+            service_record,
+            namespace=options.namespace,
+            selector=_SELECTOR,
+            clock=monotonic,
+            limits=limits,
+            reconnected=lambda reason: metrics.reconnects.labels("services", reason).inc(),
+        )
+        self._jobs = JobWatch(
+            connection=connection,
+            kube=kube,
+            store=self._caches.jobs,
+            namespace=options.namespace,
+            clock=monotonic,
+            count=metrics.request,
+            limits=limits,
+        )
+        self._meter = LoopMeter(clock=monotonic)
+        self._watches = (
+            Watched("ddpjobs", self._jobs.synced, lambda: self._jobs.silent_for),
+            Watched("pods", self._pods.synced, lambda: self._pods.silent_for),
+            Watched("services", self._services.synced, lambda: self._services.silent_for),
+        )
+        dead_after = 2 * limits.silence + 10.0
+        self._checks = (
+            *(watch_is_alive(watch.resource, watch.silent_for, dead_after) for watch in self._watches),
+            queue_moves(self._queue, options.stuck_after),
+            self._meter.check,
+        )
+        metrics.count_jobs(self._caches.jobs)
+        for watch in self._watches:
+            metrics.watch_age(watch.resource, watch.silent_for)
+        metrics.gauge("queue_depth", "Jobs that wait to be looked at.", lambda: self._queue.depth)
+        metrics.gauge("queue_oldest_seconds", "How long the longest waiting job waits.", lambda: self._queue.oldest)
+        metrics.gauge("progress_targets", "Trainings whose progress is read.", lambda: self._poller.followed)
+        metrics.gauge("pods", "Pods in the cache.", lambda: len(self._caches.pods))
+        metrics.gauge(
+            "event_loop_lag_seconds", "How late the event loop was when last measured.", lambda: self._meter.lag
+        )
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT.
+
+        Raises:
+            Exception: a part that must run has failed; the process should end and be started again.
+        """
+        loop = asyncio.get_running_loop()
+        stop, stop_kopf, kopf_started = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        async with serve(
+            self._options.port,
+            metrics=self._metrics.render,
+            health=lambda: problems(self._checks),
+            readiness=self._missing,
+        ) as port:
+            _log.info("serving /metrics, /healthz and /readyz on port %d", port)
+            # Before kopf: at its end kopf cancels every task that was begun after it.
+            tasks = [asyncio.create_task(part) for part in self._parts()]
+            stopped = asyncio.create_task(stop.wait())
+            kopf = asyncio.create_task(self._jobs.run(stop=stop_kopf, started=kopf_started))
+            await asyncio.wait(
+                (asyncio.create_task(kopf_started.wait()), kopf),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # Kopf's own handlers would let it wait for our tasks, and fail on a second signal.
+                loop.add_signal_handler(number, stop.set)
+            done, _ = await asyncio.wait((stopped, kopf, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            _log.info("stopping" if stopped in done else "stopping, because a part has ended")
+            await _cancel(tasks)
+        stop_kopf.set()
+        await asyncio.wait((kopf,), timeout=_STOP_SECONDS)
+        await self._connection.close()
+        for task in done - {stopped}:
+            task.result()
+
+    def _parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        return (
+            self._pods.run(),
+            self._services.run(),
+            self._jobs.close_gaps(),
+            self._poller.run(),
+            self._meter.run(),
+            *(self._work() for _ in range(self._options.workers)),
+        )
+
+    async def _work(self) -> None:
+        # A job must not be judged by pods that have only not been listed yet.
+        await self._pods.synced.wait()
+        await self._services.synced.wait()
+        await self._queue.work(self._reconciler.reconcile)
+
+    def _missing(self) -> list[str]:
+        return [f"{watch.resource} are not listed yet" for watch in self._watches if not watch.synced.is_set()]
+
+    def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._keys.pop(before.uid, None)
+            self._reconciler.forget(before)
+        record = after or before
+        if record is None:
+            return
+        key = (record.namespace, record.name)
+        if after is not None:
+            self._keys[after.uid] = key
+        self._queue.add(key)
+
+    def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:
+        for record in (before, after):
+            if record is None:
+                continue
+            owner = self._keys.get(record.owner_uid or "")
+            if owner is not None:
+                self._queue.add(owner)
+            if record.job:
+                # A job whose names are taken by another's children waits for them to go.
+                self._queue.add((record.namespace, record.job))
+
+
+async def operate(options: Options) -> None:
+    """Connect and run one operator.
+
+    Raises:
+        ConfigException: there is no cluster to connect to.
+    """
+    await Operator(await connect(), options).run()
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=_STOP_SECONDS / 3)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,47 @@
+"""All that the watches and the answers of writes tell, and how it is found again."""
+
+from dataclasses import dataclass
+
+from ddpjob.observed import JobRecord, PodRecord, ServiceRecord
+from ddpjob_operator.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """The objects that the operator follows."""
+
+    jobs: Store[JobRecord]
+    pods: Store[PodRecord]
+    services: Store[ServiceRecord]
+
+    def foreign(self, job: JobRecord) -> dict[str, str]:
+        """Objects that stand where this job's own should, as `pod digits-a0-1`, mapped to whose they are."""
+        found = {
+            f"pod {pod.name}": _owner(pod)
+            for pod in self.pods.group(name_group(job.namespace, job.name))
+            if pod.owner_uid != job.uid
+        }
+        service = self.services.get(job.namespace, job.name)
+        if service is not None and service.owner_uid != job.uid:
+            found[f"service {service.name}"] = _owner(service)
+        return found
+
+    def service(self, job: JobRecord) -> ServiceRecord | None:
+        """The job's own service."""
+        found = self.services.get(job.namespace, job.name)
+        return found if found is not None and found.owner_uid == job.uid else None
+
+
+def name_group(namespace: str, job: str) -> str:
+    """The group of everything that is labelled with the name of a job, whichever job of that name it belongs to."""
+    return f"{namespace}/{job}"
+
+
+def groups_of(record: PodRecord | ServiceRecord) -> tuple[str, ...]:
+    """The groups of a child: the uid of its owner, and the job that its label names."""
+    owner = (record.owner_uid,) if record.owner_uid else ()
+    return (*owner, name_group(record.namespace, record.job)) if record.job else owner
+
+
+def _owner(record: PodRecord | ServiceRecord) -> str:
+    return f"DDPJob {record.job} (uid {record.owner_uid})" if record.owner_uid else "nobody that is known"

@@ -1,0 +1,109 @@
+"""Address and credentials of the API server, shared by our own requests and kopf's."""
+
+import logging
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, Protocol
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import load_incluster_config, load_kube_config
+from kubernetes.aio.config.config_exception import ConfigException
+
+USER_AGENT: Final = "ddpjob-operator"
+_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+_log = logging.getLogger(__name__)
+
+
+class RequestObserver(Protocol):
+    """Is told of each answer to a request that kopf made."""
+
+    def __call__(self, method: str, path: str, query: str, code: int) -> None:
+        """Args: method, URL path and query of the request, and the answer's HTTP status code."""
+
+
+class Connection:
+    """How the API server is reached. Tokens that rotate are read again from their file or plugin."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._client: Any = ApiClient(configuration)
+        self._client.user_agent = USER_AGENT
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._configuration.host).rstrip("/")
+
+    async def request(
+        self, method: str, address: str, body: dict[str, Any] | None, *, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """Send a request; the caller releases the response.
+
+        Args:
+            method: HTTP method.
+            address: URL path and query.
+            body: sent as JSON.
+            limits: how long it may take.
+        """
+        _, url, headers, _, _ = await self._client.param_serialize(
+            method, address, header_params={"Accept": "application/json"}, auth_settings=["BearerToken"]
+        )
+        answer = await self._client.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=limits
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    def open_session(self, observer: RequestObserver) -> aiohttp.ClientSession:
+        """A session for kopf with these very credentials, which also follow a token's rotation; its user closes it."""
+        trace = aiohttp.TraceConfig()
+
+        async def sign(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams) -> None:
+            headers: dict[str, str] = {}
+            await self._client.update_params_for_auth(headers, [], ["BearerToken"], "", params.method, None)
+            params.headers.update(headers)
+
+        async def observe(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestEndParams) -> None:
+            observer(params.method, params.url.path, params.url.query_string, params.response.status)
+
+        trace.on_request_start.append(sign)
+        trace.on_request_end.append(observe)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._client.rest_client.ssl_context),
+            headers={"User-Agent": f"{USER_AGENT}/kopf"},
+            trace_configs=[trace],
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+
+async def connect() -> Connection:
+    """The cluster that KUBECONFIG names, else the one this process runs in, else that of ~/.kube/config.
+
+    Raises:
+        ConfigException: none of them is there or can be read.
+    """
+    configuration = Configuration()
+    path = _configuration_file()
+    if path is None:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        _log.info("using the service account of this pod at %s", configuration.host)
+    else:
+        await load_kube_config(config_file=path, client_configuration=configuration)  # type: ignore[no-untyped-call]
+        _log.info("using %s at %s", path, configuration.host)
+    return Connection(configuration)
+
+
+def _configuration_file() -> str | None:
+    named = os.environ.get("KUBECONFIG")
+    if not named and _TOKEN.exists():
+        return None
+    path = named or str(Path.home() / ".kube" / "config")
+    if not any(Path(part).exists() for part in path.split(os.pathsep)):
+        raise ConfigException(f"there is no cluster to connect to: {path} does not exist and this is no pod")
+    return path

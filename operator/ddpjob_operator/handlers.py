@@ -1,0 +1,173 @@
+"""The watch of DDPJobs, which kopf carries. The only module that knows kopf.
+
+Of kopf's handlers only on.event is used: it is level-triggered and writes nothing. Change handlers would write
+annotations, timers and daemons would add finalizers.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import kopf
+
+from ddpjob.api.constants import GROUP, PLURAL, VERSION
+from ddpjob.observed import JobRecord
+from ddpjob_operator.connection import Connection
+from ddpjob_operator.errors import ApiFailure
+from ddpjob_operator.informer import WatchLimits
+from ddpjob_operator.kube import JOBS, Kube
+from ddpjob_operator.observe import job_record
+from ddpjob_operator.store import Store
+
+_PAGE_SIZE: Final = 500
+_RETRY_LIST: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class JobWatch:
+    """Keeps the cache of jobs up to date through kopf.
+
+    What kopf does not tell is heard on its HTTP session: that the API server still answers, and that a watch was begun
+    again with a LIST. Nobody tells of the deletions between the two, so the cache is then compared with a LIST of our
+    own. Kopf's internals could be wrapped instead, but they change without notice.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        kube: Kube,
+        store: Store[JobRecord],
+        namespace: str | None,
+        clock: Callable[[], float],
+        count: Callable[[str, str, str], None],
+        limits: WatchLimits | None = None,
+    ) -> None:
+        """Args:
+        connection: what kopf logs in with.
+        kube: for the comparison after a gap.
+        store: the cache of jobs.
+        namespace: the only one to watch, None for all.
+        clock: monotonic seconds.
+        count: told verb, resource and code of each request of kopf's.
+        limits: durations of a watch.
+        """
+        self._connection = connection
+        self._kube = kube
+        self._store = store
+        self._namespace = namespace
+        self._clock = clock
+        self._count = count
+        self._limits = limits or WatchLimits()
+        self._alive_at = clock()
+        self._lists = 0
+        self._gap = asyncio.Event()
+        self.synced = asyncio.Event()
+        """Set once kopf has listed the jobs and begun to watch."""
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the API server last answered kopf's LIST or WATCH of jobs, or sent an event."""
+        return self._clock() - self._alive_at
+
+    async def run(self, *, stop: asyncio.Event, started: asyncio.Event) -> None:
+        """Run kopf until `stop` is set.
+
+        Args:
+            stop: ends it.
+            started: set once kopf has installed its signal handlers, which may be replaced from then on.
+        """
+        await kopf.operator(
+            registry=self._registry(),
+            settings=self._settings(),
+            # Left to itself, kopf asks for the user's name and the DNS for the host's; neither need exist in a pod.
+            identity="ddpjob-operator",  # type: ignore[arg-type]  # a str by a name that kopf does not export
+            standalone=True,
+            clusterwide=self._namespace is None,
+            namespaces=[] if self._namespace is None else [self._namespace],
+            stop_flag=stop,
+            ready_flag=started,
+        )
+
+    async def close_gaps(self) -> None:
+        """Compare the cache with a LIST after each watch that was begun again with one, until cancelled."""
+        while True:
+            await self._gap.wait()
+            self._gap.clear()
+            try:
+                records: list[JobRecord] = []
+                version = ""
+                async for page in self._kube.list_pages(JOBS, self._namespace):
+                    records += [record for raw in page.items if (record := job_record(raw)) is not None]
+                    version = page.resource_version
+                self._store.replace(records, version)
+            except ApiFailure as failure:
+                _log.warning("jobs deleted while the watch was broken cannot be found yet: %s", failure)
+                self._gap.set()
+                await asyncio.sleep(_RETRY_LIST)
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=1)
+        async def login(**_: object) -> kopf.AiohttpSession:
+            return kopf.AiohttpSession(
+                server=self._connection.server,
+                aiohttp_session=self._connection.open_session(self._answered),
+            )
+
+        @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+        async def seen(event: kopf.RawEvent, **_: object) -> None:
+            self._alive_at = self._clock()
+            record = job_record(event["object"])
+            if record is None:
+                _log.warning("a DDPJob without name, namespace or uid is ignored")
+            elif event["type"] == "DELETED":
+                self._store.forget(record.namespace, record.name, record.uid)
+            else:
+                self._store.seen(record)
+
+        return registry
+
+    def _settings(self) -> kopf.OperatorSettings:
+        settings = kopf.OperatorSettings()
+        settings.posting.enabled = False
+        settings.scanning.disabled = True
+        settings.process.ultimate_exiting_timeout = None
+        settings.watching.server_timeout = round(self._limits.watch)
+        settings.watching.client_timeout = self._limits.watch + self._limits.silence
+        settings.watching.inactivity_timeout = self._limits.silence
+        settings.watching.connect_timeout = 5.0
+        settings.watching.chunk_size = _PAGE_SIZE
+        settings.networking.request_timeout = 15.0
+        settings.networking.connect_timeout = 5.0
+        settings.networking.error_backoffs = _Patience()
+        # A worker has nothing to finish: it only fills the cache.
+        settings.queueing.exit_timeout = 0.2
+        return settings
+
+    def _answered(self, method: str, path: str, query: str, code: int) -> None:
+        if not path.endswith(f"/{PLURAL}"):
+            self._count(method.lower(), "discovery", str(code))
+            return
+        watching = "watch=true" in query
+        self._count("watch" if watching else "list", PLURAL, str(code))
+        if code != 200:  # noqa: PLR2004
+            return
+        self._alive_at = self._clock()
+        if watching:
+            self.synced.set()
+        elif "continue=" not in query:
+            self._lists += 1
+            if self._lists > 1:
+                self._gap.set()
+
+
+class _Patience:
+    """Delays between kopf's tries of a request, without end: a control plane that is away must not end the operator."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.2, 0.5, 1.0, 2.0, 4.0), itertools.repeat(8.0))

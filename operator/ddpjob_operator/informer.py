@@ -1,0 +1,159 @@
+"""Keeps a store equal to what the API server has: LIST, then WATCH, through every way in which a stream can fail."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Generic
+
+from ddpjob_operator.errors import ApiFailure, Gone
+from ddpjob_operator.kube import Json, Kube, Resource, WatchEvent
+from ddpjob_operator.store import R, Store, version_number
+
+_DOUBTED_AFTER: Final = 3
+"""Failures in a row after which the version to watch from is no longer trusted, and all is listed anew."""
+_SHORTEST_WATCH: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """How long things may last, in seconds.
+
+    A watch is short: a stream that died without a word is noticed soon, and the reconnect itself is a sign of life.
+    """
+
+    watch: float = 30.0
+    silence: float = 40.0
+    first_backoff: float = 0.2
+    longest_backoff: float = 10.0
+
+
+class Informer(Generic[R]):
+    """Follows all objects of one resource that carry a label."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        store: Store[R],
+        parse: Callable[[Json], R | None],
+        *,
+        namespace: str | None,
+        selector: str,
+        clock: Callable[[], float],
+        limits: WatchLimits | None = None,
+        reconnected: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Args:
+        kube: the API server.
+        resource: what is watched.
+        store: what is kept up to date.
+        parse: makes a record of a raw object, None for one that cannot be known by name and uid.
+        namespace: the only one to watch, None for all.
+        selector: label selector, evaluated by the server.
+        clock: monotonic seconds.
+        limits: durations.
+        reconnected: told why a stream was given up, in one word.
+        """
+        self._kube = kube
+        self._resource = resource
+        self._store = store
+        self._parse = parse
+        self._namespace = namespace
+        self._selector = selector
+        self._clock = clock
+        self._limits = limits or WatchLimits()
+        self._reconnected = reconnected
+        self._since: str | None = None
+        self._moved = False
+        self._alive_at = clock()
+        self.synced = asyncio.Event()
+        """Set once the first LIST is in the store."""
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the API server last gave a sign of life on this resource."""
+        return self._clock() - self._alive_at
+
+    async def run(self) -> None:
+        """Follow until cancelled. No failure ends it."""
+        failures = 0
+        while True:
+            self._moved = False
+            try:
+                if self._since is None:
+                    await self._list()
+                await self._watch()
+                reason = "ended"
+            except Gone:
+                # What was deleted since the last event seen is found by the difference to the next LIST.
+                self._since = None
+                reason = "gone"
+            except ApiFailure as failure:
+                reason = "failed"
+                _log.warning("the watch of %s is renewed: %s", self._resource.plural, failure)
+            self._reconnected(reason)
+            # A stream that brought something was a success, whatever ended it. One that only ever ends is a failure.
+            failures = 0 if self._moved else failures + 1
+            if failures >= _DOUBTED_AFTER:
+                self._since = None
+            await asyncio.sleep(self._backoff(failures))
+
+    async def _list(self) -> None:
+        records: list[R] = []
+        version = ""
+        async with aclosing(self._kube.list_pages(self._resource, self._namespace, selector=self._selector)) as pages:
+            async for page in pages:
+                # Trimmed at once: only one chunk of whole objects is in memory.
+                records += [record for raw in page.items if (record := self._parse(raw)) is not None]
+                version = page.resource_version
+                self._alive_at = self._clock()
+        self._store.replace(records, version)
+        self._since = version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        begun = self._clock()
+        async with aclosing(
+            self._kube.watch(
+                self._resource,
+                self._namespace,
+                since=self._since or "",
+                seconds=self._limits.watch,
+                silence=self._limits.silence,
+                selector=self._selector,
+            )
+        ) as events:
+            async for event in events:
+                self._take(event)
+                self._moved = True
+                self._alive_at = self._clock()
+        if self._clock() - begun >= _SHORTEST_WATCH:
+            self._moved = True
+            self._alive_at = self._clock()
+
+    def _take(self, event: WatchEvent) -> None:
+        metadata = event.object.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        # Only ever forward: an event that comes again must not make all later ones come again.
+        if isinstance(version, str) and version_number(version) > version_number(self._since or ""):
+            self._since = version
+        if event.type == "BOOKMARK":
+            return
+        record = self._parse(event.object)
+        if record is None:
+            _log.warning("an event on %s without name, namespace or uid is ignored", self._resource.plural)
+        elif event.type == "DELETED":
+            self._store.deleted(record)
+        else:
+            self._store.seen(record)
+
+    def _backoff(self, failures: int) -> float:
+        if failures == 0:
+            return 0.0
+        longest = min(self._limits.first_backoff * 2.0 ** min(failures - 1, 16), self._limits.longest_backoff)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 spreads reconnects, guards nothing

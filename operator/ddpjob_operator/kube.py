@@ -1,0 +1,315 @@
+"""The few requests that the operator makes, over raw JSON.
+
+The generated models of the client are not used: parsing a pod into them costs more than all the rest of a watch event.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Literal, Protocol, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+
+from ddpjob.api.constants import GROUP, PLURAL, VERSION
+from ddpjob_operator.connection import Connection
+from ddpjob_operator.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
+
+Json: TypeAlias = dict[str, Any]
+Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]
+
+_METHODS: Final[Mapping[Verb, str]] = {
+    "create": "POST",
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "update": "PUT",
+    "delete": "DELETE",
+}
+_LONGEST_LINE: Final = 16 * 1024 * 1024
+"""Far above what etcd can hold: a stream that sends more without a line's end is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object and where the API server serves it."""
+
+    prefix: str
+    plural: str
+
+    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+        """URL path of the collection or of one object."""
+        parts = [self.prefix, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+
+PODS: Final = Resource("/api/v1", "pods")
+SERVICES: Final = Resource("/api/v1", "services")
+CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
+EVENTS: Final = Resource("/api/v1", "events")
+JOBS: Final = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A chunk of a LIST: all chunks of one LIST have the same resource version."""
+
+    items: list[Json]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """ADDED, MODIFIED, DELETED or BOOKMARK, with the object as it is (a bookmark's has a resource version only)."""
+
+    type: str
+    object: Json
+
+
+class Kube(Protocol):
+    """The API server. Every method raises an `ApiFailure`."""
+
+    async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
+        """POST an object; `strict` refuses unknown and doubled fields as Invalid. Returns what was stored."""
+        ...
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """One object as it is now."""
+        ...
+
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
+        """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
+        ...
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> Json:
+        """DELETE the object with this uid (Conflict if another has the name), what it owns in the background.
+
+        Returns the object, which may live on until its grace period has passed, or a Status.
+        """
+        ...
+
+    def list_pages(
+        self, resource: Resource, namespace: str | None, *, selector: str = ""
+    ) -> AsyncGenerator[Page, None]:
+        """LIST in chunks, consistent with the newest writes. Gone: the continuation has expired, begin again."""
+        ...
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        since: str,
+        seconds: float,
+        silence: float,
+        selector: str = "",
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """WATCH for `seconds`, with bookmarks; ends when the server ends it.
+
+        Raises Retryable where nothing came for `silence` seconds or the stream broke, Gone where `since` is too old.
+        """
+        ...
+
+
+class KubeClient:
+    """`Kube` over the connection of kubernetes.aio, with an own limit on requests in flight and 429 obeyed."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        count: Callable[[str, str, str], None],
+        in_flight: int = 50,
+        timeout: float = 15.0,
+        page_size: int = 500,
+    ) -> None:
+        """Args:
+        connection: address and credentials.
+        count: told verb, resource and code of each answer.
+        in_flight: most requests at once, watches not counted.
+        timeout: seconds that a request may take as a whole.
+        page_size: objects in a chunk of a LIST.
+        """
+        self._connection = connection
+        self._count = count
+        self._slots = asyncio.Semaphore(in_flight)
+        self._timeout = timeout
+        self._page_size = page_size
+        self._not_before = 0.0
+
+    async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
+        """See `Kube.create`."""
+        path = resource.path(manifest["metadata"]["namespace"])
+        return await self._request("create", resource, path, {"fieldValidation": "Strict"} if strict else {}, manifest)
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """See `Kube.get`."""
+        return await self._request("get", resource, resource.path(namespace, name))
+
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
+        """See `Kube.replace_status`."""
+        metadata = manifest["metadata"]
+        path = resource.path(metadata["namespace"], metadata["name"], "status")
+        return await self._request("update", resource, path, {}, manifest)
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> Json:
+        """See `Kube.delete`."""
+        options: Json = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        return await self._request("delete", resource, resource.path(namespace, name), {}, options)
+
+    async def list_pages(
+        self, resource: Resource, namespace: str | None, *, selector: str = ""
+    ) -> AsyncGenerator[Page, None]:
+        """See `Kube.list_pages`."""
+        query = {"limit": str(self._page_size), **({"labelSelector": selector} if selector else {})}
+        while True:
+            answer = await self._request("list", resource, resource.path(namespace), query)
+            metadata = answer.get("metadata") or {}
+            yield Page(answer.get("items") or [], str(metadata.get("resourceVersion", "")))
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        since: str,
+        seconds: float,
+        silence: float,
+        selector: str = "",
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """See `Kube.watch`."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": since,
+            "timeoutSeconds": str(max(1, round(seconds))),
+            **({"labelSelector": selector} if selector else {}),
+        }
+        async with self._send("watch", resource, resource.path(namespace), query, None, first_byte=silence) as response:
+            async for line in _lines(response.content, silence):
+                yield _event(line)
+
+    async def _request(
+        self,
+        verb: Verb,
+        resource: Resource,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+    ) -> Json:
+        async with self._slots:
+            await self._obey()
+            async with self._send(verb, resource, path, query or {}, body, total=self._timeout) as response:
+                try:
+                    answer = json.loads(await response.read())
+                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    raise Retryable(f"the answer to {verb} {path} broke off: {error!r}") from error
+                except ValueError as error:
+                    raise Fatal(f"the answer to {verb} {path} is no JSON") from error
+        if not isinstance(answer, dict):
+            raise Fatal(f"the answer to {verb} {path} is no object")
+        return answer
+
+    async def _obey(self) -> None:
+        # One request that was told to wait speaks for all: the server counts them by client.
+        loop = asyncio.get_running_loop()
+        wait = self._not_before - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+
+    @asynccontextmanager
+    async def _send(
+        self,
+        verb: Verb,
+        resource: Resource,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None,
+        *,
+        total: float | None = None,
+        first_byte: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        address = f"{path}?{urlencode(query)}" if query else path
+        try:
+            async with asyncio.timeout(first_byte):
+                response = await self._connection.request(
+                    _METHODS[verb], address, body, limits=aiohttp.ClientTimeout(total=total, sock_connect=5.0)
+                )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._count(verb, resource.plural, "unanswered")
+            raise Retryable(f"no answer to {verb} {path}: {error!r}") from error
+        try:
+            self._count(verb, resource.plural, str(response.status))
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise await self._failure(response)
+            yield response
+        finally:
+            # Closed, not released: what is left of a watch must not be read to its end.
+            response.close() if verb == "watch" else response.release()
+
+    async def _failure(self, response: aiohttp.ClientResponse) -> ApiFailure:
+        try:
+            body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            body = b""
+        failure = failure_of(response.status, body, response.headers)
+        if isinstance(failure, Retryable) and failure.after:
+            self._not_before = max(self._not_before, asyncio.get_running_loop().time() + failure.after)
+        return failure
+
+
+async def _lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
+    # Not the reader's own readline: its longest line is shorter than the largest object.
+    rest = bytearray()
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await content.readany()
+        except TimeoutError as error:
+            raise Retryable(f"the stream was silent for {silence:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Retryable(f"the stream broke: {error!r}") from error
+        if not chunk:
+            # What is left without its line's end was cut off: it comes again with the next watch.
+            return
+        rest += chunk
+        if b"\n" not in chunk:
+            if len(rest) > _LONGEST_LINE:
+                raise Retryable("the stream sent an endless line")
+            continue
+        *lines, tail = bytes(rest).split(b"\n")
+        rest = bytearray(tail)
+        for line in lines:
+            if line.strip():
+                yield line
+
+
+def _event(line: bytes) -> WatchEvent:
+    try:
+        raw = json.loads(line)
+        kind, body = raw["type"], raw["object"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Retryable(f"the stream sent something that is no event: {line[:80]!r}") from error
+    if not isinstance(body, dict):
+        raise Retryable(f"the stream sent an event without an object: {line[:80]!r}")
+    if kind == "ERROR":
+        code = body.get("code")
+        raise failure_of_status(code if isinstance(code, int) else HTTPStatus.INTERNAL_SERVER_ERROR, body)
+    return WatchEvent(str(kind), body)

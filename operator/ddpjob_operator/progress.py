@@ -1,0 +1,183 @@
+"""Reads the progress of running jobs from their first pods, beside the reconciles and never in their way."""
+
+import asyncio
+import heapq
+import json
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+
+from ddpjob.observed import ProgressReport
+from ddpjob.plan import PollTarget
+from ddpjob.report import parse_progress
+from ddpjob_operator.store import Key
+
+_LONGEST_ANSWER: Final = 64 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    key: Key
+    target: PollTarget
+
+
+class BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went wrong here
+    """An endpoint answered something that is no progress; the text is one word for the metrics."""
+
+
+class ProgressPoller:
+    """GETs /progress of each target about every `interval` seconds, spread over it.
+
+    An endpoint is somebody's program: it may be slow, huge, redirect or answer nonsense, and only the progress of its
+    own job stops.
+    """
+
+    def __init__(
+        self,
+        *,
+        changed: Callable[[Key], None],
+        count: Callable[[str], None],
+        now: Callable[[], datetime],
+        interval: float = 2.0,
+        patience: float = 2.0,
+        concurrency: int = 64,
+    ) -> None:
+        """Args:
+        changed: told of a job of which a shown value changed.
+        count: told how each poll ended, in one word.
+        now: wall clock.
+        interval: seconds between two polls of a target.
+        patience: seconds that an endpoint may take.
+        concurrency: most polls at once.
+        """
+        self._changed = changed
+        self._count = count
+        self._now = now
+        self._interval = interval
+        self._limits = aiohttp.ClientTimeout(total=patience)
+        self._concurrency = concurrency
+        self._jobs: dict[str, _Job] = {}
+        self._reports: dict[str, ProgressReport] = {}
+        self._due: list[tuple[float, str]] = []
+        self._added = asyncio.Event()
+
+    def follow(self, uid: str, key: Key, target: PollTarget | None) -> None:
+        """Poll this target for the job of this uid from now on; None stops it and keeps what was read last."""
+        if target is None:
+            self._jobs.pop(uid, None)
+            return
+        if uid not in self._jobs:
+            # Not at once: after a start of the operator all jobs come together.
+            first = asyncio.get_running_loop().time() + random.uniform(0, self._interval)  # noqa: S311 spreads polls
+            heapq.heappush(self._due, (first, uid))
+            self._added.set()
+        self._jobs[uid] = _Job(key, target)
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._jobs.pop(uid, None)
+        self._reports.pop(uid, None)
+
+    def report(self, uid: str) -> ProgressReport | None:
+        """What was read last for the job, of whichever attempt."""
+        return self._reports.get(uid)
+
+    @property
+    def followed(self) -> int:
+        """Targets that are polled."""
+        return len(self._jobs)
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        slots = asyncio.Semaphore(self._concurrency)
+        loop = asyncio.get_running_loop()
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._concurrency, force_close=True),
+                timeout=self._limits,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # A compressed answer could grow beyond any limit while it is unpacked.
+                auto_decompress=False,
+                headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            ) as session,
+            asyncio.TaskGroup() as polls,
+        ):
+            while True:
+                await self._sleep_until_due()
+                _, uid = heapq.heappop(self._due)
+                if uid not in self._jobs:
+                    continue
+                await slots.acquire()
+                poll = polls.create_task(self._poll(session, uid))
+                poll.add_done_callback(lambda _: slots.release())
+                heapq.heappush(self._due, (loop.time() + self._interval, uid))
+
+    async def _sleep_until_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._added.clear()
+            wait = self._due[0][0] - loop.time() if self._due else None
+            if wait is not None and wait <= 0:
+                return
+            try:
+                async with asyncio.timeout(wait):
+                    await self._added.wait()
+            except TimeoutError:
+                return
+
+    async def _poll(self, session: aiohttp.ClientSession, uid: str) -> None:
+        job = self._jobs.get(uid)
+        if job is None:
+            return
+        try:
+            raw = await _fetch(session, job.target)
+            progress, loss = parse_progress(raw, self._now())
+        except TimeoutError:
+            self._count("timeout")
+        except (aiohttp.ClientError, OSError):
+            # Refused is ordinary: the pod runs, the program has not got to its endpoint yet.
+            self._count("unreachable")
+        except BadAnswer as answer:
+            self._count(str(answer))
+        except (ValueError, OverflowError, RecursionError):
+            self._count("invalid")
+        else:
+            self._count("ok")
+            self._keep(uid, job, ProgressReport(job.target.attempt, progress, loss))
+
+    def _keep(self, uid: str, job: _Job, report: ProgressReport) -> None:
+        if self._jobs.get(uid) != job:
+            # The job went on to another attempt, or is gone, while its old pod was asked.
+            return
+        before = self._reports.get(uid)
+        self._reports[uid] = report
+        if before is None or _shown(before) != _shown(report):
+            self._changed(job.key)
+
+
+def _shown(report: ProgressReport) -> ProgressReport:
+    return replace(report, progress=report.progress.model_copy(update={"observed_time": None}))
+
+
+async def _fetch(session: aiohttp.ClientSession, target: PollTarget) -> dict[str, Any]:
+    host = f"[{target.address}]" if ":" in target.address else target.address
+    async with session.get(f"http://{host}:{target.port}/progress", allow_redirects=False) as response:
+        if response.status != HTTPStatus.OK:
+            raise BadAnswer("status")
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > _LONGEST_ANSWER:
+                raise BadAnswer("huge")
+    raw = json.loads(body)
+    if not isinstance(raw, dict):
+        raise BadAnswer("invalid")
+    return raw

@@ -1,0 +1,154 @@
+"""A work queue of keys: each key waits once however often it is added, and is worked on once at a time."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+_FIRST_BACKOFF: Final = 0.5
+_LONGEST_BACKOFF: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Timer(Protocol):
+    """A call that will be made, unless it is cancelled."""
+
+    def cancel(self) -> None:
+        """Do not make it."""
+
+
+@dataclass(slots=True)
+class _Delayed:
+    due: float
+    timer: Timer
+
+
+class WorkQueue(Generic[K]):
+    """Keys to work on, now or later.
+
+    Nothing is lost: a key that is added while it is worked on is worked on again afterwards, because the work may have
+    looked before what the key was added for.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        jitter: Callable[[], float] = lambda: random.uniform(0.75, 1.0),  # noqa: S311 spreads retries, guards nothing
+    ) -> None:
+        """Args:
+        clock: monotonic seconds.
+        call_later: makes a call after so many seconds of that clock.
+        jitter: factor of each backoff.
+        """
+        self._clock = clock
+        self._call_later = call_later
+        self._jitter = jitter
+        self._waiting: dict[K, float] = {}
+        self._running: dict[K, float] = {}
+        self._again: set[K] = set()
+        self._delayed: dict[K, _Delayed] = {}
+        self._failures: dict[K, int] = {}
+        self._available = asyncio.Event()
+
+    def add(self, key: K) -> None:
+        """Work on the key as soon as a worker is free."""
+        if key in self._running:
+            self._again.add(key)
+            return
+        self._waiting.setdefault(key, self._clock())
+        self._available.set()
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Work on the key after so many seconds; the earliest of several such wishes counts.
+
+        Any work on the key before then takes the wish back: it has seen all there is and wishes anew.
+        """
+        if seconds <= 0:
+            self.add(key)
+            return
+        due = self._clock() + seconds
+        earlier = self._delayed.get(key)
+        if earlier is not None:
+            if earlier.due <= due:
+                return
+            earlier.timer.cancel()
+        self._delayed[key] = _Delayed(due, self._call_later(seconds, lambda: self._ripen(key)))
+
+    def retry(self, key: K, after: float | None = None) -> float:
+        """Work on the key again after a failure; returns in how many seconds.
+
+        Args:
+            key: what failed.
+            after: seconds that the server asked for; else they double with each failure in a row.
+        """
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        backoff = min(_FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), _LONGEST_BACKOFF) * self._jitter()
+        seconds = max(backoff, after or 0.0)
+        self.add_after(key, seconds)
+        return seconds
+
+    def succeeded(self, key: K) -> None:
+        """The next failure of the key is a first one again."""
+        self._failures.pop(key, None)
+
+    async def work(self, handle: Callable[[K], Awaitable[None]]) -> None:
+        """Hand keys to `handle`, one after the other, until cancelled. Run it as often as there should be workers.
+
+        `handle` deals with its own failures; one that it lets through is logged and retried.
+        """
+        while True:
+            key = await self._take()
+            try:
+                await handle(key)
+            except Exception:  # noqa: BLE001 one broken key must not take a worker from all others
+                _log.exception("the work on %s failed", key)
+                self.retry(key)
+            finally:
+                self._done(key)
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker."""
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> float:
+        """Seconds that the longest waiting key has waited, 0 where none waits."""
+        return self._clock() - next(iter(self._waiting.values())) if self._waiting else 0.0
+
+    @property
+    def longest_running(self) -> tuple[K, float] | None:
+        """The key that is worked on the longest, and for how many seconds."""
+        if not self._running:
+            return None
+        key = min(self._running, key=self._running.__getitem__)
+        return key, self._clock() - self._running[key]
+
+    async def _take(self) -> K:
+        while not self._waiting:
+            self._available.clear()
+            await self._available.wait()
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._running[key] = self._clock()
+        delayed = self._delayed.pop(key, None)
+        if delayed is not None:
+            delayed.timer.cancel()
+        return key
+
+    def _done(self, key: K) -> None:
+        del self._running[key]
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _ripen(self, key: K) -> None:
+        self._delayed.pop(key, None)
+        self.add(key)

@@ -1,0 +1,53 @@
+"""/metrics, /healthz and /readyz over HTTP."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+
+@asynccontextmanager
+async def serve(
+    port: int,
+    *,
+    metrics: Callable[[], bytes],
+    health: Callable[[], list[str]],
+    readiness: Callable[[], list[str]],
+) -> AsyncIterator[int]:
+    """Serve on all addresses while entered; yields the port, which the system chooses where 0 was asked for.
+
+    Args:
+        port: TCP port.
+        metrics: Prometheus' text.
+        health: what is wrong, nothing where all is well.
+        readiness: what is still missing before the work begins.
+    """
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    def answer(wrong: list[str]) -> web.Response:
+        status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+        return web.Response(text="\n".join(wrong or ["ok"]) + "\n", status=status)
+
+    async def show_health(_: web.Request) -> web.Response:
+        return answer(health())
+
+    async def show_readiness(_: web.Request) -> web.Response:
+        return answer(readiness())
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/metrics", show_metrics), web.get("/healthz", show_health), web.get("/readyz", show_readiness)],
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        # None: IPv4 and IPv6, whatever the pod has.
+        site = web.TCPSite(runner, host=None, port=port)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
