@@ -67,6 +67,7 @@ class ProgressPoller:
         self._jobs: dict[str, _Job] = {}
         self._reports: dict[str, ProgressReport] = {}
         self._due: list[tuple[float, str]] = []
+        self._scheduled: set[str] = set()
         self._added = asyncio.Event()
 
     def follow(self, uid: str, key: Key, target: PollTarget | None) -> None:
@@ -74,8 +75,9 @@ class ProgressPoller:
         if target is None:
             self._jobs.pop(uid, None)
             return
-        if uid not in self._jobs:
+        if uid not in self._scheduled:
             # Not at once: after a start of the operator all jobs come together.
+            self._scheduled.add(uid)
             first = asyncio.get_running_loop().time() + random.uniform(0, self._interval)  # noqa: S311 spreads polls
             heapq.heappush(self._due, (first, uid))
             self._added.set()
@@ -114,6 +116,7 @@ class ProgressPoller:
                 await self._sleep_until_due()
                 _, uid = heapq.heappop(self._due)
                 if uid not in self._jobs:
+                    self._scheduled.discard(uid)
                     continue
                 await slots.acquire()
                 poll = polls.create_task(self._poll(session, uid))

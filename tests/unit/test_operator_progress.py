@@ -1,0 +1,204 @@
+"""Endpoints are programs of others: whatever they answer costs nothing but their own job's progress."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from ddpjob.observed import ProgressReport
+from ddpjob.plan import PollTarget
+from ddpjob_operator.progress import ProgressPoller
+from ddpjob_operator.store import Key
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+KEY = ("default", "digits")
+
+
+@dataclass
+class Seen:
+    changed: list[Key] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+
+    async def outcome(self, wanted: str, times: int = 1) -> None:
+        async with asyncio.timeout(10):
+            while self.outcomes.count(wanted) < times:  # noqa: ASYNC110 the poller tells by a plain call
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def polling(
+    answer: Answer, *, host: str = "127.0.0.1", patience: float = 5.0
+) -> AsyncIterator[tuple[ProgressPoller, Seen, PollTarget]]:
+    seen = Seen()
+    poller = ProgressPoller(
+        changed=seen.changed.append,
+        count=seen.outcomes.append,
+        now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        interval=0.05,
+        patience=patience,
+    )
+    app = web.Application()
+    app.add_routes([web.get("/progress", answer)])
+    async with TestServer(app, host=host) as server:
+        task = asyncio.create_task(poller.run())
+        assert server.port is not None
+        yield poller, seen, PollTarget(0, host, server.port)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def step(number: int) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"step": number, "totalSteps": 100, "loss": 0.5})
+
+    return answer
+
+
+async def report_of(poller: ProgressPoller, uid: str) -> ProgressReport:
+    async with asyncio.timeout(10):
+        while True:
+            report = poller.report(uid)
+            if report is not None:
+                return report
+            await asyncio.sleep(0.01)
+
+
+async def test_progress_is_read_and_kept_after_the_target_is_gone() -> None:
+    async with polling(step(7)) as (poller, _, target):
+        poller.follow("u1", KEY, target)
+        report = await report_of(poller, "u1")
+        assert (report.attempt, report.progress.step, report.progress.percent) == (0, 7, 7)
+        poller.follow("u1", KEY, None)
+        assert poller.followed == 0
+        assert poller.report("u1") == report
+        poller.forget("u1")
+        assert poller.report("u1") is None
+
+
+async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
+    number = 1
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"step": number})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, target)
+        await seen.outcome("ok", times=3)
+        assert seen.changed == [KEY]
+        number = 2
+        await seen.outcome("ok", times=6)
+        assert seen.changed == [KEY, KEY]
+
+
+async def test_an_ipv6_address_is_reached() -> None:
+    try:
+        async with polling(step(3), host="::1") as (poller, _, target):
+            poller.follow("u1", KEY, target)
+            assert (await report_of(poller, "u1")).progress.step == 3
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b'{"step": 1, "x": "' + b"a" * 65536)
+
+
+async def bomb(_: web.Request) -> web.Response:
+    body = gzip.compress(json.dumps({"step": 1, "x": "a" * 50_000_000}).encode())
+    return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+
+
+async def redirect(request: web.Request) -> web.Response:
+    raise web.HTTPFound(f"http://{request.host}/elsewhere")
+
+
+async def broken(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b"{")
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+def text(body: str) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (endless, "huge"),
+        (bomb, "invalid"),
+        (redirect, "status"),
+        (broken, "unreachable"),
+        (text("not JSON"), "invalid"),
+        (text("[1]"), "invalid"),
+        (text("[" * 50_000), "invalid"),
+        (text('{"step": ' + "9" * 50_000 + "}"), "invalid"),
+    ],
+)
+async def test_a_hostile_endpoint_is_counted_and_ignored(answer: Answer, outcome: str) -> None:
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, target)
+        await seen.outcome(outcome, times=2)
+        assert poller.report("u1") is None
+        assert seen.changed == []
+
+
+async def test_values_of_a_wrong_type_count_as_missing() -> None:
+    async with polling(text('{"step": "many", "loss": 1e400, "lastStepTime": 5, "epoch": 2}')) as (poller, _, target):
+        poller.follow("u1", KEY, target)
+        progress = (await report_of(poller, "u1")).progress
+        assert (progress.step, progress.loss, progress.epoch) == (None, None, 2)
+
+
+async def test_slow_and_dead_endpoints_do_not_delay_the_others() -> None:
+    never = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        await never.wait()
+        return web.Response()
+
+    async with polling(slow, patience=0.2) as (poller, seen, target):
+        app = web.Application()
+        app.add_routes([web.get("/progress", step(9))])
+        async with TestServer(app, host="127.0.0.1") as healthy:
+            assert healthy.port is not None
+            for number in range(20):
+                poller.follow(f"slow-{number}", KEY, target)
+            poller.follow("dead", KEY, PollTarget(0, "127.0.0.1", 1))
+            poller.follow("healthy", KEY, PollTarget(0, "127.0.0.1", healthy.port))
+            assert (await report_of(poller, "healthy")).progress.step == 9
+            await seen.outcome("timeout")
+            await seen.outcome("unreachable")
+
+
+async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        asked.set()
+        await go.wait()
+        return web.json_response({"step": 1})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, target)
+        await asyncio.wait_for(asked.wait(), 10)
+        poller.follow("u1", KEY, PollTarget(1, "127.0.0.1", 1))
+        go.set()
+        await seen.outcome("ok")
+        assert poller.report("u1") is None
