@@ -1,0 +1,42 @@
+# Thin on purpose: every target calls the module of hack/ that knows how.
+SHELL := bash
+PYTHON := .venv/bin/python
+PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full lint verify images cluster clean clean-cache bootstrap
+
+help: ## show what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@echo "Variables: DDPJOB_CLUSTER=registry|build  USE_EXISTING_CLUSTER=1  IMAGE_REGISTRY=host/path  KUBEBUILDER_ASSETS=folder"
+
+bootstrap:
+	@hack/bootstrap.sh
+
+demo: images ## a cluster, the operator on it, and one training from apply to accuracy
+	$(PYTHON_RUN) hack.session hack.demo
+
+test: bootstrap ## everything that must be green, cheap failures first
+	$(PYTHON_RUN) hack.stages
+
+test-full: bootstrap ## test, and what takes longer
+	$(PYTHON_RUN) hack.stages --full
+
+lint: bootstrap ## format, style, types, imports between modules
+	$(PYTHON_RUN) hack.lint
+
+verify: bootstrap ## generated files are what their sources generate
+	$(PYTHON_RUN) hack.generate --check
+
+images: cluster ## the operator's and the trainer's images, on every node of the cluster
+	$(PYTHON_RUN) hack.images
+
+cluster: bootstrap ## a kind cluster: one control plane, two workers
+	$(PYTHON_RUN) hack.cluster
+
+clean: ## remove the cluster and everything that was made for it; ALL=1 also what was downloaded and built
+	@hack/bootstrap.sh
+	$(PYTHON_RUN) hack.clean $(if $(ALL),--all)
+
+clean-cache: ## clean, and remove what was downloaded and built
+	@$(MAKE) --no-print-directory clean ALL=1
