@@ -1,5 +1,6 @@
 """/metrics, /healthz and /readyz over HTTP."""
 
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -45,9 +46,15 @@ async def serve(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     try:
-        # None: IPv4 and IPv6, whatever the pod has.
-        site = web.TCPSite(runner, host=None, port=port)
-        await site.start()
-        yield int(runner.addresses[0][1])
+        listener = _listen(port)
+        await web.SockSite(runner, listener).start()
+        yield int(listener.getsockname()[1])
     finally:
         await runner.cleanup()
+
+
+def _listen(port: int) -> socket.socket:
+    # One socket for both families: two of their own would get two ports where 0 is asked for.
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
