@@ -1,0 +1,270 @@
+"""`make cluster`: a kind cluster of one control plane and two workers, made once and healed when it is not well."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hack.cache import ROOT, cache_folder, hash_of, only_one
+from hack.console import StepError, main_guard, output_of, run_step, say
+from hack.engine import Engine, choose_engine
+from hack.node_image import node_image
+from hack.programs import programs_folder
+
+NAME: Final = os.environ.get("DDPJOB_CLUSTER_NAME", "ddpjob")
+READY_WITHIN_SECONDS: Final = 30.0
+NEW_READY_WITHIN_SECONDS: Final = 180.0
+SHARED_VOLUMES: Final = 4
+# The trainer image's user: fsGroup does not reach hostPath volumes.
+TRAINER_UID: Final = 1000
+LOG: Final = ROOT / ".build/log/cluster.log"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the cluster's files are on this machine; they belong to the machine, not to one clone of the repository."""
+
+    folder: Path
+    programs: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The cluster's own kubeconfig; the user's is never touched."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def audit(self) -> Path:
+        """Folder of the API server's audit log."""
+        return self.folder / "audit"
+
+    @property
+    def shared(self) -> Path:
+        """Folder that is mounted into every node."""
+        return self.folder / "shared"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables for whoever talks to the cluster."""
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECTL": str(self.programs / "kubectl"),
+            "DDPJOB_AUDIT_LOG": str(self.audit / "audit.log"),
+        }
+
+
+def cluster_at(programs: Path) -> Cluster:
+    """The cluster of this machine."""
+    return Cluster(cache_folder() / "cluster" / NAME, programs)
+
+
+def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str, Any]:
+    """Kind's configuration.
+
+    Args:
+        cluster: where files of the host are.
+        image: node image.
+        dual_stack: whether pods and services have IPv6 addresses beside IPv4 ones.
+    """
+    shared = {"hostPath": str(cluster.shared), "containerPath": "/var/lib/ddpjob-shared"}
+    policy = "/etc/kubernetes/audit/policy.yaml"
+    log = "/var/log/kubernetes/audit"
+    audit = {
+        "kind": "ClusterConfiguration",
+        "apiServer": {
+            "extraArgs": {"audit-policy-file": policy, "audit-log-path": f"{log}/audit.log"},
+            "extraVolumes": [
+                {
+                    "name": "audit-policy",
+                    "hostPath": policy,
+                    "mountPath": policy,
+                    "readOnly": True,
+                    "pathType": "File",
+                },
+                {"name": "audit-log", "hostPath": log, "mountPath": log, "pathType": "DirectoryOrCreate"},
+            ],
+        },
+    }
+    control_plane = {
+        "role": "control-plane",
+        "image": image,
+        "extraMounts": [
+            shared,
+            {
+                "hostPath": str(ROOT / "images/kind-node/audit-policy.yaml"),
+                "containerPath": policy,
+                "readOnly": True,
+            },
+            {"hostPath": str(cluster.audit), "containerPath": log},
+        ],
+        "kubeadmConfigPatches": [yaml.safe_dump(audit)],
+    }
+    worker = {"role": "worker", "image": image, "extraMounts": [shared]}
+    return {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "networking": {"ipFamily": "dual" if dual_stack else "ipv4"},
+        "nodes": [control_plane, worker, dict(worker)],
+    }
+
+
+def shared_storage() -> list[dict[str, Any]]:
+    """A storage class whose volumes every node sees: folders of one folder of the host."""
+    name = "ddpjob-shared"
+    storage_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "Immediate",
+    }
+    volumes = [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"{name}-{number}"},
+            "spec": {
+                "capacity": {"storage": "10Gi"},
+                "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": name,
+                "hostPath": {"path": f"/var/lib/ddpjob-shared/{number}", "type": "Directory"},
+            },
+        }
+        for number in range(SHARED_VOLUMES)
+    ]
+    return [storage_class, *volumes]
+
+
+def not_ready_nodes(nodes: dict[str, Any]) -> list[str]:
+    """Names of the nodes of `kubectl get nodes -o json` that are not Ready."""
+    return [
+        node["metadata"]["name"]
+        for node in nodes["items"]
+        if not any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+    ]
+
+
+def why_unwell(cluster: Cluster, within: float) -> str | None:
+    """Why the cluster cannot be used, or None where it answers and all nodes become Ready in time."""
+    deadline = time.monotonic() + within
+    while True:
+        why = _unwell_now(cluster)
+        if why is None or time.monotonic() > deadline:
+            return why
+        time.sleep(0.5)
+
+
+def _unwell_now(cluster: Cluster) -> str | None:
+    kubectl = [str(cluster.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig), "--request-timeout=5s"]
+    if output_of([*kubectl, "get", "--raw", "/readyz"], timeout=10) is None:
+        return "its API server does not answer"
+    nodes = output_of([*kubectl, "get", "nodes", "-o", "json"], timeout=10)
+    if nodes is None:
+        return "its nodes cannot be listed"
+    unready = not_ready_nodes(json.loads(nodes))
+    return f"not Ready: {', '.join(unready)}" if unready else None
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has a global IPv6 address, and its kernel can translate them as kube-proxy does."""
+    addresses = output_of(["ip", "-6", "-o", "address", "show", "scope", "global"])
+    return bool(addresses) and output_of(["ip6tables", "-t", "nat", "-L", "-n"]) is not None
+
+
+def ensure_cluster(engine: Engine, log: Path) -> Cluster:
+    """The cluster, well: the one that is there, or a new one.
+
+    Raises:
+        StepError: it could not be made; what was half made is removed.
+    """
+    programs = programs_folder(log)
+    image = node_image(engine, log)
+    cluster = cluster_at(programs)
+    wanted = configuration(cluster, image, dual_stack=has_ipv6())
+    marker = cluster.folder / "inputs"
+    inputs = hash_of([ROOT / "images/kind-node/audit-policy.yaml"], image, json.dumps(wanted["networking"]))
+    if cluster.folder.is_dir() and cluster.kubeconfig.is_file():
+        same = marker.is_file() and marker.read_text() == inputs
+        why = why_unwell(cluster, READY_WITHIN_SECONDS) if same else "it was made of other images or settings"
+        if why is None:
+            say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
+            return cluster
+        say(f"cluster: {NAME} cannot be used ({why}); making it anew")
+    delete_cluster(engine, cluster, log)
+    _create(engine, cluster, wanted, log)
+    marker.write_text(inputs)
+    say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
+    return cluster
+
+
+def _create(engine: Engine, cluster: Cluster, wanted: dict[str, Any], log: Path) -> None:
+    for folder in (cluster.audit, *(cluster.shared / str(number) for number in range(SHARED_VOLUMES))):
+        folder.mkdir(parents=True, exist_ok=True)
+    for number in range(SHARED_VOLUMES):
+        os.chown(cluster.shared / str(number), TRAINER_UID, TRAINER_UID)
+    config = cluster.folder / "kind.yaml"
+    config.write_text(yaml.safe_dump(wanted))
+    command = [str(cluster.programs / "kind"), "create", "cluster", "--name", NAME, "--config", str(config)]
+    command += ["--kubeconfig", str(cluster.kubeconfig)]
+    try:
+        run_step(f"kind create cluster {NAME} (3 nodes)", command, log, env=engine.environment)
+        _expect_well(cluster, log)
+        storage = cluster.folder / "shared-storage.yaml"
+        storage.write_text(yaml.safe_dump_all(shared_storage()))
+        kubectl = [str(cluster.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig)]
+        run_step("shared storage", [*kubectl, "apply", "-f", str(storage)], log)
+    except BaseException:
+        delete_cluster(engine, cluster, log)
+        raise
+
+
+def _expect_well(cluster: Cluster, log: Path) -> None:
+    why = why_unwell(cluster, NEW_READY_WITHIN_SECONDS)
+    if why is not None:
+        raise StepError(f"the new cluster is not ready after {NEW_READY_WITHIN_SECONDS:.0f} s: {why}; see {log}")
+
+
+def delete_cluster(engine: Engine, cluster: Cluster, log: Path) -> None:
+    """Remove the cluster and its files, whatever state they are in."""
+    kind = cluster.programs / "kind"
+    if kind.is_file() and NAME in (output_of([str(kind), "get", "clusters"], env=engine.environment) or "").split():
+        scratch = cluster.folder / "kubeconfig"
+        command = [str(kind), "delete", "cluster", "--name", NAME, "--kubeconfig", str(scratch)]
+        run_step(f"kind delete cluster {NAME}", command, log, env=engine.environment)
+    shutil.rmtree(cluster.folder, ignore_errors=True)
+
+
+def existing_cluster() -> Mapping[str, str]:
+    """Variables for the cluster of the current kubectl context, with USE_EXISTING_CLUSTER=1.
+
+    Raises:
+        StepError: there is none that answers.
+    """
+    kubectl = os.environ.get("KUBECTL", "kubectl")
+    context = output_of([kubectl, "config", "current-context"])
+    if context is None or output_of([kubectl, "--request-timeout=10s", "get", "--raw", "/readyz"]) is None:
+        raise StepError("USE_EXISTING_CLUSTER=1, but the current kubectl context does not answer; check KUBECONFIG")
+    say(f"cluster: using the current context {context.strip()}, as USE_EXISTING_CLUSTER=1 asks")
+    return {}
+
+
+def main() -> None:
+    """Have a cluster."""
+    try:
+        if os.environ.get("USE_EXISTING_CLUSTER") == "1":
+            existing_cluster()
+            return
+        with only_one("cluster", say):
+            ensure_cluster(choose_engine(LOG), LOG)
+    except StepError as error:
+        main_guard(error)
+
+
+if __name__ == "__main__":
+    main()
