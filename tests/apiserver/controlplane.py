@@ -1,0 +1,469 @@
+"""A real control plane without nodes: etcd, kube-apiserver and, where asked for, kube-controller-manager.
+
+They run as processes on loopback, from a folder of programs as KUBEBUILDER_ASSETS names it. Nothing needs root, an
+engine or a network, and nothing is left behind.
+"""
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias, TypeVar
+from urllib.parse import urlencode
+
+import yaml
+
+Json: TypeAlias = dict[str, Any]
+T = TypeVar("T")
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CRD: Final = ROOT / "manifests/crd/ddpjobs.yaml"
+BASE: Final = ROOT / "manifests/base"
+NAMESPACE: Final = "ddpjob-system"
+SERVICE_ACCOUNT: Final = "ddpjob-operator"
+OPERATOR_USER: Final = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
+
+_ADMIN: Final = "admin"
+_JOBS: Final = "/apis/ddpjob.dev/v1alpha1/ddpjobs"
+_STARTS: Final = 3
+_READY_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.05
+# What the tests need; more would act on pods whose nodes do not exist.
+_CONTROLLERS: Final = ("garbage-collector-controller", "namespace-controller", "resourcequota-controller")
+_AUDIT_POLICY: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+class ApiError(Exception):
+    """The API server refused a request; the message is its own."""
+
+    def __init__(self, code: int, status: Json) -> None:
+        super().__init__(f"{code}: {status.get('message', status)}")
+        self.code = code
+        self.reason = str(status.get("reason", ""))
+        self.message = str(status.get("message", ""))
+
+
+class ControlPlaneError(Exception):
+    """The control plane cannot be started; the message holds the end of the log."""
+
+
+def wait_for(look: Callable[[], T | None], what: str, seconds: float = 20.0) -> T:
+    """The first true answer of `look`; an AssertionError once the deadline has passed."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(_POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class Client:
+    """One user's raw requests. Each has a connection of its own, so threads may share a client."""
+
+    port: int
+    ca: Path
+    token: str
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout: float = 30.0,
+    ) -> Json:
+        """The answer, or an `ApiError`; an `OSError` where there is none."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=timeout)
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": content_type}
+        address = f"{path}?{urlencode(query)}" if query else path
+        try:
+            connection.request(method, address, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            text = response.read()
+        finally:
+            connection.close()
+        answer = _parse(text)
+        if response.status >= http.HTTPStatus.BAD_REQUEST:
+            raise ApiError(response.status, answer)
+        return answer
+
+    def get(self, path: str, **query: str) -> Json:
+        return self.request("GET", path, query=query)
+
+    def find(self, path: str) -> Json | None:
+        """The object, or None where it is not there."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.code == http.HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def items(self, path: str, **query: str) -> list[Json]:
+        found: list[Json] = self.get(path, **query)["items"]
+        return found
+
+    def create(self, manifest: Json, *, strict: bool = True, **query: str) -> Json:
+        query = {"fieldValidation": "Strict" if strict else "Ignore", **query}
+        return self.request("POST", collection_of(manifest), manifest, query=query)
+
+    def replace(self, manifest: Json, *, subresource: str = "") -> Json:
+        return self.request("PUT", path_of(manifest) + (f"/{subresource}" if subresource else ""), manifest)
+
+    def patch(self, path: str, change: Json, **query: str) -> Json:
+        """A merge patch. Give the path with `/status` to change a status."""
+        return self.request("PATCH", path, change, query=query, content_type="application/merge-patch+json")
+
+    def apply(self, manifest: Json) -> Json:
+        """A server-side apply."""
+        query = {"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"}
+        return self.request(
+            "PATCH", path_of(manifest), manifest, query=query, content_type="application/apply-patch+yaml"
+        )
+
+    def delete(self, path: str, **options: Any) -> Json:
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", **options}
+        return self.request("DELETE", path, body)
+
+
+def collection_of(manifest: Json) -> str:
+    """URL path of the collection that an object is created in."""
+    group = manifest["apiVersion"]
+    prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    namespace = manifest["metadata"].get("namespace")
+    kind = manifest["kind"].lower()
+    plural = f"{kind[:-1]}ies" if kind.endswith("cy") else f"{kind}s"
+    return f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
+
+
+def path_of(manifest: Json) -> str:
+    """URL path of an object."""
+    return f"{collection_of(manifest)}/{manifest['metadata']['name']}"
+
+
+@dataclass
+class ControlPlane:
+    """etcd, kube-apiserver and perhaps kube-controller-manager, with the DDPJob API installed."""
+
+    assets: Path
+    folder: Path
+    port: int
+    etcd_port: int
+    admin: Client
+    controllers: bool
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _namespaces: int = 0
+
+    @classmethod
+    def start(cls, assets: Path, folder: Path, *, controllers: bool = False) -> Self:
+        """Start it and install the CRD and the operator's permissions.
+
+        Args:
+            assets: folder with etcd, kube-apiserver and kube-controller-manager.
+            folder: an empty one for data, logs, keys; its user removes it.
+            controllers: whether objects are collected with their owner and namespaces can go.
+
+        Raises:
+            ControlPlaneError: a program is missing or does not become ready.
+        """
+        wanted = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if controllers else [])]
+        missing = [name for name in wanted if not os.access(assets / name, os.X_OK)]
+        if missing:
+            raise ControlPlaneError(f"{assets} has no {', '.join(missing)}")
+        for attempt in range(1, _STARTS + 1):
+            plane = cls._prepare(assets, folder / f"try-{attempt}", controllers=controllers)
+            try:
+                plane._start_all()
+            except BaseException as error:
+                plane.stop()
+                # Between choosing a free port and listening on it, another process may have taken it.
+                if attempt == _STARTS or "address already in use" not in str(error):
+                    raise
+            else:
+                return plane
+        raise AssertionError("unreachable")
+
+    @classmethod
+    def _prepare(cls, assets: Path, folder: Path, *, controllers: bool) -> Self:
+        folder.mkdir(parents=True)
+        token = secrets.token_hex(16)
+        (folder / "tokens.csv").write_text(f'{token},{_ADMIN},{_ADMIN},"system:masters"\n')
+        (folder / "accounts.key").write_text(_new_key())
+        (folder / "audit.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY))
+        etcd_port, peer_port, port = _free_ports(3)
+        (folder / "peer-port").write_text(str(peer_port))
+        client = Client(port, folder / "certificates/apiserver.crt", token)
+        return cls(assets, folder, port, etcd_port, client, controllers)
+
+    def _start_all(self) -> None:
+        self._start_etcd()
+        self.start_api_server()
+        _write_kubeconfig(self.admin_kubeconfig, self.url, self.admin)
+        self._install()
+        if self.controllers:
+            # Last: its garbage collector looks for new kinds of objects every 30 s only.
+            self.start_controllers()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        return self.folder / "admin.kubeconfig"
+
+    @property
+    def operator_kubeconfig(self) -> Path:
+        """The operator's service account, with the permissions of manifests/base and no others."""
+        return self.folder / "operator.kubeconfig"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON object a line for each request, at level Metadata."""
+        return self.folder / "audit.log"
+
+    def audit(self, user: str | None = OPERATOR_USER, after: int = 0) -> list[Json]:
+        """The finished requests of a user (None: of all), from an offset in the log on (see `audit_size`)."""
+        with self.audit_log.open("rb") as log:
+            log.seek(after)
+            lines = log.read().split(b"\n")[:-1]
+        entries = (json.loads(line) for line in lines)
+        return [entry for entry in entries if user is None or entry["user"].get("username") == user]
+
+    @property
+    def audit_size(self) -> int:
+        return self.audit_log.stat().st_size
+
+    def new_namespace(self) -> str:
+        """The name of a namespace that no other test has."""
+        self._namespaces += 1
+        name = f"test-{self._namespaces}"
+        self.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        return name
+
+    def pause(self, name: str = "kube-apiserver") -> None:
+        """Stop the process where it stands: connections stay open and silent."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str = "kube-apiserver") -> None:
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def paused(self, name: str = "kube-apiserver") -> Iterator[None]:
+        self.pause(name)
+        try:
+            yield
+        finally:
+            self.resume(name)
+
+    def kill(self, name: str = "kube-apiserver") -> None:
+        """End the process at once: all connections are cut. Start it again with `start_api_server`."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def compact(self) -> int:
+        """Forget etcd's history up to now; returns the revision.
+
+        The API server still answers from its own cache. After `kill` and `start_api_server` that is empty too, and a
+        watch from an older resource version is answered by 410.
+        """
+        connection = http.client.HTTPConnection("127.0.0.1", self.etcd_port, timeout=10)
+        try:
+            connection.request("POST", "/v3/kv/range", json.dumps({"key": _encode("/registry")}))
+            revision = int(json.loads(connection.getresponse().read())["header"]["revision"])
+            connection.request("POST", "/v3/kv/compaction", json.dumps({"revision": revision, "physical": True}))
+            connection.getresponse().read()
+        finally:
+            connection.close()
+        return revision
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self._processes.values():
+            # etcd first would keep the API server from ending for a minute; nothing here is worth being flushed.
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        self._processes.clear()
+
+    def start_api_server(self) -> None:
+        """Start kube-apiserver, or start it again after `kill`, and wait until it is ready."""
+        folder = self.folder
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            f"--secure-port={self.port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--cert-dir={folder / 'certificates'}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder / 'accounts.key'}",
+            f"--service-account-signing-key-file={folder / 'accounts.key'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            # Nobody makes a `default` service account in each namespace.
+            "--disable-admission-plugins=ServiceAccount",
+            f"--audit-policy-file={folder / 'audit.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+            "--etcd-compaction-interval=0",
+            "--profiling=false",
+        )
+        self._wait("kube-apiserver", lambda: self._answers("/readyz"))
+
+    def start_controllers(self) -> None:
+        """Start kube-controller-manager, or start it again after `kill`, and wait until it is ready."""
+        (port,) = _free_ports(1)
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.admin_kubeconfig}",
+            f"--authentication-kubeconfig={self.admin_kubeconfig}",
+            f"--authorization-kubeconfig={self.admin_kubeconfig}",
+            f"--cert-dir={self.folder / 'controllers'}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--leader-elect=false",
+            f"--controllers={','.join(_CONTROLLERS)}",
+            "--concurrent-gc-syncs=4",
+        )
+        address = ("127.0.0.1", port)
+        self._wait("kube-controller-manager", lambda: _listens(address))
+
+    def _start_etcd(self) -> None:
+        peers = f"http://127.0.0.1:{(self.folder / 'peer-port').read_text()}"
+        clients = f"http://127.0.0.1:{self.etcd_port}"
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'data'}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=default={peers}",
+            # The data need not outlive the machine's next loss of power.
+            "--unsafe-no-fsync",
+        )
+        self._wait("etcd", lambda: _listens(("127.0.0.1", self.etcd_port)))
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [str(self.assets / name), *arguments]
+        if shutil.which("setpriv"):
+            # A test run that is killed takes its processes along.
+            command = ["setpriv", "--pdeathsig=KILL", *command]
+        with self._log(name).open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def _wait(self, name: str, look: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not look():
+            ended = self._processes[name].poll() is not None
+            if ended or time.monotonic() > deadline:
+                tail = "\n".join(self._log(name).read_text(errors="replace").splitlines()[-20:])
+                raise ControlPlaneError(f"{name} {'has ended' if ended else 'does not become ready'}:\n{tail}")
+            time.sleep(_POLL_SECONDS)
+
+    def _answers(self, path: str) -> bool:
+        try:
+            self.admin.get(path)
+        except (OSError, http.client.HTTPException, ApiError):
+            return False
+        return True
+
+    def _install(self) -> None:
+        for manifest in _manifests(CRD, *sorted(BASE.glob("*.yaml"))):
+            # What runs pods, and what only kustomize reads, has no use here.
+            if manifest["kind"] not in ("Deployment", "Kustomization"):
+                self.admin.apply(manifest)
+        wait_for(lambda: self._answers(_JOBS), "the DDPJob API to be served")
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 86400},
+        }
+        token = self.admin.request("POST", path, request)["status"]["token"]
+        _write_kubeconfig(self.operator_kubeconfig, self.url, Client(self.port, self.admin.ca, token))
+
+
+def _manifests(*files: Path) -> Iterator[Json]:
+    documents: Iterable[Json | None] = (each for file in files for each in yaml.safe_load_all(file.read_text()))
+    # A namespace comes before what lives in it.
+    yield from sorted((each for each in documents if each), key=lambda each: each["kind"] != "Namespace")
+
+
+def _write_kubeconfig(path: Path, url: str, client: Client) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "tests", "cluster": {"server": url, "certificate-authority": str(client.ca)}}],
+        "users": [{"name": path.stem, "user": {"token": client.token}}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": path.stem}}],
+        "current-context": "tests",
+    }
+    path.write_text(yaml.safe_dump(config))
+
+
+def _new_key() -> str:
+    """A private key on the curve P-256 (RFC 5915): any number below the curve's order is one."""
+    head, curve = bytes.fromhex("30310201010420"), bytes.fromhex("a00a06082a8648ce3d030107")
+    # The first byte keeps it below the order.
+    key = head + b"\x01" + secrets.token_bytes(31) + curve
+    body = base64.encodebytes(key).decode()
+    return f"-----BEGIN EC PRIVATE KEY-----\n{body}-----END EC PRIVATE KEY-----\n"
+
+
+def _free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(address, timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _encode(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _parse(text: bytes) -> Json:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return {"message": text.decode(errors="replace")}
+    return answer if isinstance(answer, dict) else {"items": answer}
