@@ -419,7 +419,7 @@ def test_an_image_that_cannot_be_pulled_is_named_with_what_to_check() -> None:
     world.settle()
     world.run("digits-a0-0")
     world.pods["digits-a0-1"] = replace(
-        world.pods["digits-a0-1"], scheduled=True, obstacle=Waiting("ImagePullBackOff", 'Back-off pulling image "i"')
+        world.pods["digits-a0-1"], scheduled=True, trainer=Waiting("ImagePullBackOff", 'Back-off pulling image "i"')
     )
     world.advance(6)
     world.settle()

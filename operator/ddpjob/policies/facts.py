@@ -1,7 +1,7 @@
 """The conditions PodsScheduled, RendezvousReady and Training, and the phase: where the current attempt stands."""
 
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
-from ddpjob.observed import PodRecord
+from ddpjob.observed import PodRecord, Waiting
 from ddpjob.policies.attempt import NodeState, node_state
 from ddpjob.policies.conditions import Fact
 from ddpjob.policies.create import taken_names
@@ -9,6 +9,7 @@ from ddpjob.policies.situation import Situation
 from ddpjob.policies.suspend import RESUMED, STOPPING
 
 _NAMED_PODS = 3
+_USUAL_REASONS = ("", "ContainerCreating", "PodInitializing")
 _IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _HINTS = {
     **dict.fromkeys(_IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
@@ -67,7 +68,7 @@ def _pods_scheduled(situation: Situation) -> Fact:
     return Fact(
         kind,
         "False",
-        waiting[0].obstacle.reason if waiting[0].obstacle else "WaitingForScheduler",
+        next((obstacle.reason for pod in waiting if (obstacle := _obstacle_of(pod))), "WaitingForScheduler"),
         f"{desired - len(waiting)}/{desired} pods have a node; {_obstacles(tuple(waiting))}",
     )
 
@@ -79,7 +80,7 @@ def _rendezvous_ready(situation: Situation) -> Fact:
     if up == len(states):
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
     waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
-    reason = next((pod.obstacle.reason for pod in waiting if pod.obstacle), "WaitingForPods")
+    reason = next((obstacle.reason for pod in waiting if (obstacle := _obstacle_of(pod))), "WaitingForPods")
     return Fact(kind, "False", reason, f"{up}/{len(states)} nodes are up; {_obstacles(waiting)}".removesuffix("; "))
 
 
@@ -101,11 +102,19 @@ def _obstacles(pods: tuple[PodRecord, ...]) -> str:
     return "; ".join([*told, *([f"and {rest} more"] if rest > 0 else [])])
 
 
+def _obstacle_of(pod: PodRecord) -> Waiting | None:
+    """What keeps a pod from running, or None where it is on the usual way."""
+    if pod.obstacle is not None:
+        return pod.obstacle
+    return pod.trainer if isinstance(pod.trainer, Waiting) and pod.trainer.reason not in _USUAL_REASONS else None
+
+
 def _obstacle(pod: PodRecord) -> str:
-    if pod.obstacle is None:
+    obstacle = _obstacle_of(pod)
+    if obstacle is None:
         return f"{pod.name}: {'starting' if pod.scheduled else 'waiting for a node'}"
-    hint = _HINTS.get(pod.obstacle.reason)
-    told = ": ".join(part for part in (pod.name, pod.obstacle.reason, pod.obstacle.message) if part)
+    hint = _HINTS.get(obstacle.reason)
+    told = ": ".join(part for part in (pod.name, obstacle.reason, obstacle.message) if part)
     return f"{told}: {hint}" if hint else told
 
 
