@@ -7,28 +7,47 @@ What to run is told by DDPJOB_* and torchrun's own PET_* variables. Three kinds 
     agent    its child: waits for rank 0, runs torchrun, writes the report (see ddpjob/report.py)
     worker   one per rank, started by torchrun: runs the program as `python program` would and records its exception
 """
-# ruff: noqa: E402 -- a worker must not have imported what a plain python would not: a program may own a json.py
-# ruff: noqa: PLC0415 -- the same, and torch is the image's
-# ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202 -- pathlib would be one more
+# ruff: noqa: PLC0415 -- torch is the image's, and what it costs to import is the agent's alone
+# ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202 -- plain paths go to torch
 # ruff: noqa: ANN401 -- torch's objects, of whatever version the image has
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import ctypes
+import faulthandler
+import importlib.machinery
+import importlib.util
+import json
 import os
+import runpy
+import shutil
+import signal
+import socket
 import sys
+import tempfile
+import threading
+import time
+import traceback
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-
+REPORT_BYTES = 2048
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _WORKER = "--ddpjob-worker"
+
+
+class LaunchError(Exception):
+    """Something to be put right by the user; the message says what."""
+
+
+# The worker
 
 
 def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> None:
     """Run the program as `python -u program` (or `-m program`) does and record what ends it in torch's error file."""
-    import builtins
-
-    pid, main = os.getpid(), type(sys)("__main__")
+    pid, main = os.getpid(), ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     sys.argv = [program, *arguments]
@@ -51,20 +70,15 @@ def _execute(kind: str, program: str, namespace: dict[str, object]) -> None:
         del sys.path[0]
         sys.path.insert(0, os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(program)))
     if kind == "module" or package:
-        import runpy
-
         if package:
-            sys.path[0] = program
+            sys.path[0] = os.path.abspath(program)
         # What the interpreter itself calls for `-m`.
         runpy._run_module_as_main("__main__" if package else program, alter_argv=not package)  # type: ignore[attr-defined] # noqa: SLF001
         return
-    import _frozen_importlib_external as loaders
-
-    path = os.path.abspath(program)
-    loader = loaders.SourceFileLoader("__main__", path)
+    path = os.path.join(os.getcwd(), program)
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
     namespace.update(__file__=path, __loader__=loader, __cached__=None)
-    # Not get_code: the interpreter caches no byte code of a script either.
-    exec(loader.source_to_code(loader.get_data(path), path), namespace)  # noqa: S102 -- what the pod is for
+    exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), namespace)  # noqa: S102 -- the pod's purpose
 
 
 def _trimmed(trace: TracebackType | None) -> TracebackType | None:
@@ -80,8 +94,6 @@ def _without_our_frames(kind: type[BaseException], error: BaseException, trace: 
 
 def _record_faults() -> None:
     # A crash in native code leaves no exception: the Python stack at that moment goes beside torch's error file.
-    import faulthandler
-
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path and not faulthandler.is_enabled():
         faulthandler.enable(os.open(fault_file(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), all_threads=False)
@@ -98,17 +110,13 @@ def _record(error: BaseException) -> None:
     success = isinstance(error, SystemExit) and not error.code
     if success or not path or os.path.exists(path):
         return
-    import json
-    import time
-    import traceback
-
     try:
         message = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 -- a __str__ of the program's own
         message = type(error).__name__
     stack = "".join(traceback.format_exception(type(error), error, _trimmed(error.__traceback__)))
     extra = {"py_callstack": stack[-16384:], "timestamp": str(int(time.time())), "time": time.time()}
-    with open(path, "w") as file:
+    with contextlib.suppress(OSError), open(path, "w") as file:
         json.dump({"message": {"message": message[:4096], "extraInfo": extra}}, file)
 
 
@@ -132,31 +140,6 @@ def libuv_off() -> None:
         create(store, *args, **kwargs)
 
     TCPStore.__init__ = init
-
-
-if __name__ == "__main__" and sys.argv[1:2] == [_WORKER]:
-    run_program(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
-    sys.exit()
-
-import contextlib
-import ctypes
-import importlib.util
-import json
-import shutil
-import signal
-import socket
-import tempfile
-import threading
-import time
-import traceback
-from typing import Any, NoReturn
-
-REPORT_BYTES = 2048
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-
-
-class LaunchError(Exception):
-    """Something to be put right by the user; the message says what."""
 
 
 def say(text: str) -> None:
@@ -640,4 +623,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == [_WORKER]:
+        run_program(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+    else:
+        sys.exit(main())

@@ -1,0 +1,502 @@
+"""The parts of the launcher that need no torch: the report, the wait for node 0, the guard, and a worker's program."""
+
+import ast
+import errno
+import importlib.util
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpjob import launcher as package
+from ddpjob.report import parse_report
+
+LAUNCHER = Path(package.__file__).parent / "launcher.py"
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("launcher_under_test", LAUNCHER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+launcher = _load()
+
+
+# The file
+
+
+def test_the_operator_gets_the_file_as_it_is() -> None:
+    assert package.source() == LAUNCHER.read_text(encoding="utf-8")
+
+
+def test_python_3_8_can_read_it() -> None:
+    ast.parse(package.source(), feature_version=(3, 8))
+
+
+def test_it_needs_the_standard_library_and_torch_alone() -> None:
+    modules = set()
+    for node in ast.walk(ast.parse(package.source())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(str(node.module).partition(".")[0])
+    assert modules <= {*sys.stdlib_module_names, "torch"}
+
+
+# The report
+
+texts = st.one_of(st.text(), st.text(min_size=900), st.text(alphabet='\x00\n"\\é語\U0001f525\ud800', max_size=5000))
+failures = st.fixed_dictionaries(
+    {
+        "rank": st.integers(0, 10**6),
+        "localRank": st.integers(0, 1000),
+        "exitCode": st.integers(1, 255),
+        "time": st.floats(0, 4e9),
+        "message": texts,
+    },
+    optional={"traceback": texts},
+)
+progress = st.none() | st.dictionaries(st.text(max_size=30), st.integers() | st.floats() | st.text(max_size=300))
+
+
+@given(st.integers(0, 255), st.lists(failures, max_size=12), texts, progress)
+def test_a_report_never_exceeds_its_size_and_can_always_be_read(
+    code: int, ends: list[dict[str, Any]], message: str, reached: dict[str, Any] | None
+) -> None:
+    report = launcher.encode_report(code, ends, message, reached)
+    assert len(report) <= 2048
+    assert b"\n" not in report
+    parsed = parse_report(report.decode("utf-8"))
+    assert parsed is not None
+    assert json.loads(report)["exitCode"] == code
+    if ends:
+        first = parsed.failures[0]
+        assert (first.rank, first.local_rank, first.exit_code) == (
+            ends[0]["rank"],
+            ends[0]["localRank"],
+            ends[0]["exitCode"],
+        )
+
+
+def test_a_long_traceback_keeps_its_end_and_stands_after_code_and_message() -> None:
+    traceback = "Traceback\n" + "é" * 5000 + "\nValueError: the end"
+    report = launcher.encode_report(
+        1, [{"rank": 3, "exitCode": 7, "message": "ValueError: bad", "traceback": traceback}]
+    )
+    assert 2040 <= len(report) <= 2048
+    text = report.decode("utf-8")
+    assert text.index('"exitCode"') < text.index('"message"') < text.index('"traceback"')
+    assert json.loads(report)["failures"][0]["traceback"].endswith("é\nValueError: the end")
+
+
+def test_many_failures_leave_room_for_the_first_ones_message() -> None:
+    ends = [{"rank": rank, "exitCode": 1, "message": f"rank {rank} " + "x" * 1000} for rank in range(64)]
+    first, second, *_ = json.loads(launcher.encode_report(1, ends, "", {"step": 3}))["failures"]
+    assert len(first["message"]) > 500
+    assert second["message"].startswith("rank 1 x")
+
+
+@pytest.mark.parametrize(("code", "expected"), [(1, 1), (7, 7), (125, 125), (126, 1), (255, 1), (-9, 137), (-64, 192)])
+def test_the_containers_exit_code_is_the_workers_where_a_shell_has_no_other_meaning(code: int, expected: int) -> None:
+    assert launcher.container_code(code) == expected
+
+
+def test_a_failed_rendezvous_says_what_to_look_at_and_names_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDPJOB_NAME", "digits")
+    monkeypatch.setenv("DDPJOB_NAMESPACE", "ml")
+    late = launcher.own_failure(type("RendezvousTimeoutError", (Exception,), {})())
+    assert "kubectl -n ml get pods -l ddpjob.dev/job=digits" in late["message"]
+    lost = type("RendezvousConnectionError", (Exception,), {})("store failed")
+    lost.__cause__ = RuntimeError("Broken pipe\nframe #0")
+    assert (
+        launcher.own_failure(lost)["message"] == "RendezvousConnectionError: store failed (RuntimeError: Broken pipe)"
+    )
+    assert "traceback" not in launcher.own_failure(lost)
+    assert "traceback" in launcher.own_failure(KeyError("x"))
+
+
+# The wait for node 0
+
+
+class Network:
+    """A clock that only sleeping moves, and a node 0 that appears step by step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, resolves_at: float, answers_at: float) -> None:
+        self.now, self.pauses, self.lookups = 0.0, list[float](), list[float]()
+        self._resolves_at, self._answers_at = resolves_at, answers_at
+        monkeypatch.setattr(launcher.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(launcher.time, "sleep", self._sleep)
+        monkeypatch.setattr(launcher.socket, "getaddrinfo", self._resolve)
+        monkeypatch.setattr(launcher.socket, "create_connection", self._connect)
+
+    def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def _resolve(self, *_: object, **__: object) -> None:
+        self.lookups.append(self.now)
+        if self.now < self._resolves_at:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    def _connect(self, *_: object, **__: object) -> socket.socket:
+        if self.now < self._answers_at:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        return socket.socket()
+
+
+def test_a_short_wait_for_node_0_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    network = Network(monkeypatch, 0.5, 1.0)
+    launcher.await_rank_zero("a-0.svc", 29500, 600, connect=True)
+    assert network.now < 2
+    assert network.pauses[:3] == [0.1, 0.2, 0.4]
+    assert not capsys.readouterr().err
+
+
+def test_a_long_wait_says_so_after_2_s_then_every_10(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = Network(monkeypatch, 15, 25)
+    launcher.await_rank_zero("a-0.svc", 29500, 600, connect=True)
+    assert 25 <= network.now < 26.1
+    assert max(network.pauses) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert "a-0.svc does not resolve yet" in lines[0]
+    assert "a-0.svc:29500 does not answer yet (Connection refused)" in lines[2]
+
+
+def test_the_host_of_the_store_waits_for_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(monkeypatch, 3, 10**9)
+    launcher.await_rank_zero("a-0.svc", 29500, 600, connect=False)
+    assert network.now < 4
+
+
+def test_giving_up_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network(monkeypatch, 10**9, 10**9)
+    monkeypatch.setenv("DDPJOB_NAME", "digits")
+    with pytest.raises(launcher.LaunchError, match=r"within 30 s: .*job=digits,ddpjob.dev/ordinal=0.*DNS"):
+        launcher.await_rank_zero("a-0.svc", 29500, 30, connect=True)
+    assert network.now == pytest.approx(30)
+
+
+# A worker's program runs as the plain interpreter would run it
+
+PROBE = """
+import multiprocessing, pickle, sys, __main__
+try:
+    import neighbour
+except ImportError:
+    neighbour = None
+
+class Sample:
+    def __eq__(self, other): return type(other) is Sample
+
+def where(queue): queue.put(__name__)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=where, args=(queue,))
+    if __file__.endswith("__main__.py"):
+        # multiprocessing itself does not find such a main again.
+        queue.put(None)
+    else:
+        child.start()
+    print([
+        sys.argv, sys.path, sys.orig_argv, sys.flags.safe_path, __name__, __file__, __package__,
+        __spec__ and (__spec__.name, __spec__.origin),
+        type(__loader__).__name__, sorted(vars(__main__)), __builtins__.__name__, __annotations__,
+        __main__ is sys.modules["__main__"], pickle.loads(pickle.dumps(Sample())) == Sample(),
+        queue.get(timeout=60), neighbour and neighbour.mine, sys.stdout.line_buffering,
+        sys.stdout.write_through,
+    ])
+    child.pid and child.join()
+"""
+
+ENDINGS = {
+    "exception": "def f():\n    raise ValueError('bad')\nf()",
+    "chained": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('x') from e",
+    "syntax": "def f(:\n    pass",
+    "exit code": "import sys; sys.exit(7)",
+    "exit text": "import sys; sys.exit('no data')",
+    "exit none": "import sys; sys.exit()",
+    "interrupt": "raise KeyboardInterrupt",
+    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "own hook": "import sys; sys.excepthook = lambda *e: print('mine', e[0]); 1 / 0",
+    "atexit": "import atexit, threading; atexit.register(print, 1); threading.Timer(0.1, print, [2]).start()",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "neighbour.py").write_text("mine = True")
+    (tmp_path / "pkg" / "neighbour.py").write_text("mine = False")
+    return tmp_path
+
+
+def _run(arguments: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-u", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def _worker(kind: str, program: str, *arguments: str) -> list[str]:
+    return [str(LAUNCHER), "--ddpjob-worker", "yes", kind, program, *arguments]
+
+
+@pytest.mark.parametrize("safe_path", ["", "1"])
+@pytest.mark.parametrize(
+    ("kind", "program", "file"),
+    [
+        ("script", "train.py", "train.py"),
+        ("script", "./train.py", "train.py"),
+        ("script", "pkg/../pkg/train.py", "pkg/train.py"),
+        ("script", "link.py", "pkg/train.py"),
+        ("script", "app", "app/__main__.py"),
+        ("module", "pkg.train", "pkg/train.py"),
+        ("module", "pkg", "pkg/__main__.py"),
+    ],
+)
+def test_a_program_sees_what_it_would_see_without_the_launcher(
+    folder: Path, kind: str, program: str, file: str, safe_path: str
+) -> None:
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(PROBE)
+    (folder / "link.py").symlink_to(folder / "pkg" / "train.py")
+    environment = {"PYTHONSAFEPATH": safe_path, "PYTHONPATH": str(folder) if safe_path else ""}
+    plain = _run([*(["-m"] if kind == "module" else []), program, "--a", "b c"], folder, **environment)
+    ours = _run(_worker(kind, program, "--a", "b c"), folder, **environment)
+    assert plain.returncode == 0, plain.stderr
+    assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
+
+
+@pytest.mark.parametrize("kind", ["script", "module"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_program_ends_as_it_would_end_without_the_launcher(folder: Path, ending: str, kind: str) -> None:
+    (folder / "train.py").write_text(ENDINGS[ending])
+    plain = _run(["train.py"] if kind == "script" else ["-m", "train"], folder)
+    ours = _run(_worker(kind, "train.py" if kind == "script" else "train"), folder, TORCHELASTIC_ERROR_FILE="")
+    assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
+
+
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        ("exception", "ValueError: bad"),
+        ("chained", "KeyError: 'x'"),
+        ("syntax", "SyntaxError: "),
+        ("exit code", "SystemExit: 7"),
+        ("exit text", "SystemExit: no data"),
+        ("interrupt", "KeyboardInterrupt: "),
+    ],
+)
+def test_what_ends_a_program_is_recorded_in_torchs_form(folder: Path, ending: str, message: str) -> None:
+    (folder / "train.py").write_text(ENDINGS[ending])
+    _run(_worker("script", "train.py"), folder, TORCHELASTIC_ERROR_FILE=str(folder / "error.json"))
+    recorded = json.loads((folder / "error.json").read_text())["message"]
+    assert recorded["message"].startswith(message)
+    assert int(recorded["extraInfo"]["timestamp"]) == int(recorded["extraInfo"]["time"])
+    assert "launcher.py" not in recorded["extraInfo"]["py_callstack"]
+
+
+@pytest.mark.parametrize("ending", ["exit none", "atexit", "killed"])
+def test_nothing_is_recorded_where_there_is_no_exception(folder: Path, ending: str) -> None:
+    (folder / "train.py").write_text(ENDINGS[ending])
+    _run(_worker("script", "train.py"), folder, TORCHELASTIC_ERROR_FILE=str(folder / "error.json"))
+    assert not (folder / "error.json").exists()
+
+
+def test_what_the_program_recorded_itself_stays(folder: Path) -> None:
+    (folder / "error.json").write_text("mine")
+    (folder / "train.py").write_text(ENDINGS["exception"])
+    _run(_worker("script", "train.py"), folder, TORCHELASTIC_ERROR_FILE=str(folder / "error.json"))
+    assert (folder / "error.json").read_text() == "mine"
+
+
+def test_a_crash_in_native_code_leaves_the_python_stack(folder: Path) -> None:
+    (folder / "train.py").write_text("import ctypes\ndef deep():\n    ctypes.string_at(0)\ndeep()")
+    ended = _run(_worker("script", "train.py"), folder, TORCHELASTIC_ERROR_FILE=str(folder / "error.json"))
+    assert ended.returncode == -signal.SIGSEGV
+    stack = (folder / "fault.txt").read_text()
+    assert stack.startswith("Fatal Python error: Segmentation fault")
+    assert 'train.py", line 3 in deep' in stack
+
+
+# Before torch
+
+
+def _launch(folder: Path, **environment: str) -> tuple[int, dict[str, Any], str]:
+    log = folder / "termination-log"
+    log.touch()
+    ended = _run([str(LAUNCHER)], folder, DDPJOB_TERMINATION_LOG=str(log), **environment)
+    return ended.returncode, json.loads(log.read_text()), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "message"),
+    [
+        ("script", "gone.py", "script gone.py not found in {folder}: check spec.trainer.script"),
+        ("module", "gone.train", "no module named gone.train: check spec.trainer.module"),
+        ("script", "pkg/__init__.py", "this image has no torch for {python}: check spec.trainer.image"),
+    ],
+)
+def test_what_is_missing_is_named_before_anything_is_waited_for(
+    folder: Path, kind: str, program: str, message: str
+) -> None:
+    (folder / "torch").mkdir()
+    code, report, log = _launch(folder, DDPJOB_PROGRAM=program, DDPJOB_PROGRAM_KIND=kind)
+    assert code == report["exitCode"] == 1
+    expected = message.format(folder=folder, python=sys.executable)
+    assert report["failures"][0]["message"].startswith(expected)
+    assert "rank" not in report["failures"][0]
+    assert expected in log
+
+
+def test_a_termination_log_that_cannot_be_written_does_not_hide_the_end(folder: Path) -> None:
+    ended = _run([str(LAUNCHER)], folder, DDPJOB_TERMINATION_LOG="/nonexistent/log", DDPJOB_PROGRAM="gone.py")
+    assert ended.returncode == 1
+    assert "script gone.py not found" in ended.stderr
+
+
+def test_threads_follow_the_cpu_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(files: dict[str, str]) -> Callable[..., Any]:
+        def read(path: str) -> Any:
+            if path not in files:
+                raise FileNotFoundError(path)
+            return io.StringIO(files[path])
+
+        return read
+
+    v2, v1 = "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_"
+    for files, processes, expected in (
+        ({v2: "800000 100000\n"}, 2, 4),
+        ({v2: "50000 100000\n"}, 1, 1),
+        ({v2: "max 100000\n"}, 1, None),
+        ({v2: "max 100000\n"}, 4, 1),
+        ({v1 + "quota_us": "600000\n", v1 + "period_us": "100000\n"}, 3, 2),
+        ({v1 + "quota_us": "-1\n", v1 + "period_us": "100000\n"}, 1, None),
+        ({}, 1, None),
+    ):
+        monkeypatch.setitem(vars(launcher), "open", fake(files))
+        assert launcher.omp_threads(processes) == expected, files
+
+
+# The guard
+
+DRIVER = """
+import importlib.util, os, signal, sys, time
+spec = importlib.util.spec_from_file_location("launcher", {launcher!r})
+launcher = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(launcher)
+
+class Agent:
+    def __init__(self, folder): self.folder = folder
+    def run(self):
+{body}
+
+launcher.Agent = Agent
+sys.exit(launcher.main())
+"""
+
+
+def _guard(folder: Path, body: str, **environment: str) -> "subprocess.Popen[str]":
+    driver = folder / "driver.py"
+    driver.write_text(DRIVER.format(launcher=str(LAUNCHER), body=textwrap.indent(textwrap.dedent(body), " " * 8)))
+    (folder / "log").touch()
+    return subprocess.Popen(
+        [sys.executable, str(driver)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DDPJOB_TERMINATION_LOG": str(folder / "log"), "TMPDIR": str(folder), **environment},
+    )
+
+
+def test_the_guard_ends_as_the_agent_does_and_leaves_nothing_behind(folder: Path) -> None:
+    assert _guard(folder, "return 7").wait(30) == 7
+    assert not list(folder.glob("ddpjob-*"))
+
+
+def test_a_killed_agent_is_reported_by_the_guard(folder: Path) -> None:
+    assert _guard(folder, "os.kill(os.getpid(), signal.SIGKILL)").wait(30) == 137
+    report = json.loads((folder / "log").read_text())
+    assert report["exitCode"] == 137
+    assert report["failures"][0]["signal"] == "SIGKILL"
+
+
+def test_what_the_agent_has_reported_is_not_overwritten(folder: Path) -> None:
+    body = "launcher.write_report(b'{}')\nos.kill(os.getpid(), signal.SIGKILL)"
+    assert _guard(folder, body).wait(30) == 137
+    assert (folder / "log").read_text() == "{}"
+
+
+def test_an_agent_that_does_not_end_in_time_is_killed_and_reported_as_stopped(folder: Path) -> None:
+    body = """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("ready", flush=True)
+    while True: time.sleep(60)
+    """
+    guard = _guard(folder, body, DDPJOB_GRACE_PERIOD_SECONDS="2")
+    assert guard.stdout is not None
+    assert guard.stdout.readline() == "ready\n"
+    guard.send_signal(signal.SIGTERM)
+    assert guard.wait(30) == 143
+    assert json.loads((folder / "log").read_text()) == {"exitCode": 143, "message": "stopped by SIGTERM"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_the_guard_forwards_a_signal(folder: Path, number: signal.Signals) -> None:
+    body = f"""
+    signal.signal({int(number)}, lambda *_: os._exit(42))
+    print("ready", flush=True)
+    while True: time.sleep(60)
+    """
+    guard = _guard(folder, body)
+    assert guard.stdout is not None
+    assert guard.stdout.readline() == "ready\n"
+    guard.send_signal(number)
+    assert guard.wait(30) == 42
+
+
+def test_the_guard_reaps_orphans_and_leaves_the_agents_own_children_to_it(folder: Path) -> None:
+    body = """
+    guard, (reader, writer) = os.getppid(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        orphan = os.fork()
+        if orphan == 0:
+            while os.getppid() != guard: time.sleep(0.01)
+            os.write(writer, b"%d" % os.getpid())
+            os._exit(0)
+        os._exit(5)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 5:
+        return 1
+    orphan = int(os.read(reader, 20))
+    while os.path.exists(f"/proc/{orphan}"): time.sleep(0.01)
+    return 0
+    """
+    assert _guard(folder, body).wait(30) == 0
