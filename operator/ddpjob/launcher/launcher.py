@@ -66,12 +66,13 @@ def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> No
 
 def _execute(kind: str, program: str, namespace: dict[str, object]) -> None:
     package = kind == "script" and (os.path.isdir(program) or program.endswith((".zip", ".pyz")))
-    if not getattr(sys.flags, "safe_path", False):
+    folder = os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(program))
+    safe_path = getattr(sys.flags, "safe_path", False)
+    if not safe_path:
         del sys.path[0]
-        sys.path.insert(0, os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(program)))
+    if package or not safe_path:
+        sys.path.insert(0, os.path.abspath(program) if package else folder)
     if kind == "module" or package:
-        if package:
-            sys.path[0] = os.path.abspath(program)
         # What the interpreter itself calls for `-m`.
         runpy._run_module_as_main("__main__" if package else program, alter_argv=not package)  # type: ignore[attr-defined] # noqa: SLF001
         return
