@@ -1,0 +1,58 @@
+"""PyTorch DDP training that shows its progress, saves, and resumes where it was.
+
+Importing the package costs nothing: torch is imported with the first name that needs it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ddpjob_trainer.checkpoint import Checkpoints, checkpoints
+    from ddpjob_trainer.environment import Environment, MisuseError, current_environment
+    from ddpjob_trainer.exchange import Exchange
+    from ddpjob_trainer.group import Group, process_group
+    from ddpjob_trainer.listener import Listener
+    from ddpjob_trainer.log import EpochLines, configure_logging
+    from ddpjob_trainer.telemetry import Telemetry
+    from ddpjob_trainer.trainer import Settings, Trainer
+
+__all__ = [
+    "Checkpoints",
+    "Environment",
+    "EpochLines",
+    "Exchange",
+    "Group",
+    "Listener",
+    "MisuseError",
+    "Settings",
+    "Telemetry",
+    "Trainer",
+    "checkpoints",
+    "configure_logging",
+    "current_environment",
+    "process_group",
+]
+
+_HOMES: Final = {
+    "Checkpoints": "checkpoint",
+    "checkpoints": "checkpoint",
+    "Environment": "environment",
+    "MisuseError": "environment",
+    "current_environment": "environment",
+    "Exchange": "exchange",
+    "Group": "group",
+    "process_group": "group",
+    "Listener": "listener",
+    "EpochLines": "log",
+    "configure_logging": "log",
+    "Telemetry": "telemetry",
+    "Settings": "trainer",
+    "Trainer": "trainer",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

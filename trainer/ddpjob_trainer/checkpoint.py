@@ -1,0 +1,197 @@
+"""Checkpoints of a whole training: after a resume every rank goes on as if nothing had happened.
+
+Rank 0 alone touches the volume, so one that only its node can reach is enough; the others are given what it read.
+A checkpoint's folder holds `model.safetensors`, which is of use by itself, `optimizer.safetensors`,
+`random.safetensors` (one tensor for each rank) and the manifest with everything that is no tensor.
+"""
+
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ddpjob_trainer import randomness
+from ddpjob_trainer.environment import Environment
+from ddpjob_trainer.exchange import Exchange
+from ddpjob_trainer.sampler import Position
+from ddpjob_trainer.storage import CheckpointFolder, SupersededError
+from ddpjob_trainer.tree import from_json, to_json
+
+FORMAT: Final = 1
+_MODEL: Final = "model"
+_OPTIMIZER: Final = "optimizer"
+_RANDOM: Final = "random"
+_READABLE: Final = 0o644
+_FILES: Final = (_MODEL, _OPTIMIZER, _RANDOM)
+
+_log = logging.getLogger(__name__)
+
+
+class Stateful(Protocol):
+    """A model, an optimizer or a scheduler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object:
+        """Take over a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """What a checkpoint saves and restores in place."""
+
+    model: Stateful
+    optimizer: Stateful
+    scheduler: Stateful | None = None
+
+
+class SaveError(RuntimeError):
+    """Rank 0 could not write a checkpoint; raised on every rank."""
+
+
+class Checkpoints:
+    """Saves and resumes a training; all ranks call its methods together."""
+
+    def __init__(self, folder: CheckpointFolder, exchange: Exchange) -> None:
+        """Args:
+        folder: where rank 0 reads and writes; unused on the others.
+        exchange: among the ranks of the training.
+        """
+        self._folder = folder
+        self._exchange = exchange
+
+    def save(self, state: TrainingState, position: Position) -> None:
+        """Save a checkpoint of this position.
+
+        Raises:
+            SaveError: rank 0 could not, or must not; no rank goes on as if there were a checkpoint.
+        """
+        generators = self._exchange.gather_bytes(randomness.capture())
+        reason = self._write(state, position, generators) if dist.get_rank() == 0 else None
+        reason = self._exchange.broadcast_json(reason)
+        if reason is not None:
+            raise SaveError(reason)
+
+    def resume(self, state: TrainingState) -> Position | None:
+        """Restore the newest sound checkpoint into the state, and every rank's random numbers.
+
+        Returns:
+            The position of the checkpoint, or None where there is none.
+
+        Raises:
+            MisfitError: the checkpoint is sound, but of another model or optimizer.
+        """
+        found = self._read() if dist.get_rank() == 0 else None
+        manifest, tensors = found or (None, {})
+        manifest = self._exchange.broadcast_json(manifest)
+        if manifest is None:
+            return None
+        tensors = self._exchange.broadcast_tensors(tensors)
+        _load(state, manifest, tensors)
+        self._restore_random_numbers(manifest, tensors)
+        return Position(**manifest["position"])
+
+    def _write(self, state: TrainingState, position: Position, generators: list[bytes]) -> str | None:
+        """Write a checkpoint; the reason where it could not be written."""
+        tensors: dict[str, dict[str, torch.Tensor]] = {_MODEL: {}, _OPTIMIZER: {}}
+        tensors[_RANDOM] = {
+            str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
+        }
+        manifest: dict[str, Any] = {
+            "format": FORMAT,
+            "worldSize": dist.get_world_size(),
+            "position": asdict(position),
+            "scheduler": None,
+        }
+
+        def write(folder: Path) -> None:
+            for name in _FILES:
+                file = folder / f"{name}.safetensors"
+                save_file(tensors[name], file)
+                # It is written for its owner alone, while a trained model is for others to use.
+                file.chmod(_READABLE)
+
+        try:
+            # The model's tensors keep their own names, so that its file can be loaded without this library.
+            manifest[_MODEL] = {
+                name: to_json(value, name, tensors[_MODEL]) for name, value in state.model.state_dict().items()
+            }
+            manifest[_OPTIMIZER] = to_json(state.optimizer.state_dict(), _OPTIMIZER, tensors[_OPTIMIZER])
+            if state.scheduler is not None:
+                manifest["scheduler"] = to_json(state.scheduler.state_dict(), "scheduler", tensors[_OPTIMIZER])
+            self._folder.save(position.step, manifest, write)
+        except (OSError, SafetensorError, SupersededError, TypeError) as reason:
+            return f"no checkpoint at step {position.step}: {reason}"
+        return None
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
+        for checkpoint in self._folder.newest():
+            manifest = checkpoint.manifest
+            if manifest.get("format") != FORMAT:
+                _log.error("checkpoint %s has format %s, not %d", checkpoint.folder, manifest.get("format"), FORMAT)
+                continue
+            tensors: dict[str, torch.Tensor] = {}
+            for name in _FILES:
+                for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():
+                    tensors[f"{name}/{key}"] = tensor
+            _log.info("resuming from %s", checkpoint.folder)
+            return manifest, tensors
+        return None
+
+    def _restore_random_numbers(self, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        saved = tensors.get(f"{_RANDOM}/{dist.get_rank()}")
+        if saved is not None:
+            randomness.restore(bytes(saved.numpy()))
+            return
+        # The training has grown: a rank without a past draws what no saved rank does.
+        randomness.seed_everything(hash((dist.get_rank(), manifest["position"]["step"])) % 2**63)
+
+
+class MisfitError(ValueError):
+    """A checkpoint belongs to another model or optimizer."""
+
+
+def checkpoints(
+    environment: Environment, exchange: Exchange, path: str | None = None, keep_last: int = 3
+) -> Checkpoints | None:
+    """The checkpoints of the job in this environment.
+
+    Args:
+        environment: of this process.
+        exchange: among the ranks.
+        path: folder for the checkpoints of jobs; None takes the operator's. The job's own are in `<path>/<uid>`, or in
+            the path itself without an operator.
+        keep_last: how many checkpoints stay.
+
+    Returns:
+        None where neither names a folder.
+    """
+    base = path or environment.job.checkpoint_path
+    if not base:
+        return None
+    folder = Path(base) / environment.job.uid
+    return Checkpoints(CheckpointFolder(folder, attempt=environment.job.attempt, keep_last=keep_last), exchange)
+
+
+def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def part(name: str) -> dict[str, torch.Tensor]:
+        return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+    try:
+        model = part(_MODEL)
+        state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[_MODEL].items()})
+        optimizer = part(_OPTIMIZER)
+        state.optimizer.load_state_dict(from_json(manifest[_OPTIMIZER], optimizer))
+        if state.scheduler is not None and manifest["scheduler"] is not None:
+            state.scheduler.load_state_dict(from_json(manifest["scheduler"], optimizer))
+    except (RuntimeError, ValueError, KeyError) as reason:
+        raise MisfitError(
+            "the checkpoint does not fit this model and optimizer: give another checkpoint folder, or the program "
+            f"that it was saved by ({reason})"
+        ) from reason

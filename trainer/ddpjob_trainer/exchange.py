@@ -1,0 +1,82 @@
+"""Bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class Exchange:
+    """Moves small things between all ranks; every rank calls the same methods in the same order."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Args:
+        device: where the backend expects tensors: the GPU for nccl, else the CPU.
+        """
+        self._device = device
+
+    def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
+        """Rank 0's value on every rank; what the others give is ignored."""
+        data = json.dumps(value).encode() if dist.get_rank() == 0 else b""
+        length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
+        dist.broadcast(length, src=0)
+        buffer = self._tensor(data) if dist.get_rank() == 0 else self._empty(int(length))
+        if len(buffer):
+            dist.broadcast(buffer, src=0)
+        return json.loads(_bytes(buffer))
+
+    def broadcast_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Rank 0's tensors by name on every rank, in the host's memory."""
+        form = self.broadcast_json(
+            [[name, list(tensor.shape), str(tensor.dtype).removeprefix("torch.")] for name, tensor in tensors.items()]
+        )
+        received: dict[str, torch.Tensor] = {}
+        for name, shape, dtype in form:
+            if dist.get_rank() == 0:
+                moved = tensors[name].to(self._device)
+            else:
+                moved = torch.empty(shape, dtype=getattr(torch, dtype), device=self._device)
+            if moved.numel():
+                # As bytes: not every backend moves every type, and a 0-dimensional tensor has no bytes of its own.
+                dist.broadcast(moved.reshape(-1).view(torch.uint8), src=0)
+            received[name] = moved.cpu()
+        return received
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """What every rank gave, in the order of ranks, on every rank."""
+        size = dist.get_world_size()
+        length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
+        lengths = [torch.zeros_like(length) for _ in range(size)]
+        dist.all_gather(lengths, length)
+        longest = max(int(each) for each in lengths)
+        padded = self._empty(longest)
+        padded[: len(data)] = self._tensor(data)
+        parts = [self._empty(longest) for _ in range(size)]
+        dist.all_gather(parts, padded)
+        return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
+
+    def mean(self, value: torch.Tensor) -> float:
+        """The mean over all ranks of a number that each holds as a tensor on its device."""
+        total = value.detach().to(self._device, dtype=torch.float32, copy=True)
+        dist.all_reduce(total)
+        mean: torch.Tensor = total / dist.get_world_size()
+        return float(mean)
+
+    def sum(self, *values: float) -> list[float]:
+        """The sums over all ranks of each of some numbers."""
+        total = torch.tensor(values, dtype=torch.float64, device=self._device)
+        dist.all_reduce(total)
+        return [float(each) for each in total]
+
+    def _empty(self, length: int) -> torch.Tensor:
+        return torch.zeros(length, dtype=torch.uint8, device=self._device)
+
+    def _tensor(self, data: bytes) -> torch.Tensor:
+        # torch warns of memory that cannot be written to.
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self._device) if data else self._empty(0)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.cpu().numpy())

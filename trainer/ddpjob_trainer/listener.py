@@ -1,0 +1,58 @@
+"""What a training tells while it runs, to whom it may concern."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What lies before a training when it starts or resumes."""
+
+    total_epochs: int
+    total_steps: int
+    step: int
+    """Steps that are already done: 0, or those of the checkpoint."""
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """What is read back from the device on a log step."""
+
+    step: int
+    loss: float
+    """Mean over all ranks."""
+    learning_rate: float
+    gradient_norm: float
+    consumed: int
+    """Samples that all ranks together have consumed in this process' life."""
+
+
+class Listener:
+    """Told of a training's progress on every rank, in the thread that trains; does nothing unless overridden.
+
+    Whatever a listener raises ends the training.
+    """
+
+    def started(self, plan: Plan) -> None:
+        """The training begins, or goes on from a checkpoint."""
+
+    def epoch_started(self, epoch: int, steps: int) -> None:
+        """An epoch, counted from 1, begins with so many steps before it."""
+
+    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
+        """A step is done: this rank's samples, seconds since the step before, seconds of it spent waiting for data."""
+
+    def logged(self, record: LogRecord) -> None:
+        """A log step is done."""
+
+    def checkpoint_saved(self, step: int, seconds: float) -> None:
+        """A checkpoint of this step is on disk; training stood still for so long."""
+
+    def evaluated(self, accuracy: float) -> None:
+        """An evaluation is done, with an accuracy from 0 to 1."""
+
+    def finished(self) -> None:
+        """All epochs are done."""
+
+    def failed(self) -> None:
+        """The training ends with an exception."""

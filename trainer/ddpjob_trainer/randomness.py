@@ -1,0 +1,62 @@
+"""The state of every generator of random numbers that a training step may draw from."""
+
+import base64
+import json
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch (all devices), Python and NumPy.
+
+    Args:
+        seed: the same on all ranks makes equal models; another one per rank makes, say, their dropout differ.
+    """
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 the generator that user code without one of its own draws from
+
+
+def capture() -> bytes:
+    """The state of all generators of this process."""
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "torch": _text(torch.get_rng_state()),
+        "cuda": _text(torch.cuda.get_rng_state()) if torch.cuda.is_available() else None,
+        "python": [version, list(numbers), gauss],
+        "numpy": _numpy_state(),
+    }
+    return json.dumps(state).encode()
+
+
+def restore(captured: bytes) -> None:
+    """Put all generators of this process into a captured state.
+
+    Raises:
+        ValueError: these bytes hold no such state.
+    """
+    state = json.loads(captured)
+    torch.set_rng_state(_tensor(state["torch"]))
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(_tensor(state["cuda"]))
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    saved = state["numpy"]
+    saved["state"]["key"] = np.asarray(saved["state"]["key"], dtype=np.uint32)
+    np.random.set_state(saved)  # noqa: NPY002 see seed_everything
+
+
+def _numpy_state() -> dict[str, Any]:
+    state: dict[str, Any] = dict(np.random.get_state(legacy=False))  # noqa: NPY002 see seed_everything
+    return {**state, "state": {**state["state"], "key": state["state"]["key"].tolist()}}
+
+
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(bytes(state.numpy())).decode()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

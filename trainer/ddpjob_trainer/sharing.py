@@ -1,0 +1,55 @@
+"""How the samples of an epoch are shared out between ranks; no torch, so that it can be proved exhaustively."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One rank's share of what is left of an epoch."""
+
+    size: int
+    """Samples in the epoch."""
+    consumed: int
+    """Samples of it that all ranks together have consumed before."""
+    rank: int
+    world_size: int
+    batch_size: int
+    """Samples a rank and step."""
+
+    @property
+    def left(self) -> int:
+        """Samples that no rank has consumed yet."""
+        return max(self.size - self.consumed, 0)
+
+    @property
+    def steps(self) -> int:
+        """Steps that consume what is left, the same on every rank."""
+        return -(-self.left // (self.batch_size * self.world_size))
+
+    @property
+    def length(self) -> int:
+        """Samples of this rank, those that are repeated for it included."""
+        return self._own + self._repeated
+
+    @property
+    def _own(self) -> int:
+        return len(range(self.rank, self.left, self.world_size))
+
+    @property
+    def _repeated(self) -> int:
+        """1 where this rank would have no sample in the last step, which it must take part in."""
+        return int(self.steps > -(-self._own // self.batch_size))
+
+    def pick(self, order: Sequence[int]) -> list[int]:
+        """This rank's samples out of the whole epoch's order."""
+        own = list(order[self.consumed + self.rank :: self.world_size])
+        return own + list(order[: self._repeated])
+
+    def samples(self, step: int) -> int:
+        """Samples of this rank in a step, counted from 0 within what is left."""
+        return max(min(self.length - step * self.batch_size, self.batch_size), 0)
+
+    def consumed_after(self, steps: int) -> int:
+        """Samples of the epoch that all ranks together have consumed after so many steps of what is left."""
+        return min(self.consumed + steps * self.batch_size * self.world_size, self.size)

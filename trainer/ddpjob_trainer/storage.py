@@ -1,0 +1,173 @@
+"""Folders that are complete or not there at all, whatever a machine does meanwhile.
+
+A checkpoint is a folder of files with a manifest of their SHA-256 sums, named `step-<step>.attempt-<attempt>`. It is
+written under another name, forced to disk and renamed, so that its name is the proof that it was finished; the sums
+notice what disks and networks do to it later. What the files hold is none of this module's business.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+MANIFEST: Final = "checkpoint.json"
+_NAME: Final = re.compile(r"step-(\d+)\.attempt-(\d+)")
+_UNFINISHED: Final = ".unfinished"
+
+_log = logging.getLogger(__name__)
+
+
+class SupersededError(RuntimeError):
+    """A newer attempt of the job writes here: this process is left over from an older one and must stop."""
+
+
+class CorruptError(Exception):
+    """A checkpoint's files are not what was written."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """Orders checkpoints: the later step wins, and of the same step the later attempt."""
+
+    step: int
+    attempt: int
+
+    @property
+    def folder(self) -> str:
+        """Name of the checkpoint's folder."""
+        return f"step-{self.step:09d}.attempt-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint on disk whose files have been verified."""
+
+    version: Version
+    folder: Path
+    manifest: dict[str, Any]
+    """What was given to `save`, as JSON brings it back."""
+
+
+class CheckpointFolder:
+    """The checkpoints of one job. Only rank 0 uses it."""
+
+    def __init__(self, folder: Path, *, attempt: int = 0, keep_last: int = 3) -> None:
+        """Args:
+        folder: holds the checkpoints; made when the first one is saved.
+        attempt: of the job that this process belongs to.
+        keep_last: how many checkpoints stay after a save, at least 1.
+        """
+        if keep_last < 1:
+            raise ValueError(f"keep_last={keep_last}: at least the newest checkpoint must stay")
+        self._folder = folder
+        self._attempt = attempt
+        self._keep_last = keep_last
+
+    def save(self, step: int, content: dict[str, Any], write: Callable[[Path], None]) -> Path:
+        """Write a checkpoint and remove the oldest ones beyond `keep_last`.
+
+        Args:
+            step: completed optimizer steps.
+            content: goes into the manifest; anything that JSON can hold.
+            write: puts the checkpoint's files into the folder it is given.
+
+        Returns:
+            The checkpoint's folder.
+
+        Raises:
+            SupersededError: a newer attempt has saved here.
+            OSError: the volume does not take it; an earlier checkpoint is untouched.
+        """
+        version = Version(step, self._attempt)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._remove_unfinished()
+        target = self._folder / version.folder
+        unfinished = self._folder / f"{version.folder}.{os.getpid()}{_UNFINISHED}"
+        unfinished.mkdir()
+        try:
+            write(unfinished)
+            files = sorted(unfinished.iterdir())
+            manifest = {"content": content, "sha256": {file.name: _sha256(file) for file in files}}
+            (unfinished / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+            for path in (*files, unfinished / MANIFEST, unfinished):
+                _force_to_disk(path)
+            self._refuse_if_superseded()
+            if target.exists():
+                # Only a corrupt one of this very step, which resuming has passed over, can stand in the way.
+                shutil.rmtree(target)
+            unfinished.rename(target)
+            _force_to_disk(self._folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        self._remove_oldest()
+        return target
+
+    def newest(self) -> Iterator[Checkpoint]:
+        """Sound checkpoints, the newest first; each one that is not is reported in the log and passed over."""
+        for version in self.versions():
+            folder = self._folder / version.folder
+            try:
+                yield Checkpoint(version, folder, _verify(folder))
+            except CorruptError as reason:
+                _log.error("checkpoint %s is corrupt (%s): falling back to the one before", folder, reason)
+
+    def versions(self) -> list[Version]:
+        """All finished checkpoints, sound or not, the newest first."""
+        if not self._folder.is_dir():
+            return []
+        names = [_NAME.fullmatch(entry.name) for entry in self._folder.iterdir()]
+        return sorted((Version(int(name[1]), int(name[2])) for name in names if name), reverse=True)
+
+    def _refuse_if_superseded(self) -> None:
+        newest = max((version.attempt for version in self.versions()), default=0)
+        if newest > self._attempt:
+            raise SupersededError(
+                f"attempt {newest} has saved checkpoints in {self._folder}: this process of attempt {self._attempt} "
+                "is left over and stops"
+            )
+
+    def _remove_oldest(self) -> None:
+        for version in self.versions()[self._keep_last :]:
+            # Renamed first: a folder that is being removed must not look like a checkpoint.
+            folder = self._folder / version.folder
+            gone = folder.with_name(folder.name + _UNFINISHED)
+            folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _remove_unfinished(self) -> None:
+        for entry in self._folder.iterdir():
+            if entry.name.endswith(_UNFINISHED):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _verify(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content, sums = manifest["content"], manifest["sha256"]
+        for name, expected in sums.items():
+            if _sha256(folder / name) != expected:
+                raise CorruptError(f"{name} has another SHA-256 than its manifest says")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
+    if not isinstance(content, dict):
+        raise CorruptError("its manifest holds no content")
+    return content
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _force_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

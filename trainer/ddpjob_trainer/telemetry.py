@@ -1,0 +1,196 @@
+"""Metrics and progress of a training process, over HTTP and into a file."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from ddpjob_trainer.environment import Environment
+from ddpjob_trainer.group import Group
+from ddpjob_trainer.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.metrics import ProcessInfo, TrainerMetrics
+from ddpjob_trainer.progress import Progress, ProgressFile
+from ddpjob_trainer.server import HttpServer
+
+_NEWEST_WEIGHT: Final = 0.3
+"""Of the newest measurement in the shown speed: smooth enough to read, quick enough to follow."""
+
+_log = logging.getLogger(__name__)
+
+
+class Telemetry(Listener):
+    """Turns what a training tells into metrics and progress. None of its own troubles reach the training.
+
+    A training loop of one's own calls the methods of Listener: `started`, `step_finished` and, now and then, `logged`.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        group: Group,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Bind the port of the environment and serve /metrics and /progress on it.
+
+        Args:
+            environment: of this process.
+            group: the processes of the training.
+            clock: seconds, for speeds.
+            wall_clock: seconds since the Unix epoch, for what people read.
+        """
+        self.metrics = TrainerMetrics(_info(environment, group))
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._progress = Progress(rank=group.rank, world_size=group.world_size, attempt=environment.job.attempt)
+        # Written by the thread that trains, read by the one that serves: replaced as one, so that they fit together.
+        self._newest: tuple[int, float | None] = (0, None)
+        self._mark: tuple[float, int, int] | None = None
+        self._file: ProgressFile | None = None
+        if group.first and environment.job.progress_file:
+            self._file = ProgressFile(Path(environment.job.progress_file), clock)
+        self._server = self._serve(environment.http_port)
+
+    @property
+    def port(self) -> int | None:
+        """The port that answers, None where nothing is served."""
+        return None if self._server is None else self._server.port
+
+    def progress(self) -> Progress:
+        """How far the training is now."""
+        step, ended = self._newest
+        return replace(self._progress, step=step, last_step_time=ended)
+
+    def close(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def started(self, plan: Plan) -> None:
+        """Take over what lies before the training."""
+        self._newest = (plan.step, None)
+        self._progress = replace(
+            self._progress,
+            total_epochs=plan.total_epochs,
+            total_steps=plan.total_steps,
+            last_checkpoint_step=plan.step if plan.resumed else None,
+        )
+        self.metrics.planned_epochs.set(plan.total_epochs)
+        self.metrics.planned_steps.set(plan.total_steps)
+        self.metrics.step.set(plan.step)
+        if plan.resumed:
+            self.metrics.checkpoint_step.set(plan.step)
+
+    def epoch_started(self, epoch: int, steps: int) -> None:  # noqa: ARG002 the steps are shown in total
+        """An epoch begins."""
+        self._progress = replace(self._progress, epoch=epoch)
+        self.metrics.epoch.set(epoch)
+
+    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
+        """Count a step."""
+        now = self._wall_clock()
+        self._newest = (step, now)
+        metrics = self.metrics
+        metrics.step.set(step)
+        metrics.last_step_time.set(now)
+        metrics.steps.inc()
+        metrics.samples.inc(samples)
+        metrics.data_wait.inc(waited)
+        metrics.step_seconds.observe(seconds)
+
+    def logged(self, record: LogRecord) -> None:
+        """Take over what was read back from the device."""
+        self._measure_speed(record)
+        self._progress = replace(self._progress, loss=record.loss, learning_rate=record.learning_rate)
+        self.metrics.loss.set(record.loss)
+        self.metrics.learning_rate.set(record.learning_rate)
+        self.metrics.gradient_norm.set(record.gradient_norm)
+        self._write()
+
+    def checkpoint_saved(self, step: int, seconds: float) -> None:
+        """A checkpoint is on disk."""
+        self._progress = replace(self._progress, last_checkpoint_step=step)
+        self.metrics.checkpoint_step.set(step)
+        self.metrics.checkpoint_seconds.observe(seconds)
+
+    def evaluated(self, accuracy: float) -> None:
+        """Take over an accuracy."""
+        self._progress = replace(self._progress, accuracy=accuracy)
+        self.metrics.accuracy.set(accuracy)
+
+    def finished(self) -> None:
+        """Leave the final progress in the file."""
+        # A training that was resumed after its end has had no epoch at all.
+        self._progress = replace(self._progress, epoch=self._progress.total_epochs, finished=True)
+        self._write(last=True)
+
+    def failed(self) -> None:
+        """Leave the last progress in the file."""
+        self._write(last=True)
+
+    def _measure_speed(self, record: LogRecord) -> None:
+        now = self._clock()
+        before, self._mark = self._mark, (now, record.step, record.consumed)
+        if before is None or now <= before[0] or record.step <= before[1]:
+            return
+        seconds = now - before[0]
+        speed = _smooth(self._progress.samples_per_second, (record.consumed - before[2]) / seconds)
+        self._progress = replace(
+            self._progress,
+            samples_per_second=speed,
+            seconds_per_step=_smooth(self._progress.seconds_per_step, seconds / (record.step - before[1])),
+        )
+        self.metrics.samples_per_second.set(speed)
+
+    def _write(self, *, last: bool = False) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(self.progress(), last=last)
+        except OSError as reason:
+            self._file = None
+            _log.warning("progress is no longer written to a file: %s", reason)
+
+    def _serve(self, port: int | None) -> HttpServer | None:
+        if port is None:
+            return None
+        routes = {
+            "/metrics": self.metrics.render,
+            "/progress": lambda: ("application/json", self.progress().as_json().encode()),
+        }
+        try:
+            server = HttpServer(port, routes)
+        except (OSError, OverflowError) as reason:
+            _log.warning("port %d serves no metrics and no progress, training goes on without: %s", port, reason)
+            return None
+        server.start()
+        return server
+
+
+def _smooth(before: float | None, newest: float) -> float:
+    return newest if before is None else (1 - _NEWEST_WEIGHT) * before + _NEWEST_WEIGHT * newest
+
+
+def _info(environment: Environment, group: Group) -> ProcessInfo:
+    device = group.device.type
+    if device == "cuda":
+        with suppress(RuntimeError):
+            device = torch.cuda.get_device_name(group.device)
+    return ProcessInfo(
+        job=environment.job.name,
+        rank=group.rank,
+        local_rank=environment.local_rank,
+        node_rank=environment.node_rank,
+        world_size=group.world_size,
+        attempt=environment.job.attempt,
+        device=device,
+        backend=group.backend.value,
+        torch=str(torch.__version__),
+    )

@@ -1,0 +1,256 @@
+"""The training loop, readable from top to bottom."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+from ddpjob_trainer import randomness
+from ddpjob_trainer.checkpoint import Checkpoints, TrainingState
+from ddpjob_trainer.exchange import Exchange
+from ddpjob_trainer.group import Group
+from ddpjob_trainer.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.sampler import Position, ResumableSampler
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
+"""Given the model and a batch on its device, the loss to minimise: a tensor without dimensions."""
+Evaluate = Callable[[nn.Module], float]
+"""Given the model in evaluation mode, its accuracy from 0 to 1; called on all ranks, and the same on all."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a training proceeds."""
+
+    total_epochs: int
+    batch_size: int
+    """Samples a process and step."""
+    save_every: int = 1
+    """Epochs between two checkpoints and evaluations; the last epoch has both in any case."""
+    save_every_steps: int | None = None
+    """Steps between two checkpoints inside an epoch; None saves at the end of epochs alone."""
+    log_every: int = 10
+    """Steps between two times that the loss is read back, which waits for the device."""
+    seed: int = 0
+    data_workers: int = 0
+    """Processes that load data; 0 loads it in the training process."""
+
+    def __post_init__(self) -> None:
+        for name in ("total_epochs", "batch_size", "save_every", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+class Trainer:
+    """Trains a model with DistributedDataParallel, saves, and resumes where the last checkpoint was."""
+
+    def __init__(
+        self,
+        *,
+        group: Group,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Loss,
+        dataset: Dataset[Any],
+        settings: Settings,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        evaluate: Evaluate | None = None,
+        checkpoints: Checkpoints | None = None,
+        listeners: Sequence[Listener] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Args:
+        group: the processes of the training.
+        model: on the group's device.
+        optimizer: of the model's parameters.
+        loss: of a batch.
+        dataset: with a length; the same on all ranks, each reads its own part.
+        settings: how to proceed.
+        scheduler: advanced after every step.
+        evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
+        checkpoints: where to save and resume; None does neither.
+        listeners: are told of everything.
+        clock: seconds.
+        """
+        self._group = group
+        self._module = model
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._loss = loss
+        self._settings = settings
+        self._evaluate = evaluate
+        self._checkpoints = checkpoints
+        self._listeners = listeners
+        self._clock = clock
+        self._exchange = Exchange(group.device)
+        self._sampler = ResumableSampler(
+            len(dataset),
+            rank=group.rank,
+            world_size=group.world_size,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+        )
+        self._generator = torch.Generator()
+        self._loader = DataLoader(
+            dataset,
+            batch_size=settings.batch_size,
+            sampler=self._sampler,
+            num_workers=settings.data_workers,
+            pin_memory=group.device.type == "cuda",
+            # Without one of its own it would draw from the generator whose state is saved, once an iteration.
+            generator=self._generator,
+        )
+        self._position = Position()
+        self._total_steps = 0
+        self._consumed = 0
+
+    @property
+    def position(self) -> Position:
+        """How far the training has come."""
+        return self._position
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of a whole epoch."""
+        return self._sampler.share().steps
+
+    def run(self) -> None:
+        """Train until all epochs are done.
+
+        Raises:
+            SaveError: a checkpoint could not be written.
+            MisfitError: the checkpoint to resume from is of another model.
+        """
+        try:
+            plan = self._resume()
+            self._tell(lambda listener: listener.started(plan))
+            # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
+            devices = [self._group.device] if self._group.device.type == "cuda" else None
+            model = DistributedDataParallel(self._module, device_ids=devices)
+            while self._position.epoch < self._settings.total_epochs:
+                self._train_epoch(model)
+                self._finish_epoch()
+            self._tell(Listener.finished)
+        except BaseException:
+            self._tell(Listener.failed)
+            raise
+
+    def _resume(self) -> Plan:
+        randomness.seed_everything(self._settings.seed + self._group.rank)
+        found = self._checkpoints.resume(self._state()) if self._checkpoints is not None else None
+        if found is not None:
+            self._position = found
+            _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
+        epochs_left = self._settings.total_epochs - self._position.epoch
+        steps_left = 0
+        if epochs_left > 0:
+            steps_left = self._sampler.share(self._position.consumed).steps + (epochs_left - 1) * self.steps_per_epoch
+        self._total_steps = self._position.step + steps_left
+        return Plan(self._settings.total_epochs, self._total_steps, self._position.step, resumed=found is not None)
+
+    def _train_epoch(self, model: nn.Module) -> None:
+        start = self._position
+        self._sampler.start_at(start)
+        self._generator.manual_seed(self._settings.seed + start.epoch)
+        share = self._sampler.share(start.consumed)
+        self._tell(lambda listener: listener.epoch_started(start.epoch + 1, share.steps))
+        model.train()
+        before = self._clock()
+        for index, batch in enumerate(self._loader):
+            waited = self._clock() - before
+            log = self._is_log_step(self._position.step + 1)
+            record = self._train_step(model, batch, log=log)
+            consumed = share.consumed_after(index + 1)
+            self._consumed += consumed - self._position.consumed
+            self._position = Position(start.epoch, consumed, self._position.step + 1)
+            now = self._clock()
+            step, samples, seconds = self._position.step, share.samples(index), now - before
+            for listener in self._listeners:
+                listener.step_finished(step, samples, seconds, waited)
+            if record is not None:
+                self._log(*record)
+            # At the end of the epoch the position is the beginning of the next one.
+            if index + 1 < share.steps and self._is_save_step():
+                self._save()
+            before = self._clock()
+
+    def _train_step(
+        self,
+        model: nn.Module,
+        batch: Any,  # noqa: ANN401 whatever the data set holds
+        *,
+        log: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor, float] | None:
+        """One step of the optimizer; on a log step the loss, the gradient's norm and the learning rate."""
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self._loss(model, to_device(batch, self._group.device))
+        loss.backward()
+        norm = _gradient_norm(self._module) if log else None
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        self._optimizer.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        return None if norm is None else (loss, norm, rate)
+
+    def _finish_epoch(self) -> None:
+        epoch = self._position.epoch + 1
+        self._position = Position(epoch, 0, self._position.step)
+        due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
+        if due and self._evaluate is not None:
+            self._module.eval()
+            with torch.no_grad():
+                accuracy = self._evaluate(self._module)
+            self._tell(lambda listener: listener.evaluated(accuracy))
+        if due or self._is_save_step():
+            self._save()
+
+    def _save(self) -> None:
+        if self._checkpoints is None:
+            return
+        before = self._clock()
+        self._checkpoints.save(self._state(), self._position)
+        step, seconds = self._position.step, self._clock() - before
+        self._tell(lambda listener: listener.checkpoint_saved(step, seconds))
+
+    def _log(self, loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
+        record = LogRecord(self._position.step, self._exchange.mean(loss), rate, float(norm), self._consumed)
+        self._tell(lambda listener: listener.logged(record))
+
+    def _is_log_step(self, step: int) -> bool:
+        # The first one shows at once that training has begun, the last one stays.
+        return self._consumed == 0 or step == self._total_steps or step % self._settings.log_every == 0
+
+    def _is_save_step(self) -> bool:
+        every = self._settings.save_every_steps
+        return every is not None and self._position.step % every == 0
+
+    def _state(self) -> TrainingState:
+        return TrainingState(self._module, self._optimizer, self._scheduler)
+
+    def _tell(self, what: Callable[[Listener], None]) -> None:
+        for listener in self._listeners:
+            what(listener)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
+    """A batch with all its tensors, in nested lists, tuples and mappings, on a device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, list | tuple):
+        return [to_device(value, device) for value in batch]
+    return batch
+
+
+def _gradient_norm(model: nn.Module) -> torch.Tensor:
+    """L2 norm of all gradients, a tensor without dimensions; the mean gradient of all ranks has been taken before."""
+    return nn.utils.get_total_norm([each.grad for each in model.parameters() if each.grad is not None])

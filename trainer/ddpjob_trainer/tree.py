@@ -1,0 +1,64 @@
+"""State as JSON and named tensors: what `state_dict()` returns, stored without pickle.
+
+Reading a pickle can run any code, and a checkpoint comes from a volume that others may write to.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+_TENSOR: Final = "$tensor"
+_TUPLE: Final = "$tuple"
+_ITEMS: Final = "$items"
+
+
+def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401 any state_dict
+    """The tree with every tensor replaced by the name under which it is added to `tensors`.
+
+    Args:
+        tree: nested mappings, lists and tuples of tensors and of what JSON can hold.
+        prefix: starts the names of its tensors.
+        tensors: takes copies of the tensors in the host's memory.
+
+    Raises:
+        TypeError: it holds something else; the message names the place.
+    """
+    if isinstance(tree, torch.Tensor):
+        # A copy, since the next step changes the tensor, and since tied weights share memory, which files cannot.
+        tensors[prefix] = tree.detach().to("cpu", copy=True).contiguous()
+        return {_TENSOR: prefix}
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    if isinstance(tree, Mapping):
+        # As pairs: the keys of an optimizer's state are numbers, which JSON would turn into text.
+        return {
+            _ITEMS: [[_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors)] for key, value in tree.items()]
+        }
+    if isinstance(tree, list | tuple):
+        items = [to_json(item, f"{prefix}.{index}", tensors) for index, item in enumerate(tree)]
+        return {_TUPLE: items} if isinstance(tree, tuple) else items
+    raise TypeError(f"{prefix} is a {type(tree).__name__}, which a checkpoint without pickle cannot hold")
+
+
+def from_json(json: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: ANN401 any state_dict
+    """The tree that `to_json` took apart.
+
+    Raises:
+        KeyError: a tensor is missing.
+    """
+    if isinstance(json, list):
+        return [from_json(item, tensors) for item in json]
+    if not isinstance(json, dict):
+        return json
+    if _TENSOR in json:
+        return tensors[json[_TENSOR]]
+    if _TUPLE in json:
+        return tuple(from_json(item, tensors) for item in json[_TUPLE])
+    return {key: from_json(value, tensors) for key, value in json[_ITEMS]}
+
+
+def _key(key: object, prefix: str) -> str | int:
+    if isinstance(key, str | int):
+        return key
+    raise TypeError(f"{prefix} has the key {key!r}: only text and whole numbers can be kept")
