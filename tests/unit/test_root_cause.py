@@ -1,0 +1,85 @@
+"""Which of the things that went wrong stands in status.failure."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ddpjob.observed import PodRecord, Running, Terminated
+from ddpjob.policies.attempt import view_attempt
+from ddpjob.policies.root_cause import find_root_cause
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pod(ordinal: int, trainer: Any = None, **fields: Any) -> PodRecord:
+    record = PodRecord(
+        "n", f"j-a0-{ordinal}", f"u{ordinal}", "1", "job", "j", 0, ordinal, "Running", node_name=f"node-{ordinal}"
+    )
+    return replace(record, trainer=trainer or Running(NOW), **fields)
+
+
+def ended(code: int, *failures: dict[str, Any], reason: str = "Error", text: str = "") -> Terminated:
+    message = json.dumps({"exitCode": code, "failures": list(failures)}) if failures else text
+    return Terminated(code, None, reason, message, NOW)
+
+
+LOST = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Connection closed by peer [10.0.0.2]:4711"}
+TIMED_OUT = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Timed out waiting 1800000ms for recv"}
+KILLED = {"rank": 3, "signal": "SIGKILL", "time": 9.0, "message": ""}
+RAISED = {
+    "rank": 2,
+    "exitCode": 1,
+    "time": 5.0,
+    "message": "ValueError: bad",
+    "traceback": "File train.py\nValueError: bad",
+}
+EXITED = {"rank": 1, "exitCode": 7, "time": 6.0, "message": ""}
+STOPPED = {"rank": 1, "signal": "SIGTERM", "time": 0.5, "message": ""}
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason", "rank", "ordinal"),
+    [
+        ([pod(0, ended(1, LOST)), pod(1, ended(137, KILLED))], "Signal", 3, 1),
+        ([pod(0, ended(1, LOST)), pod(1, ended(1, RAISED))], "ExitCode", 2, 1),
+        ([pod(0, ended(1, TIMED_OUT)), pod(1, ended(7, EXITED))], "ExitCode", 1, 1),
+        ([pod(0, ended(1, LOST)), pod(1, ended(1, TIMED_OUT))], "CollectiveTimeout", 0, 1),
+        ([pod(0, ended(1, RAISED)), pod(1, ended(7, EXITED))], "ExitCode", 2, 0),
+        ([pod(0, ended(1, STOPPED, EXITED)), pod(1)], "ExitCode", 1, 0),
+        ([pod(0, ended(1, LOST)), pod(1, ended(137, reason="OOMKilled"))], "OOMKilled", None, 1),
+        ([pod(0, ended(1, RAISED)), pod(1, ended(137, reason="OOMKilled"))], "OOMKilled", None, 1),
+        ([pod(0, ended(1, LOST)), pod(1, phase="Failed", reason="Evicted")], "Evicted", None, 1),
+        ([pod(0, ended(1, LOST)), pod(1, deletion_time=NOW)], "PodDeleted", None, 1),
+        ([pod(0, ended(1, LOST))], "PodMissing", None, 1),
+        ([pod(0, ended(128, reason="StartError", text="exec: not found")), pod(1)], "StartError", None, 0),
+        ([pod(0, ended(2, text="usage: train.py")), pod(1)], "ExitCode", None, 0),
+    ],
+)
+def test_the_cause_is_told_by_class_first_then_by_time_then_by_rank(
+    pods: list[PodRecord], reason: str, rank: int | None, ordinal: int
+) -> None:
+    failure = find_root_cause(view_attempt("j", 0, 2, tuple(pods)), missing_is_failed=True)
+    assert failure is not None
+    assert (failure.reason, failure.rank, failure.ordinal) == (reason, rank, ordinal)
+    assert failure.pod == f"j-a0-{ordinal}"
+
+
+def test_an_exception_comes_with_its_traceback_exit_code_and_node() -> None:
+    failure = find_root_cause(view_attempt("j", 0, 1, (pod(0, ended(1, RAISED)),)), missing_is_failed=True)
+    assert failure is not None
+    assert failure.message == "rank 2 exited with code 1: ValueError: bad"
+    assert failure.traceback == "File train.py\nValueError: bad"
+    assert (failure.exit_code, failure.node_name, failure.attempt) == (1, "node-0", 0)
+
+
+def test_a_missing_pod_is_no_failure_while_pods_are_being_made() -> None:
+    assert find_root_cause(view_attempt("j", 0, 2, (pod(0),)), missing_is_failed=False) is None
+
+
+def test_without_a_report_the_message_says_where_to_look() -> None:
+    failure = find_root_cause(view_attempt("j", 0, 1, (pod(0, ended(3)),)), missing_is_failed=True)
+    assert failure is not None
+    assert failure.message == "the container trainer of j-a0-0 exited with code 3; see kubectl logs j-a0-0"
