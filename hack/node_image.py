@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from hack.cache import ROOT, cache_folder, hash_of
+from hack.cache import ROOT, built, cache_folder, hash_of
 from hack.console import StepError, run_step, say
 from hack.engine import NODE_IMAGE, Engine, Source
 from hack.programs import KUBERNETES_VERSION, programs_folder
@@ -13,6 +13,18 @@ from hack.programs import KUBERNETES_VERSION, programs_folder
 _FOLDER: Final = ROOT / "images/kind-node"
 _NAME: Final = "localhost/ddpjob-kind-node"
 _BASE: Final = "docker.io/library/debian:{suite}-slim"
+BASE_LABEL: Final = "ddpjob.dev/base"
+# What makes an image small, as in Docker's own Debian images: no caches of apt, no manuals, no translations.
+_SLIM: Final = (
+    '--aptopt=Dir::Cache::pkgcache ""',
+    '--aptopt=Dir::Cache::srcpkgcache ""',
+    '--aptopt=Acquire::Languages "none"',
+    '--aptopt=DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb || true"; }',
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+)
 # The names that kubeadm of this Kubernetes version asks for.
 _CONTROL_PLANE: Final = {
     "kube-apiserver": f"registry.k8s.io/kube-apiserver:{KUBERNETES_VERSION}",
@@ -26,17 +38,27 @@ _CONTROL_PLANE: Final = {
 
 
 def base_image(engine: Engine, suite: str, log: Path) -> None:
-    """Have Debian's base image under the name that Dockerfiles write after FROM; from a registry it comes by itself."""
+    """Have Debian's base image under the name that Dockerfiles write after FROM; from a registry it comes by itself.
+
+    An image of that name that was not made here is somebody else's, and is used as it is.
+    """
     name = _BASE.format(suite=suite)
-    if engine.source is Source.REGISTRY or engine.output("image", "exists", name) is not None:
+    key = hash_of([], suite, *_SLIM)
+    if engine.source is Source.REGISTRY or _is_current(engine, name, key):
         return
-    archive = cache_folder() / "base" / f"{suite}.tar"
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    part = archive.with_suffix(".part.tar")
-    command = ["mmdebstrap", "--variant=minbase", suite, str(part)]
-    run_step(f"base image debian:{suite}-slim from Debian's archive", command, log)
-    run_step(f"importing {name}", [engine.program, "import", str(part), name], log, env=engine.environment)
-    part.unlink()
+
+    def bootstrap(work: Path) -> None:
+        command = ["mmdebstrap", "--variant=minbase", *_SLIM, suite, str(work / "root.tar")]
+        run_step(f"base image debian:{suite}-slim from Debian's archive", command, log)
+
+    archive = built(cache_folder() / "base" / f"{suite}-{key}", bootstrap) / "root.tar"
+    command = [engine.program, "import", f"--change=LABEL {BASE_LABEL}={key}", str(archive), name]
+    run_step(f"importing {name}", command, log, env=engine.environment)
+
+
+def _is_current(engine: Engine, name: str, key: str) -> bool:
+    found = engine.output("image", "inspect", "--format", f'{{{{index .Labels "{BASE_LABEL}"}}}}', name)
+    return found is not None and found.strip() in ("", "<no value>", key)
 
 
 def node_image(engine: Engine, log: Path) -> str:

@@ -1,0 +1,215 @@
+"""`make images`: the operator's and the trainer's images, built once for their inputs, on the nodes that lack them."""
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.build_settings import build_settings
+from hack.cache import BUILD, ROOT, hash_of, only_one
+from hack.cluster import NAME
+from hack.console import StepError, main_guard, output_of, run_step, say
+from hack.dockerfile import needs
+from hack.engine import Engine, choose_engine
+from hack.node_image import base_image
+from hack.programs import programs_folder
+
+LOG: Final = BUILD / "log/images.log"
+_BASE_IMAGE: Final = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of this repository: a target of one of its Dockerfiles.
+
+    Attributes:
+        name: as manifests and jobs write it.
+        dockerfile: path below the repository's root.
+        target: stage of the Dockerfile; "" is the last one.
+        variable: the environment variable that tells tests its name when it was pushed to a registry.
+    """
+
+    name: str
+    dockerfile: str
+    target: str
+    variable: str
+
+    @property
+    def local_name(self) -> str:
+        """The name by which a node finds it: what has no host in its name is Docker Hub's to Kubernetes."""
+        return f"docker.io/library/{self.name}"
+
+    def keyed(self, key: str) -> str:
+        """The name that says what it was built from, so that an older image can never pass for it."""
+        return f"{self.local_name.rpartition(':')[0]}:{self.name.rpartition(':')[2]}-{key}"
+
+
+IMAGES: Final = (
+    Image("ddpjob-operator:dev", "images/operator/Dockerfile", "", "DDPJOB_OPERATOR_IMAGE"),
+    Image("ddpjob-torch:cpu", "images/trainer/Dockerfile", "torch", "DDPJOB_TORCH_IMAGE"),
+    Image("ddpjob-trainer:cpu", "images/trainer/Dockerfile", "trainer", "DDPJOB_TRAINER_IMAGE"),
+)
+_NAMES: Final = tuple(image.name for image in IMAGES)
+
+
+def build_images(engine: Engine, log: Path, images: Sequence[Image] = IMAGES) -> dict[Image, str]:
+    """Have all images in the engine, each under its own name and under the one that names its inputs.
+
+    Returns:
+        The name with the inputs' key of each image.
+
+    Raises:
+        StepError: a build failed.
+    """
+    return {image: _build(engine, image, log) for image in images}
+
+
+def _build(engine: Engine, image: Image, log: Path) -> str:
+    dockerfile = ROOT / image.dockerfile
+    wanted = needs(dockerfile.read_text(), image.target)
+    bases = [_have_base(engine, name, log) for name in wanted.base_images]
+    inputs = [dockerfile, *(path for pattern in wanted.files for path in sorted(ROOT.glob(pattern.rstrip("/"))))]
+    keyed = image.keyed(hash_of(inputs, image.target, *bases))
+    if engine.output("image", "inspect", keyed) is None:
+        command = [engine.program, "build", "-f", str(dockerfile), "-t", keyed]
+        command += ["--target", image.target] if image.target else []
+        with build_settings(engine) as settings:
+            command += [*settings, str(ROOT)]
+            run_step(f"image {image.name}", command, log, env=engine.environment)
+    if engine.output("tag", keyed, image.local_name) is None:
+        raise StepError(f"{engine.program} cannot tag {keyed} as {image.local_name}")
+    return keyed
+
+
+def _have_base(engine: Engine, name: str, log: Path) -> str:
+    """The id of a base image, fetched or made first where it is not there."""
+    suite = _BASE_IMAGE.fullmatch(name)
+    if suite is not None:
+        base_image(engine, suite[1], log)
+    if engine.output("image", "inspect", name) is None:
+        run_step(f"pulling {name}", [engine.program, "pull", name], log, env=engine.environment)
+    found = engine.output("image", "inspect", "--format", "{{.Id}}", name)
+    if found is None:
+        raise StepError(f"base image {name} cannot be had")
+    return found.strip()
+
+
+def nodes_that_lack(listings: Mapping[str, str], image: Image, keyed: str) -> list[str]:
+    """The nodes on which an image is missing, or is another one under the same name.
+
+    Args:
+        listings: for each node the output of `ctr images ls`.
+        image: the image.
+        keyed: its name with the key of its inputs.
+    """
+    lacking = []
+    for node, listing in listings.items():
+        rows = (line.split() for line in listing.splitlines())
+        digests = {row[0]: row[2] for row in rows if len(row) > 2}  # noqa: PLR2004 - REF TYPE DIGEST ...
+        if keyed not in digests or digests.get(image.local_name) != digests[keyed]:
+            lacking.append(node)
+    return lacking
+
+
+def older_names(listing: str, image: Image, keyed: str) -> list[str]:
+    """Names on a node of what this image was before."""
+    prefix = image.keyed("")
+    names = [line.split()[0] for line in listing.splitlines() if line.strip()]
+    return [name for name in names if name.startswith(prefix) and name != keyed]
+
+
+def load_images(engine: Engine, built: Mapping[Image, str], programs: Path, log: Path) -> None:
+    """Put images on the workers that lack them; the control plane runs no pod of ours.
+
+    Raises:
+        StepError: a node does not take an image.
+    """
+    listed = output_of([str(programs / "kind"), "get", "nodes", "--name", NAME], env=engine.environment) or ""
+    if not listed:
+        raise StepError(f"kind knows no cluster {NAME}; `make cluster` makes it")
+    workers = [node for node in listed.split() if not node.endswith("-control-plane")]
+    for image, keyed in built.items():
+        listings = {node: _on_node(engine, node, "images", "ls") for node in workers}
+        lacking = nodes_that_lack(listings, image, keyed)
+        if lacking:
+            _load(engine, image, keyed, lacking, log)
+            for node in lacking:
+                older = older_names(listings[node], image, keyed)
+                if older:
+                    _on_node(engine, node, "images", "rm", *older)
+    say(f"images: {', '.join(image.name for image in built)} are on {', '.join(sorted(workers))}")
+
+
+def _load(engine: Engine, image: Image, keyed: str, nodes: Sequence[str], log: Path) -> None:
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="image-", dir=BUILD) as folder:
+        archive = Path(folder) / "image.tar"
+        command = [engine.program, "save", "-o", str(archive), keyed, image.local_name]
+        run_step(f"saving {image.name}", command, log, env=engine.environment)
+
+        def one(node: str) -> None:
+            load = [engine.program, "exec", "-i", node, "ctr", "-n", "k8s.io", "images", "import"]
+            load += ["--snapshotter", "overlayfs", "-"]
+            run_step(f"loading {image.name} on {node}", load, log, env=engine.environment, stdin=archive)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(one, nodes))
+
+
+def _on_node(engine: Engine, node: str, *arguments: str) -> str:
+    found = engine.output("exec", node, "ctr", "-n", "k8s.io", *arguments)
+    if found is None:
+        raise StepError(f"containerd on {node} does not answer; `make cluster` heals a cluster that is not well")
+    return found
+
+
+def push_images(engine: Engine, built: Mapping[Image, str], registry: str, log: Path) -> dict[str, str]:
+    """Push images to a registry that a cluster which is not ours can pull from.
+
+    Returns:
+        Variables that tell tests and demo the names there.
+    """
+    variables: dict[str, str] = {}
+    for image, keyed in built.items():
+        name = f"{registry.rstrip('/')}/{keyed.rpartition('/')[2]}"
+        if engine.output("tag", keyed, name) is None:
+            raise StepError(f"{engine.program} cannot tag {keyed} as {name}")
+        hint = f"check IMAGE_REGISTRY, and log in: {engine.program} login {registry.split('/', maxsplit=1)[0]}"
+        run_step(f"pushing {name}", [engine.program, "push", name], log, env=engine.environment, hint=hint)
+        variables[image.variable] = name
+    return variables
+
+
+def provide_images(engine: Engine, programs: Path, log: Path = LOG) -> Mapping[str, str]:
+    """Build the images and bring them to where the cluster takes them from.
+
+    Returns:
+        Variables with the images' names where they differ from those in the manifests.
+    """
+    built = build_images(engine, log)
+    if os.environ.get("USE_EXISTING_CLUSTER") != "1":
+        load_images(engine, built, programs, log)
+        return {}
+    registry = os.environ.get("IMAGE_REGISTRY", "")
+    if not registry:
+        say("images: built; IMAGE_REGISTRY is not set, so the cluster must have them already: " + ", ".join(_NAMES))
+        return {}
+    return push_images(engine, built, registry, log)
+
+
+def main() -> None:
+    """Have the images where the cluster takes them from."""
+    try:
+        with only_one("images", say):
+            engine = choose_engine(LOG)
+            provide_images(engine, programs_folder(LOG))
+    except StepError as error:
+        main_guard(error)
+
+
+if __name__ == "__main__":
+    main()

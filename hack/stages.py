@@ -1,0 +1,177 @@
+"""`make test`: every stage of the tests, cheap failures first, and one plain line at the end."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from hack.cache import BUILD, ROOT, only_one
+from hack.console import StepError, say
+from hack.programs import programs_folder
+from hack.session import cluster_with_images
+from hack.torch_tests import run_in_trainer_image
+
+_RESULTS: Final = BUILD / "results"
+_NOTHING_COLLECTED: Final = 5
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many tests passed, failed and were skipped; a check that is no test counts as one failure when it fails."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """The sum of two stages."""
+        return Tally(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def line(self) -> str:
+        """The closing line."""
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
+
+
+FAILURE: Final = Tally(failed=1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage by name and what runs it."""
+
+    name: str
+    run: Callable[[], Tally]
+
+
+def read_results(text: str) -> Tally:
+    """What pytest's JUnit file says."""
+    suites = list(ET.fromstring(text).iter("testsuite"))  # noqa: S314 - written by our own pytest
+
+    def total(*names: str) -> int:
+        return sum(int(suite.get(name, "0")) for suite in suites for name in names)
+
+    failed, skipped = total("failures", "errors"), total("skipped")
+    # A test that fails in its body and in its teardown is two entries of one test.
+    return Tally(max(0, total("tests") - failed - skipped), failed, skipped)
+
+
+def has_tests(folder: Path) -> bool:
+    """Whether there is any test file."""
+    return any(folder.rglob("test_*.py"))
+
+
+def verdict(code: int, results: Path) -> Tally:
+    """What came of a run of pytest.
+
+    Args:
+        code: its exit code.
+        results: its JUnit file.
+    """
+    if code == _NOTHING_COLLECTED:
+        say("  pytest found no test in a folder that has test files: that is a failure")
+        return FAILURE
+    tally = read_results(results.read_text()) if results.is_file() else Tally()
+    if code != 0 and tally.failed == 0:
+        say(f"  pytest ended with exit code {code} though no test failed")
+        return tally + FAILURE
+    return tally
+
+
+def pytest_stage(name: str, variables: Callable[[], Mapping[str, str]] = dict) -> Stage:
+    """A stage that runs pytest on a folder of tests/ with what the tests need in the environment."""
+
+    def run() -> Tally:
+        folder = ROOT / "tests" / name
+        if not has_tests(folder):
+            say("  no tests yet")
+            return Tally()
+        environment = {**os.environ, **variables()}
+        results = _RESULTS / f"{name}.xml"
+        results.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", str(folder)]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        return verdict(code, results)
+
+    return Stage(name, run)
+
+
+def module_stage(name: str, *command: str) -> Stage:
+    """A stage that runs a module of hack/."""
+
+    def run() -> Tally:
+        code = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode
+        return Tally() if code == 0 else FAILURE
+
+    return Stage(name, run)
+
+
+def _torch() -> Tally:
+    if not has_tests(ROOT / "tests/torch"):
+        say("  no tests yet")
+        return Tally()
+    with only_one("trainer image", say):
+        run = run_in_trainer_image(BUILD / "log/torch.log")
+    return verdict(run.code, run.results)
+
+
+def _programs() -> Mapping[str, str]:
+    own = os.environ.get("KUBEBUILDER_ASSETS")
+    if own:
+        return {"KUBEBUILDER_ASSETS": own}
+    with only_one("programs", say):
+        return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log"))}
+
+
+def stages(*, full: bool) -> list[Stage]:
+    """All stages in their order."""
+    always = [
+        module_stage("lint", "hack.lint"),
+        module_stage("verify", "hack.generate", "--check"),
+        pytest_stage("unit"),
+        Stage("torch", _torch),
+        pytest_stage("apiserver", _programs),
+        pytest_stage("kind", cluster_with_images),
+    ]
+    return [*always, pytest_stage("scale", _programs)] if full else always
+
+
+def run_stages(todo: list[Stage], *, keep_going: bool) -> Tally:
+    """Run stages; one that failed ends the run, unless it shall go on."""
+    total = Tally()
+    for place, stage in enumerate(todo):
+        say(f"\n== {stage.name}")
+        begun = time.monotonic()
+        try:
+            tally = stage.run()
+        except StepError as error:
+            say(f"  {error}")
+            tally = FAILURE
+        say(f"== {stage.name}: {tally.line()} in {time.monotonic() - begun:.0f} s")
+        total += tally
+        rest = [later.name for later in todo[place + 1 :]]
+        if tally.failed and rest and not keep_going:
+            say(f"\nnot run, since {stage.name} failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
+            break
+    return total
+
+
+def main() -> None:
+    """Run the stages; exit with an error where anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="also the stages that take long")
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    todo = stages(full=parser.parse_args().full)
+    total = run_stages(todo, keep_going=os.environ.get("KEEP_GOING") == "1")
+    say(f"\n{total.line()}")
+    sys.exit(1 if total.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
