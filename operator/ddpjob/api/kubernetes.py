@@ -7,10 +7,20 @@ from pydantic import Field
 from ddpjob.api.base import ApiModel
 from ddpjob.api.constants import RESERVED_ENV_NAMES, RESERVED_ENV_PREFIXES
 
-ShortString = Annotated[str, Field(max_length=253)]
 Quantity = Annotated[
     int | str,
-    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "x-kubernetes-quantity": True}),
+    Field(
+        json_schema_extra={
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 64,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? self >= 0 : isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
+                    "message": "must be a quantity that is not negative, such as 2, 500m or 16Gi",
+                },
+            ],
+        },
+    ),
 ]
 
 
@@ -72,6 +82,8 @@ class EnvVar(ApiModel):
                     "rule": f"!(self.name in {_RESERVED_NAMES} || {_RESERVED_PREFIX})",
                     "message": "this name is set by the launcher (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*, PET_*, "
                     "TORCHELASTIC_*, DDPJOB_* are reserved): remove it",
+                    "messageExpression": "self.name + ' is set by the launcher (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*, "
+                    "PET_*, TORCHELASTIC_*, DDPJOB_* are reserved): remove it'",
                     "fieldPath": ".name",
                 },
             ],
@@ -149,6 +161,7 @@ class ContainerPort(ApiModel):
     """Protocol."""
 
 
+# Whatever the cluster's version of Pod knows: it is checked when the first pod is created.
 SecurityContext = Annotated[
     dict[str, Any],
     Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),

@@ -136,9 +136,24 @@ class Trainer(ApiModel):
     """Working directory, the image's when left out."""
     resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory, GPUs."""
-    volume_mounts: Annotated[list[VolumeMount], Field(max_length=64)] = []
+    volume_mounts: Annotated[
+        list[VolumeMount],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+        ),
+    ] = []
     """Volumes of template.spec.volumes mounted into this container."""
-    ports: Annotated[list[ContainerPort], Field(max_length=64)] = []
+    ports: Annotated[
+        list[ContainerPort],
+        Field(
+            max_length=64,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["containerPort", "protocol"],
+            },
+        ),
+    ] = []
     """Further ports."""
     image_pull_policy: ImagePullPolicy | None = None
     """When the image is pulled; the cluster's default when left out."""
@@ -146,10 +161,54 @@ class Trainer(ApiModel):
     """Security settings of the container, as in a Pod."""
 
 
+_TEMPLATE: JsonValue = {
+    "metadata": {
+        "description": "Labels and annotations that each pod gets.",
+        "type": "object",
+        # Written by `kubectl create --dry-run=client -o yaml`, to be pasted as it is: creationTimestamp: null.
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {
+            "labels": {
+                "description": "Labels of each pod; those below ddpjob.dev/ are the operator's.",
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": {"type": "string", "maxLength": 63},
+            },
+            "annotations": {
+                "description": "Annotations of each pod.",
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": {"type": "string", "maxLength": 262144},
+            },
+        },
+    },
+    "spec": {
+        "description": "As in `kubectl explain pod.spec`. The API server checks it when the first pod is created.",
+        "x-kubernetes-preserve-unknown-fields": True,
+    },
+}
+
+_ALWAYS_THERE = (
+    "nodes",
+    "procsPerNode",
+    "launcher",
+    "rendezvous",
+    "backend",
+    "trainer",
+    "gracePeriodSeconds",
+    "metrics",
+)
+_CAN_BE_LEFT_OUT = ("template",)
+
+
 def _immutable(field: str) -> JsonValue:
+    same = f"self.{field} == oldSelf.{field}"
+    if field in _CAN_BE_LEFT_OUT:
+        same = f"(has(self.{field}) ? has(oldSelf.{field}) && {same} : !has(oldSelf.{field}))"
     return {
-        "rule": f"oldSelf.suspend || self.{field} == oldSelf.{field}",
-        "message": "cannot change while the job is not suspended: set spec.suspend to true, change it, resume",
+        "rule": f"oldSelf.suspend || {same}",
+        "message": f"spec.{field} cannot change while the job is not suspended: set spec.suspend to true, then change it, "
+        "then set spec.suspend to false",
         "fieldPath": f".{field}",
     }
 
@@ -159,26 +218,7 @@ class DDPJobSpec(ApiModel):
 
     model_config = {
         "json_schema_extra": {
-            "x-kubernetes-validations": [
-                *(
-                    _immutable(field)
-                    for field in (
-                        "nodes",
-                        "launcher",
-                        "rendezvous",
-                        "backend",
-                        "gracePeriodSeconds",
-                        "metrics",
-                        "trainer",
-                    )
-                ),
-                {
-                    "rule": "oldSelf.suspend || (has(self.procsPerNode) == has(oldSelf.procsPerNode) "
-                    "&& (!has(self.procsPerNode) || self.procsPerNode == oldSelf.procsPerNode))",
-                    "message": "cannot change while the job is not suspended: set spec.suspend to true, change it, resume",
-                    "fieldPath": ".procsPerNode",
-                },
-            ],
+            "x-kubernetes-validations": [_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)],
         },
     }
 
@@ -189,6 +229,7 @@ class DDPJobSpec(ApiModel):
         Field(
             json_schema_extra={
                 "x-kubernetes-int-or-string": True,
+                "maxLength": 16,
                 "x-kubernetes-validations": [
                     {
                         "rule": "type(self) == int ? (self >= 1 && self <= 256) : self == 'auto'",
@@ -207,10 +248,7 @@ class DDPJobSpec(ApiModel):
     """Backend of the process group, given to the program as DDPJOB_BACKEND."""
     trainer: Trainer
     """The container that trains."""
-    template: Annotated[
-        dict[str, Any],
-        Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
-    ] = {}
+    template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}
     """A pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels, annotations. Its container named trainer is merged with spec.trainer, which wins; other containers are kept."""
     restart: Restart = Restart()
     """What happens after a failure."""

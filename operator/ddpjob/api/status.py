@@ -1,11 +1,41 @@
 """What the operator tells: `status` of a DDPJob. It has one writer, `ddpjob.decide`."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ddpjob.api.base import ApiModel, Time
+
+_INT32: Final = 2**31 - 1
+_EXACT: Final = 2**53
+"""The largest number up to which every reader of JSON tells two whole numbers apart."""
+
+
+def _bounded(least: float, most: float) -> Callable[[object], object]:
+    def bring_in(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        return min(max(value, least), most)
+
+    return bring_in
+
+
+def _cut(limit: int) -> Callable[[object], object]:
+    return lambda value: value[: limit - 1] + "…" if isinstance(value, str) and len(value) > limit else value
+
+
+# A number or text that is too large is brought into its bounds: what a program or a kubelet says must never keep a
+# status from being written.
+Count = Annotated[int, Field(ge=0, le=_INT32), BeforeValidator(_bounded(0, _INT32))]
+BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _EXACT))]
+ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
+Measure = Annotated[float, Field(ge=-1e300, le=1e300), BeforeValidator(_bounded(-1e300, 1e300))]
+Rate = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_bounded(0, 1e15))]
+ColumnText = Annotated[str, Field(max_length=40), BeforeValidator(_cut(40))]
+Word = Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]
+Text = Annotated[str, Field(max_length=8192), BeforeValidator(_cut(8192))]
 
 
 class Phase(StrEnum):
@@ -39,22 +69,22 @@ class Condition(ApiModel):
     """Name of the fact."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
-    observed_generation: int | None = None
+    observed_generation: BigCount | None = None
     """Generation of the spec that it was decided for."""
     last_transition_time: Time
     """When status last changed."""
-    reason: Annotated[str, Field(max_length=1024)]
+    reason: Word
     """Why, in one PascalCase word for programs."""
-    message: Annotated[str, Field(max_length=32768)]
+    message: Text
     """Why, and what to do, for people."""
 
 
 class Restarts(ApiModel):
     """Attempts that were started again after a failure."""
 
-    counted: int = 0
+    counted: Count = 0
     """How many of spec.restart.maxRestarts are used."""
-    last_reason: Annotated[str | None, Field(max_length=1024)] = None
+    last_reason: Word | None = None
     """Why the last one happened."""
     last_time: Time | None = None
     """When the last one was decided."""
@@ -63,38 +93,38 @@ class Restarts(ApiModel):
 class Nodes(ApiModel):
     """Pods of the current attempt by state."""
 
-    desired: int
+    desired: Count
     """How many there should be."""
-    ready: int = 0
+    ready: Count = 0
     """Whose trainer container runs."""
-    succeeded: int = 0
+    succeeded: Count = 0
     """Whose trainer has exited with 0."""
-    failed: int = 0
+    failed: Count = 0
     """Whose trainer failed, or that are gone."""
 
 
 class Progress(ApiModel):
     """What the program last reported, read from global rank 0."""
 
-    epoch: int | None = None
+    epoch: BigCount | None = None
     """Current epoch, from 1."""
-    total_epochs: int | None = None
+    total_epochs: BigCount | None = None
     """Epochs to run."""
-    step: int | None = None
+    step: BigCount | None = None
     """Optimizer steps done."""
-    total_steps: int | None = None
+    total_steps: BigCount | None = None
     """Optimizer steps to do."""
-    percent: int | None = None
+    percent: Count | None = None
     """step of totalSteps in percent."""
-    loss: float | None = None
+    loss: Measure | None = None
     """Training loss; left out when it is not a finite number."""
-    samples_per_second: float | None = None
+    samples_per_second: Rate | None = None
     """Samples per second over all ranks."""
-    eta_seconds: int | None = None
+    eta_seconds: BigCount | None = None
     """Seconds left at the current speed."""
     last_step_time: Time | None = None
     """When the last step ended."""
-    last_checkpoint_step: int | None = None
+    last_checkpoint_step: BigCount | None = None
     """Step of the newest checkpoint."""
     observed_time: Time | None = None
     """When the operator read this."""
@@ -103,42 +133,42 @@ class Progress(ApiModel):
 class Summary(ApiModel):
     """The columns of kubectl get ddpjobs as text: a column can only print one field."""
 
-    nodes: str = ""
+    nodes: ColumnText = ""
     """Ready (running) or succeeded nodes of those desired, as 2/2."""
-    epoch: str = ""
+    epoch: ColumnText = ""
     """Epoch of epochs, as 7/20."""
-    step: str = ""
+    step: ColumnText = ""
     """Step of steps, as 210/600."""
-    loss: str = ""
+    loss: ColumnText = ""
     """Loss; nan and inf are shown as such."""
-    eta: str = ""
+    eta: ColumnText = ""
     """Time left, as 38s or 2h5m."""
-    speed: str = ""
+    speed: ColumnText = ""
     """Samples per second, as 1.2k/s."""
 
 
 class Failure(ApiModel):
     """The root cause of the last failure."""
 
-    rank: int | None = None
+    rank: Count | None = None
     """Global rank of the process that failed first."""
-    ordinal: int | None = None
+    ordinal: Count | None = None
     """Ordinal of its pod."""
-    pod: Annotated[str | None, Field(max_length=253)] = None
+    pod: Word | None = None
     """Name of its pod; kubectl logs still shows it."""
-    node_name: Annotated[str | None, Field(max_length=253)] = None
+    node_name: Word | None = None
     """Node that the pod ran on."""
-    attempt: int | None = None
+    attempt: Count | None = None
     """Attempt in which it failed."""
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     """Exit code of the worker process itself, not torchrun's 1."""
-    signal: Annotated[str | None, Field(max_length=32)] = None
+    signal: Word | None = None
     """Signal that ended it, as SIGKILL."""
-    reason: Annotated[str, Field(max_length=253)]
+    reason: Word
     """PascalCase word for programs: ExitCode, Signal, OOMKilled, PodMissing, Evicted, ..."""
-    message: Annotated[str, Field(max_length=4096)]
+    message: Text
     """What happened and what to do."""
-    traceback: Annotated[str | None, Field(max_length=8192)] = None
+    traceback: Text | None = None
     """The end of the Python traceback, where there is one."""
 
 
@@ -149,12 +179,14 @@ class DDPJobStatus(ApiModel):
     """Where the job stands, in one word for people."""
     conditions: Annotated[
         list[Condition],
-        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+        Field(
+            max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+        ),
     ] = []
     """Where the job stands, for programs."""
-    observed_generation: int | None = None
+    observed_generation: BigCount | None = None
     """Generation of the spec that this status was decided for."""
-    attempt: int = 0
+    attempt: Count = 0
     """Number of the current set of pods, from 0; each start, restart and resume is a new one."""
     pods_created: bool = False
     """Whether all pods of the attempt have been made; from then on a missing pod is a failed one."""
@@ -162,13 +194,13 @@ class DDPJobStatus(ApiModel):
     """Restarts after failures."""
     nodes: Nodes | None = None
     """Pods of the current attempt by state."""
-    replicas: int | None = None
+    replicas: Count | None = None
     """Pods of the current attempt that exist, for the scale subresource."""
-    selector: Annotated[str | None, Field(max_length=1024)] = None
+    selector: Word | None = None
     """Label selector of the job's pods, for the scale subresource."""
-    procs_per_node: int | None = None
+    procs_per_node: Count | None = None
     """What spec.procsPerNode came to."""
-    backend: Annotated[str | None, Field(max_length=32)] = None
+    backend: Word | None = None
     """What spec.backend came to."""
     start_time: Time | None = None
     """When the first pods were made."""
