@@ -1,0 +1,436 @@
+"""The launcher with the real torchrun: two nodes on loopback, every way a worker can end, stopping.
+
+Programs that need no process group leave torch out: what is tested is the launcher, and they start at once.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+LAUNCHER = Path(__file__).parents[2] / "operator" / "ddpjob" / "launcher" / "launcher.py"
+
+WITHOUT_WRAPPER = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "ddpjob_libuv"]
+"""
+
+ALL_REDUCE = """
+import json, os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+if dist.get_rank() == 0:
+    with open(os.environ["DDPJOB_PROGRESS_FILE"], "w") as file:
+        json.dump({"step": 3, "totalSteps": 10}, file)
+names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS")
+print(json.dumps({
+    "sum": total.item(), "pet": [name for name in os.environ if name.startswith("PET_")],
+    **{name: os.environ.get(name) for name in names},
+}) + "\\n", end="")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+# Rank 3 ends as the first argument says, once all ranks run; the others wait for it.
+ONE_ENDS = """
+import os, pathlib, signal, sys, time
+def end(how):
+    if how == "raise": raise ValueError("bad batch \\u00e9")
+    if how == "exit": sys.exit(7)
+    if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+    if how == "segv":
+        import ctypes
+        ctypes.string_at(0)
+    if how == "record":
+        from torch.distributed.elastic.multiprocessing.errors import record
+        record(end)("raise")
+rank = os.environ["RANK"]
+pathlib.Path(f"up-{rank}").touch()
+while not all(os.path.exists(f"up-{r}") for r in range(int(os.environ["WORLD_SIZE"]))): time.sleep(0.01)
+if rank == "3": end(sys.argv[1])
+signal.pause()
+"""
+
+# Runs until it is told to stop, then ends as the first argument says.
+UNTIL_STOPPED = """
+import os, pathlib, signal, sys
+def stop(number, frame):
+    pathlib.Path("told-" + os.environ["RANK"]).touch()
+    if sys.argv[1] == "save": sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path("up-" + os.environ["RANK"]).touch()
+while True: signal.pause()
+"""
+
+
+class Node:
+    """One launcher process as a pod would run it."""
+
+    def __init__(self, folder: Path, command: list[str], environment: dict[str, str]) -> None:
+        self._log, self._output = folder / "termination-log", folder / "output"
+        self._log.touch()
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder.parent,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**environment, "DDPJOB_TERMINATION_LOG": str(self._log)},
+                start_new_session=True,
+            )
+
+    def end(self, timeout: float = 120) -> int:
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still runs after {timeout} s:\n{self.output}")
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        text = self._log.read_bytes()
+        assert len(text) <= 2048
+        report: dict[str, Any] = json.loads(text)
+        return report
+
+
+class Job:
+    """Launchers of one job on loopback, each node with an address of its own that sorts by the ordinal."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._nodes, self._port = folder, list[Node](), _free_port()
+        for name in [name for name in os.environ if name.startswith(("PET_", "DDPJOB_", "OMP_"))]:
+            monkeypatch.delenv(name)
+
+    def program(self, text: str) -> str:
+        (self.folder / "train.py").write_text(text)
+        return "train.py"
+
+    def start(
+        self,
+        node: int,
+        nodes: int,
+        program: str,
+        *arguments: str,
+        kind: str = "script",
+        processes: int = 2,
+        backend: str = "c10d",
+        timeout: int = 60,
+        **more: str,
+    ) -> Node:
+        host = "127.0.0.1"
+        rendezvous = (
+            {
+                "PET_RDZV_ENDPOINT": f"{host}:{self._port}",
+                "PET_RDZV_CONF": f"is_host={int(node == 0)},join_timeout={timeout},read_timeout={timeout}",
+            }
+            if backend == "c10d"
+            else {
+                "PET_NODE_RANK": str(node),
+                "PET_MASTER_ADDR": host,
+                "PET_MASTER_PORT": str(self._port),
+                "PET_RDZV_CONF": f"timeout={timeout}",
+            }
+        )
+        environment = {
+            **os.environ,
+            "DDPJOB_NAME": "digits",
+            "DDPJOB_NAMESPACE": "ml",
+            "DDPJOB_ATTEMPT": "0",
+            "DDPJOB_NODE_RANK": str(node),
+            "DDPJOB_NODES": str(nodes),
+            "DDPJOB_LAUNCHER": "torchrun",
+            "DDPJOB_PROGRAM": program,
+            "DDPJOB_PROGRAM_KIND": kind,
+            "DDPJOB_RENDEZVOUS_HOST": host,
+            "DDPJOB_RENDEZVOUS_PORT": str(self._port),
+            "DDPJOB_RENDEZVOUS_TIMEOUT": str(timeout),
+            "PET_NNODES": str(nodes),
+            "PET_NPROC_PER_NODE": str(processes),
+            "PET_RDZV_BACKEND": backend,
+            "PET_RDZV_ID": "uid-0",
+            "PET_MAX_RESTARTS": "0",
+            "PET_LOCAL_ADDR": f"127.0.0.{node + 1}",
+            "GLOO_SOCKET_IFNAME": "lo",
+            **rendezvous,
+            **more,
+        }
+        folder = self.folder / f"node-{node}"
+        folder.mkdir()
+        started = Node(folder, [sys.executable, str(LAUNCHER), *arguments], environment)
+        self._nodes.append(started)
+        return started
+
+    def both(self, program: str, *arguments: str, **options: Any) -> tuple[Node, Node]:
+        return self.start(0, 2, program, *arguments, **options), self.start(1, 2, program, *arguments, **options)
+
+    def wait_for(self, *names: str) -> None:
+        _wait(lambda: all((self.folder / name).exists() for name in names), lambda: self._nodes[0].output)
+
+    def clear(self) -> None:
+        for node in self._nodes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(node.process.pid, signal.SIGKILL)
+            node.process.wait()
+
+
+def _wait(condition: Callable[[], bool], explain: Callable[[], str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, explain()
+        time.sleep(0.02)
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    job = Job(tmp_path, monkeypatch)
+    yield job
+    job.clear()
+
+
+# A job that succeeds
+
+
+@pytest.mark.parametrize(
+    ("backend", "wrapper"), [("c10d", "image's wrapper"), ("c10d", "no wrapper"), ("static", "no wrapper")]
+)
+def test_two_nodes_train_with_the_rank_of_their_ordinal(job: Job, backend: str, wrapper: str) -> None:
+    more: dict[str, Any] = {}
+    if wrapper == "no wrapper":
+        (job.folder / "site").mkdir()
+        (job.folder / "site" / "sitecustomize.py").write_text(WITHOUT_WRAPPER)
+        more = {"PYTHONPATH": str(job.folder / "site")}
+    first, second = job.both(job.program(ALL_REDUCE), backend=backend, **more)
+    assert (first.end(), second.end()) == (0, 0), first.output + second.output
+    for group, node in enumerate((first, second)):
+        ranks = sorted(
+            (json.loads(line) for line in node.output.splitlines() if line.startswith('{"sum"')),
+            key=lambda worker: int(worker["RANK"]),
+        )
+        assert ranks == [
+            {
+                "sum": 6,
+                "pet": [],
+                "RANK": str(2 * group + local),
+                "LOCAL_RANK": str(local),
+                "GROUP_RANK": str(group),
+                "WORLD_SIZE": "4",
+                "MASTER_ADDR": "127.0.0.1",
+                "OMP_NUM_THREADS": ranks[0]["OMP_NUM_THREADS"],
+            }
+            for local in range(2)
+        ]
+        assert int(ranks[0]["OMP_NUM_THREADS"]) >= 1
+    assert f"job digits, attempt 0, node 1 of 2, processes 2, rendezvous {backend}, torch " in second.output
+    assert first.report == {"exitCode": 0, "progress": {"step": 3, "totalSteps": 10}}
+    assert second.report == {"exitCode": 0}
+
+
+def test_a_job_of_one_node_needs_no_name_service(job: Job) -> None:
+    program = job.program("import os; print('at', os.environ['MASTER_ADDR'])")
+    more: dict[str, Any] = {
+        "DDPJOB_RENDEZVOUS_HOST": "digits-a0-0.digits.invalid",
+        "PET_LOCAL_ADDR": "digits-a0-0.digits.invalid",
+        "PET_RDZV_ENDPOINT": "digits-a0-0.digits.invalid:29500",
+    }
+    node = job.start(0, 1, program, processes=1, **more)
+    assert node.end() == 0, node.output
+    assert "at 127.0.0.1\n" in node.output
+
+
+@pytest.mark.parametrize("kind", ["script", "module"])
+def test_a_program_sees_what_it_sees_under_torchrun(job: Job, kind: str) -> None:
+    job.program(
+        "import os, sys\n"
+        "mine = ('DDPJOB_', 'TORCHELASTIC_', 'MASTER_', 'USE_LIBUV', 'OMP_', 'TMPDIR')\n"
+        "env = sorted(n + '=' + v for n, v in os.environ.items() if not n.startswith(mine))\n"
+        "print('SEEN', sys.argv, sys.path, __name__, __file__, __spec__ and __spec__.name, os.getcwd(), env)\n"
+    )
+    name = "train" if kind == "module" else "train.py"
+    node = job.start(0, 1, name, "--lr", "0.1", "x y", kind=kind, processes=1)
+    assert node.end() == 0, node.output
+    torchrun = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={_free_port()}"]
+        + ["-m"] * (kind == "module")
+        + [name, "--lr", "0.1", "x y"],
+        cwd=job.folder,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    seen, expected = (
+        [line for line in output.splitlines() if line.startswith("SEEN")] for output in (node.output, torchrun.stdout)
+    )
+    assert seen == expected != []
+
+
+def test_workers_that_are_restarted_in_place_are_no_failure(job: Job) -> None:
+    program = job.program("import os, sys; sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')")
+    node = job.start(0, 1, program, PET_MAX_RESTARTS="1")
+    assert node.end() == 0, node.output
+    assert node.report == {"exitCode": 0}
+
+
+# A worker that fails
+
+
+@pytest.mark.parametrize(
+    ("how", "failure", "message", "traceback"),
+    [
+        ("raise", {"exitCode": 1}, "ValueError: bad batch é", 'raise ValueError("bad batch'),
+        ("record", {"exitCode": 1}, "ValueError: bad batch é", 'raise ValueError("bad batch'),
+        ("exit", {"exitCode": 7}, "SystemExit: 7", "sys.exit(7)"),
+        ("kill", {"signal": "SIGKILL"}, "killed by SIGKILL", ""),
+        ("segv", {"signal": "SIGSEGV"}, "Fatal Python error: Segmentation fault", "train.py"),
+    ],
+)
+def test_the_report_names_the_rank_that_failed_and_how(
+    job: Job, how: str, failure: dict[str, Any], message: str, traceback: str
+) -> None:
+    before = time.time()
+    first, second = job.both(job.program(ONE_ENDS), how)
+    code = second.end()
+    assert code == failure.get("exitCode", 128 + signal.Signals[failure.get("signal", "SIGKILL")]), second.output
+    report = second.report
+    assert report["exitCode"] == code
+    (told,) = report["failures"]
+    assert told["rank"] == 3
+    assert told["localRank"] == 1
+    assert {key: told[key] for key in ("exitCode", "signal") if key in told} == failure
+    assert told["message"] == message
+    assert traceback in told.get("traceback", "")
+    assert before - 1 < told["time"] < time.time() + 1
+    assert f"ddpjob: rank 3: {message}" in second.output
+    # Nothing has told the first node's workers, which wait in no collective; a real job's would lose a connection.
+    first.process.send_signal(signal.SIGTERM)
+    assert first.end() == 143
+
+
+def test_who_was_killed_comes_before_who_lost_the_connection_to_it(job: Job) -> None:
+    node = job.start(
+        0,
+        1,
+        job.program(
+            "import os, pathlib, signal, sys, time\n"
+            "if os.environ['RANK'] == '1':\n"
+            "    while not os.path.exists('lost'): time.sleep(0.001)\n"
+            "    os.kill(os.getpid(), signal.SIGKILL)\n"
+            "pathlib.Path('lost').touch()\n"
+            "raise ConnectionError('lost')\n"
+        ),
+        PET_MONITOR_INTERVAL="2",
+    )
+    assert node.end() == 137, node.output
+    assert [failure["rank"] for failure in node.report["failures"]] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "program"), [("script", "gone.py"), ("module", "gone.train"), ("module", "package.gone")]
+)
+def test_a_program_that_is_not_there_is_named(job: Job, kind: str, program: str) -> None:
+    (job.folder / "package").mkdir()
+    (job.folder / "package" / "__init__.py").touch()
+    node = job.start(0, 1, program, kind=kind, processes=1)
+    assert node.end() == 1
+    assert "gone" in node.report["failures"][0]["message"]
+
+
+# A node that is not there
+
+
+def test_nodes_that_do_not_come_are_named_when_the_rendezvous_times_out(job: Job) -> None:
+    node = job.start(0, 2, job.program(""), timeout=2)
+    assert node.end() == 1
+    (failure,) = node.report["failures"]
+    assert failure["message"].startswith("RendezvousTimeoutError: not all nodes met in time.")
+    assert "kubectl -n ml get pods -l ddpjob.dev/job=digits" in failure["message"]
+
+
+def test_a_node_0_that_does_not_come_is_named(job: Job) -> None:
+    node = job.start(1, 2, job.program(""), timeout=3)
+    assert node.end() == 1
+    assert "node 0 did not come up within 3 s" in node.report["failures"][0]["message"]
+    assert "ddpjob: waiting for node 0 for " in node.output
+
+
+def test_variables_that_torchrun_refuses_are_an_error_with_a_report(job: Job) -> None:
+    node = job.start(0, 1, job.program(""), PET_MAX_RESTARTS="many")
+    assert node.end() == 1
+    assert "PET_*" in node.report["failures"][0]["message"]
+
+
+# Stopping
+
+
+def test_workers_that_save_and_end_are_waited_for(job: Job) -> None:
+    node = job.start(0, 1, job.program(UNTIL_STOPPED), "save")
+    job.wait_for("up-0", "up-1")
+    node.process.send_signal(signal.SIGTERM)
+    assert node.end() == 143
+    assert node.report == {"exitCode": 143, "message": "stopped by SIGTERM"}
+    assert (job.folder / "told-0").exists()
+    assert (job.folder / "told-1").exists()
+
+
+def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) -> None:
+    node = job.start(0, 1, job.program(UNTIL_STOPPED), "stay", DDPJOB_GRACE_PERIOD_SECONDS="4")
+    job.wait_for("up-0", "up-1")
+    begin = time.monotonic()
+    node.process.send_signal(signal.SIGTERM)
+    assert node.end() == 143
+    assert 2 <= time.monotonic() - begin < 4
+    assert node.report == {
+        "exitCode": 143,
+        "message": "stopped by SIGTERM; 2 of 2 workers did not end within 2 s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("node", "backend", "sign"),
+    [(0, "c10d", "node 0 of 2"), (0, "static", "node 0 of 2"), (1, "c10d", "waiting for node 0")],
+)
+def test_a_stop_does_not_wait_for_a_rendezvous(job: Job, node: int, backend: str, sign: str) -> None:
+    waiting = job.start(node, 2, job.program(""), backend=backend)
+    _wait(lambda: sign in waiting.output, lambda: waiting.output)
+    begin = time.monotonic()
+    waiting.process.send_signal(signal.SIGTERM)
+    assert waiting.end() == 143
+    assert time.monotonic() - begin < 3
+    assert waiting.report == {"exitCode": 143, "message": "stopped by SIGTERM"}
+
+
+def test_a_node_whose_workers_have_finished_is_not_stopped_but_done(job: Job) -> None:
+    program = job.program(
+        "import os, pathlib, signal\n"
+        "if os.environ['GROUP_RANK'] == '0': signal.pause()\n"
+        "pathlib.Path('done-' + os.environ['RANK']).touch()\n"
+    )
+    _, second = job.both(program)
+    job.wait_for("done-2", "done-3")
+    _wait(lambda: b"exitCode" in second._log.read_bytes(), lambda: second.output)
+    second.process.send_signal(signal.SIGTERM)
+    assert second.end() == 0
+    assert second.report == {"exitCode": 0}
