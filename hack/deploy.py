@@ -40,7 +40,7 @@ def build_of(root: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def deploy(root: Path = ROOT, overlay: str = "manifests/overlays/dev") -> None:
+def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
     """Apply the API and the operator, and wait until it serves. Does nothing where both are there and current.
 
     The image's tag does not change with its contents, so the pod template carries their digest: an operator of an
