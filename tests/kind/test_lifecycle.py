@@ -32,7 +32,7 @@ def test_a_job_is_suspended_without_failing_and_resumes_as_the_next_attempt(kube
     kubectl.wait_for_phase("patient", "Running")
     kubectl.patch("ddpjob", "patient", {"spec": {"suspend": True}})
     kubectl.wait_for_phase("patient", "Suspended")
-    assert kubectl.list("pods", "ddpjob.dev/job=patient") == []
+    wait_until(lambda: not kubectl.list("pods", "ddpjob.dev/job=patient"), "the pods to be gone")
     kubectl.patch("ddpjob", "patient", {"spec": {"suspend": False}})
     job = kubectl.wait_for_phase("patient", "Running")
     assert job["status"]["attempt"] == 1

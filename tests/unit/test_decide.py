@@ -235,10 +235,22 @@ def test_suspending_deletes_the_pods_and_is_never_a_failure() -> None:
     assert world.status.phase is Phase.SUSPENDING
     world.end("digits-a0-0", 143)
     world.settle()
-    del world.pods["digits-a0-1"]
+    assert world.status.phase is Phase.SUSPENDING
+    world.kubelet_removes_deleted_pods()
     world.settle()
     assert world.status.phase is Phase.SUSPENDED
     assert world.status.restarts.counted == 0
+
+
+def test_a_pod_on_a_lost_node_does_not_keep_a_job_from_being_suspended() -> None:
+    world = running_world()
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    world.advance(30 + 5)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.SUSPENDED
+    assert len(world.pods) == 2
 
 
 def test_resuming_is_the_next_attempt_and_not_counted() -> None:

@@ -73,8 +73,12 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
 
 def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
     """All the job's pods in which something still runs, those that are being deleted included."""
-    older = tuple(pod for _, pod in attempt.older.values())
-    return tuple(pod for pod in (*attempt.present, *older) if not is_terminal(pod))
+    return tuple(pod for pod in all_pods(attempt) if not is_terminal(pod))
+
+
+def all_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
+    """The job's pods of all attempts."""
+    return (*attempt.present, *(pod for _, pod in attempt.older.values()))
 
 
 def finished(situation: Situation) -> Decision | None:
@@ -95,10 +99,9 @@ def finished(situation: Situation) -> Decision | None:
 def pods_to_clean(situation: Situation) -> tuple[Action, ...]:
     """Deletions that spec.cleanPodPolicy asks for once the job has finished."""
     attempt, policy = situation.attempt, situation.spec.clean_pod_policy
-    older = tuple(pod for _, pod in attempt.older.values())
     if policy is CleanPodPolicy.NONE:
         return ()
-    chosen = (*attempt.present, *older) if policy is CleanPodPolicy.ALL else live_pods(attempt)
+    chosen = all_pods(attempt) if policy is CleanPodPolicy.ALL else live_pods(attempt)
     return tuple(DeletePod(pod.name, pod.uid) for pod in chosen if pod.deletion_time is None)
 
 

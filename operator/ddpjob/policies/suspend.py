@@ -4,12 +4,14 @@ The condition Suspended carries the intent (False/Stopping, True/Suspended), so 
 asked to are never taken for failed ones, even when the operator or the user changes their mind half-way.
 """
 
+from datetime import datetime
 from typing import Final
 
 from ddpjob.api.status import ConditionType
+from ddpjob.observed import PodRecord
 from ddpjob.plan import DeletePod
-from ddpjob.policies.attempt import LOST_AFTER, NodeState
-from ddpjob.policies.cleanup import live_pods
+from ddpjob.policies.attempt import LOST_AFTER, NodeState, is_terminal
+from ddpjob.policies.cleanup import all_pods, live_pods
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.situation import Decision, Situation
 
@@ -30,12 +32,13 @@ def suspending(situation: Situation) -> Decision | None:
     if not asked and all(state is NodeState.SUCCEEDED for state in attempt.states()):
         return None
     live = live_pods(attempt)
-    if live:
+    waited_for = [pod for pod in all_pods(attempt) if _is_waited_for(pod, situation.now)]
+    if waited_for:
         fact = Fact(
             ConditionType.SUSPENDED,
             "False",
             STOPPING,
-            f"waiting for {len(live)} pods to stop, at most {situation.spec.grace_period_seconds} s each",
+            f"waiting for {len(waited_for)} pods to stop, at most {situation.spec.grace_period_seconds} s each",
         )
     else:
         fact = Fact(
@@ -45,9 +48,16 @@ def suspending(situation: Situation) -> Decision | None:
     return Decision(
         with_facts(status.model_copy(update=update), (fact,), situation.job.generation, situation.now),
         tuple(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None),
-        transition=not asked or (not live and not status.holds(ConditionType.SUSPENDED)),
-        look_again=tuple(pod.deletion_time + LOST_AFTER for pod in live if pod.deletion_time is not None),
+        transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),
+        look_again=tuple(pod.deletion_time + LOST_AFTER for pod in waited_for if pod.deletion_time is not None),
     )
+
+
+def _is_waited_for(pod: PodRecord, now: datetime) -> bool:
+    if pod.deletion_time is not None:
+        # A node that does not answer must not keep the job from being suspended.
+        return now < pod.deletion_time + LOST_AFTER
+    return not is_terminal(pod)
 
 
 def resuming(situation: Situation) -> Decision | None:
