@@ -12,6 +12,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD: Final = ROOT / ".build"
+_KEPT: Final = 2
 
 
 def cache_folder() -> Path:
@@ -37,8 +38,12 @@ def hash_of(paths: Iterable[Path], *words: str) -> str:
 
 
 def built(target: Path, build: Callable[[Path], None]) -> Path:
-    """The folder `target`, made by `build` in a temporary place first: half of it is never seen by anybody."""
+    """The folder `target`, made by `build` in a temporary place first: half of it is never seen by anybody.
+
+    Of older ones beside it the last stays, for whoever goes back and forth between two branches.
+    """
     if target.is_dir():
+        target.touch()
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -47,6 +52,9 @@ def built(target: Path, build: Callable[[Path], None]) -> Path:
         work.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    older = sorted(target.parent.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)[_KEPT:]
+    for folder in older:
+        shutil.rmtree(folder, ignore_errors=True)
     return target
 
 

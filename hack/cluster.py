@@ -23,6 +23,7 @@ NEW_READY_WITHIN_SECONDS: Final = 180.0
 SHARED_VOLUMES: Final = 4
 # The trainer image's user: fsGroup does not reach hostPath volumes.
 TRAINER_UID: Final = 1000
+AUDIT_LOG: Final = "audit.log"
 LOG: Final = ROOT / ".build/log/cluster.log"
 
 
@@ -54,13 +55,18 @@ class Cluster:
         return {
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECTL": str(self.programs / "kubectl"),
-            "DDPJOB_AUDIT_LOG": str(self.audit / "audit.log"),
+            "DDPJOB_AUDIT_LOG": str(self.audit / AUDIT_LOG),
         }
 
 
 def cluster_at(programs: Path) -> Cluster:
     """The cluster of this machine."""
-    return Cluster(cache_folder() / "cluster" / NAME, programs)
+    return Cluster(cluster_folder(), programs)
+
+
+def cluster_folder() -> Path:
+    """Where the cluster's files are."""
+    return cache_folder() / "cluster" / NAME
 
 
 def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str, Any]:
@@ -77,7 +83,7 @@ def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str
     audit = {
         "kind": "ClusterConfiguration",
         "apiServer": {
-            "extraArgs": {"audit-policy-file": policy, "audit-log-path": f"{log}/audit.log"},
+            "extraArgs": {"audit-policy-file": policy, "audit-log-path": f"{log}/{AUDIT_LOG}"},
             "extraVolumes": [
                 {
                     "name": "audit-policy",
@@ -150,6 +156,19 @@ def not_ready_nodes(nodes: dict[str, Any]) -> list[str]:
     ]
 
 
+def stopped_nodes(listing: str) -> list[str]:
+    """Names of the node containers that do not run; each line of the listing is a name and its status."""
+    rows = [line.partition(" ") for line in listing.splitlines() if line.strip()]
+    return sorted(name for name, _, status in rows if not status.startswith("Up"))
+
+
+def _why_useless(engine: Engine, cluster: Cluster) -> str | None:
+    arguments = ["ps", "-a", "--filter", f"label=io.x-k8s.kind.cluster={NAME}", "--format", "{{.Names}} {{.Status}}"]
+    stopped = stopped_nodes(engine.output(*arguments) or "")
+    # Started again they would have other addresses than those in the cluster's certificates and settings.
+    return f"stopped: {', '.join(stopped)}" if stopped else why_unwell(cluster, READY_WITHIN_SECONDS)
+
+
 def why_unwell(cluster: Cluster, within: float) -> str | None:
     """Why the cluster cannot be used, or None where it answers and all nodes become Ready in time."""
     deadline = time.monotonic() + within
@@ -191,7 +210,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
     inputs = hash_of([ROOT / "images/kind-node/audit-policy.yaml"], image, json.dumps(wanted["networking"]))
     if cluster.folder.is_dir() and cluster.kubeconfig.is_file():
         same = marker.is_file() and marker.read_text() == inputs
-        why = why_unwell(cluster, READY_WITHIN_SECONDS) if same else "it was made of other images or settings"
+        why = _why_useless(engine, cluster) if same else "it was made of other images or settings"
         if why is None:
             say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
             return cluster
@@ -204,10 +223,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
 
 
 def _create(engine: Engine, cluster: Cluster, wanted: dict[str, Any], log: Path) -> None:
-    for folder in (cluster.audit, *(cluster.shared / str(number) for number in range(SHARED_VOLUMES))):
-        folder.mkdir(parents=True, exist_ok=True)
-    for number in range(SHARED_VOLUMES):
-        os.chown(cluster.shared / str(number), TRAINER_UID, TRAINER_UID)
+    _make_folders(cluster)
     config = cluster.folder / "kind.yaml"
     config.write_text(yaml.safe_dump(wanted))
     command = [str(cluster.programs / "kind"), "create", "cluster", "--name", NAME, "--config", str(config)]
@@ -222,6 +238,19 @@ def _create(engine: Engine, cluster: Cluster, wanted: dict[str, Any], log: Path)
     except BaseException:
         delete_cluster(engine, cluster, log)
         raise
+
+
+def _make_folders(cluster: Cluster) -> None:
+    cluster.audit.mkdir(parents=True)
+    # The API server would make it readable for its own user alone, who is not always the one who reads it here.
+    (cluster.audit / AUDIT_LOG).touch(mode=0o644)
+    for number in range(SHARED_VOLUMES):
+        folder = cluster.shared / str(number)
+        folder.mkdir(parents=True)
+        if os.geteuid() == 0:
+            os.chown(folder, TRAINER_UID, TRAINER_UID)
+        else:
+            folder.chmod(0o777)
 
 
 def _expect_well(cluster: Cluster, log: Path) -> None:

@@ -8,10 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from hack.cache import ROOT
+from hack.cache import ROOT, cache_folder
 from hack.console import StepError, output_of, run_step, say
 
-NODE_IMAGE: Final = "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
+# A network of our own, not the one that all kind clusters share: so it can be removed again.
+NETWORK: Final = "ddpjob"
+INSTALLED_PACKAGES: Final = cache_folder() / "installed-packages"
+# The one that was published for the kind that hack/programs.py pins, of the same minor version as the one built here.
+NODE_IMAGE: Final = "kindest/node:v1.34.11@sha256:44e222ee2132dab25ff87301682f89eb82c7880ea3a1bf543bfe9708fd08d67d"
 _PACKAGES: Final = (
     "podman",
     "netavark",
@@ -46,8 +50,8 @@ class Engine:
     def environment(self) -> Mapping[str, str]:
         """Variables for the engine and for kind."""
         if self.program == "docker":
-            return {}
-        variables = {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
+            return {"KIND_EXPERIMENTAL_PROVIDER": "docker", "KIND_EXPERIMENTAL_DOCKER_NETWORK": NETWORK}
+        variables = {"KIND_EXPERIMENTAL_PROVIDER": "podman", "KIND_EXPERIMENTAL_PODMAN_NETWORK": NETWORK}
         if self.source is Source.BUILD:
             # By variable, so that the system's own configuration stays as it is.
             variables["CONTAINERS_CONF"] = str(ROOT / "images/containers.conf")
@@ -81,6 +85,11 @@ def choose_engine(log: Path) -> Engine:
     _install_podman(log)
     reason = "DDPJOB_CLUSTER=build" if forced else "; ".join(refused)
     return _announce(Engine("podman", Source.BUILD, reason))
+
+
+def usable_programs() -> list[str]:
+    """The engines on this machine that answer, whatever else they can do."""
+    return [program for program in ("docker", "podman") if output_of([program, "info"], timeout=20) is not None]
 
 
 def _announce(engine: Engine) -> Engine:
@@ -141,3 +150,6 @@ def install_packages(packages: list[str], log: Path) -> None:
     run_step("apt-get update", ["apt-get", "update"], log, env=noninteractive)
     command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     run_step(f"apt-get install {' '.join(packages)}", command, log, env=noninteractive)
+    INSTALLED_PACKAGES.parent.mkdir(parents=True, exist_ok=True)
+    with INSTALLED_PACKAGES.open("a") as record:
+        record.write("".join(f"{package}\n" for package in packages))

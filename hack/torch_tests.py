@@ -18,6 +18,9 @@ _PACKAGES: Final = ("pytest", "pytest-asyncio", "pytest-timeout")
 _TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
 
 
+CONTAINER: Final = "ddpjob-torch-tests"
+
+
 @dataclass(frozen=True)
 class Run:
     """How a run of pytest in a container ended."""
@@ -54,7 +57,7 @@ def run_in_trainer_image(log: Path) -> Run:
     results = Path(tempfile.mkdtemp(prefix="torch-", dir=BUILD))
     # The image's user is nobody on this machine.
     results.chmod(0o777)
-    command = [engine.program, "run", "--rm", "--name", f"ddpjob-torch-tests-{results.name}", "--shm-size=1g"]
+    command = [engine.program, "run", "--rm", "--name", f"{CONTAINER}-{results.name}", "--shm-size=1g"]
     command += ["-v", f"{ROOT}:/repo:ro", "-v", f"{packages}:/opt/pytest:ro", "-v", f"{results}:/results"]
     command += ["-w", "/repo", "-e", "PYTHONPATH=/opt/pytest", "-e", "PYTHONDONTWRITEBYTECODE=1"]
     command += ["--entrypoint", "python3", keyed, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
