@@ -138,9 +138,9 @@ class Trainer:
             while self._position.epoch < self._settings.total_epochs:
                 self._train_epoch(model)
                 self._finish_epoch()
-            self._tell(Listener.finished)
+            self._tell(lambda listener: listener.finished())
         except BaseException:
-            self._tell(Listener.failed)
+            self._tell(lambda listener: listener.failed())
             raise
 
     def _resume(self) -> Plan:

@@ -30,6 +30,7 @@ from ddpjob_trainer import (
 )
 from ddpjob_trainer.data import DIGITS
 from ddpjob_trainer.digest import parameters_digest
+from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
 
 HELD_OUT: Final = 360
@@ -157,11 +158,9 @@ def main() -> None:
         model.eval()
         with torch.no_grad():
             final = accuracy(model)
-        print(
-            f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(model)}", flush=True
-        )
+        say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(model)}")
         if group.first:
-            print(f"Accuracy {final:.4f} on {HELD_OUT} held-out images", flush=True)
+            say(f"Accuracy {final:.4f} on {HELD_OUT} held-out images")
 
 
 if __name__ == "__main__":
