@@ -1,0 +1,410 @@
+"""What the real API server makes of a DDPJob: what it accepts, refuses, fills in, shows and keeps fixed."""
+
+import copy
+import itertools
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddpjob.api import DDPJobSpec
+from ddpjob.children.launcher_config import build_launcher
+from ddpjob.children.pod import build_pod
+from ddpjob.children.service import build_service
+from ddpjob.observed import JobRecord
+from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json
+
+API = "ddpjob.dev/v1alpha1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+TRAINER = {"image": "i", "script": "train.py"}
+NAMES = itertools.count()
+
+Make = Callable[..., Json]
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture
+def make(admin: Client, namespace: str) -> Make:
+    """Create a DDPJob of the fields given; without a name, under a new one."""
+
+    def create(name: str = "", **spec: Any) -> Json:
+        return admin.create(manifest(namespace, name or f"job-{next(NAMES)}", **spec))
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def kubectl(control_plane: ControlPlane) -> Kubectl:
+    def run(*arguments: str) -> str:
+        program = [str(control_plane.assets / "kubectl"), "--kubeconfig", str(control_plane.admin_kubeconfig)]
+        return subprocess.run([*program, *arguments], check=True, capture_output=True, text=True, timeout=60).stdout
+
+    return run
+
+
+def manifest(namespace: str, name: str, **spec: Any) -> Json:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": API, "kind": "DDPJob", "metadata": metadata, "spec": {"trainer": TRAINER, **spec}}
+
+
+def path_of(job: Json) -> str:
+    metadata = job["metadata"]
+    return f"/apis/{API}/namespaces/{metadata['namespace']}/ddpjobs/{metadata['name']}"
+
+
+def trainer(**fields: Any) -> Json:
+    return {"trainer": {**TRAINER, **fields}}
+
+
+INVALID: dict[str, tuple[Json, str]] = {
+    "no trainer": ({"trainer": None}, r"spec\.trainer: Required value"),
+    "no image": ({"trainer": {"script": "a.py"}}, r"spec\.trainer\.image: Required value"),
+    "an empty image": (trainer(image=""), r"spec\.trainer\.image.*at least 1 char"),
+    "no nodes": ({"nodes": 0}, r"spec\.nodes.*greater than or equal to 1"),
+    "too many nodes": ({"nodes": 10_001}, r"spec\.nodes.*less than or equal to 10000"),
+    "nodes as text": ({"nodes": "2"}, r"spec\.nodes.*must be of type integer"),
+    "no processes": ({"procsPerNode": 0}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
+    "too many processes": ({"procsPerNode": 257}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
+    "processes by a word": ({"procsPerNode": "gpu"}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
+    "a number as text": ({"procsPerNode": "2"}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
+    "an unknown launcher": ({"launcher": "srun"}, r'spec\.launcher.*"srun": supported values: "torchrun"'),
+    "an unknown rendezvous": ({"rendezvous": {"backend": "etcd"}}, r'spec\.rendezvous\.backend.*"c10d", "static"'),
+    "a privileged port": ({"rendezvous": {"port": 80}}, r"spec\.rendezvous\.port.*greater than or equal to 1024"),
+    "no patience": ({"rendezvous": {"timeoutSeconds": 0}}, r"spec\.rendezvous\.timeoutSeconds.*equal to 10"),
+    "who hosts the store": ({"rendezvous": {"conf": {"is_host": "1"}}}, r"spec\.rendezvous\.conf.*is_host.*remove it"),
+    "two keys in one": ({"rendezvous": {"conf": {"a": "1,b=2"}}}, r"spec\.rendezvous\.conf.*values hold no comma"),
+    "a key that is none": ({"rendezvous": {"conf": {"A b": "1"}}}, r"spec\.rendezvous\.conf.*--rdzv-conf keys"),
+    "an unknown backend": ({"backend": "horovod"}, r'spec\.backend.*"horovod": supported values: "gloo"'),
+    "script and module": (trainer(module="a.b"), r"spec\.trainer: .*exactly one of script"),
+    "script and command": (trainer(command=["a"]), r"spec\.trainer: .*exactly one of script"),
+    "nothing to run": ({"trainer": {"image": "i"}}, r"spec\.trainer: .*exactly one of script"),
+    "an empty command": ({"trainer": {"image": "i", "command": []}}, r"spec\.trainer\.command.*at least 1 item"),
+    "a module by its file": ({"trainer": {"image": "i", "module": "a/b.py"}}, r"spec\.trainer\.module.*should match"),
+    "a reserved name": (trainer(env=[{"name": "RANK"}]), r"spec\.trainer\.env\[0\]\.name.*RANK is set.*remove it"),
+    "a reserved prefix": (
+        trainer(env=[{"name": "A"}, {"name": "PET_NNODES"}]),
+        r"spec\.trainer\.env\[1\]\.name.*PET_NNODES is set by the launcher.*remove it",
+    ),
+    "a variable twice": (trainer(env=[{"name": "A"}, {"name": "A"}]), r"spec\.trainer\.env\[1\]: Duplicate value"),
+    "a variable without name": (trainer(env=[{"value": "1"}]), r"spec\.trainer\.env\[0\]\.name: Required value"),
+    "a port twice": (
+        trainer(ports=[{"containerPort": 80}, {"containerPort": 80}]),
+        r"spec\.trainer\.ports\[1\]: Duplicate value",
+    ),
+    "one place for two volumes": (
+        trainer(volumeMounts=[{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a"}]),
+        r"spec\.trainer\.volumeMounts\[1\]: Duplicate value",
+    ),
+    "no quantity": (
+        trainer(resources={"limits": {"memory": "much"}}),
+        r"spec\.trainer\.resources\.limits\[memory\].*such as 2, 500m or 16Gi",
+    ),
+    "less than nothing": (
+        trainer(resources={"requests": {"cpu": "-1"}}),
+        r"spec\.trainer\.resources\.requests\[cpu\].*not negative",
+    ),
+    "an unknown pull policy": (trainer(imagePullPolicy="Often"), r'spec\.trainer\.imagePullPolicy.*"IfNotPresent"'),
+    "fewer than no restarts": ({"restart": {"maxRestarts": -1}}, r"spec\.restart\.maxRestarts.*equal to 0"),
+    "a time that is past": ({"ttlSecondsAfterFinished": -1}, r"spec\.ttlSecondsAfterFinished.*equal to 0"),
+    "an unknown policy": ({"cleanPodPolicy": "Some"}, r'spec\.cleanPodPolicy.*"None", "Running", "All"'),
+    "a grace period of a day": ({"gracePeriodSeconds": 86_400}, r"spec\.gracePeriodSeconds.*equal to 3600"),
+    "a port for 256 ranks too high": ({"metrics": {"port": 65_500}}, r"spec\.metrics\.port.*equal to 65000"),
+    "a mistyped field": ({"nods": 2}, r'unknown field "spec\.nods"'),
+    "a mistyped field of the trainer": (trainer(arg=["a"]), r'unknown field "spec\.trainer\.arg"'),
+    "a mistyped field of the template": ({"template": {"specs": {}}}, r'unknown field "spec\.template\.specs"'),
+    "a label that is no text": (
+        {"template": {"metadata": {"labels": {"a": 1}}}},
+        r"spec\.template\.metadata\.labels\.a.*must be of type string",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "said"), INVALID.values(), ids=INVALID.keys())
+def test_a_wrong_spec_is_refused_with_the_field_and_what_to_do(
+    admin: Client, namespace: str, spec: Json, said: str
+) -> None:
+    job = manifest(namespace, "wrong", **spec)
+    job["spec"] = {key: value for key, value in job["spec"].items() if value is not None}
+    with pytest.raises(ApiError) as refused:
+        admin.create(job, dryRun="All")
+    assert refused.value.code in (400, 422)
+    assert re.search(said, refused.value.message), refused.value.message
+
+
+@pytest.mark.parametrize("name", ["a", "a-1", "a" * 52])
+def test_a_name_of_which_host_names_can_be_made_is_accepted(make: Make, name: str) -> None:
+    make(name)
+
+
+@pytest.mark.parametrize("name", ["a" * 53, "1a", "a.b", "a-", "A", "ä"])
+def test_any_other_name_is_refused_with_the_rule(make: Make, name: str) -> None:
+    with pytest.raises(ApiError, match=r"metadata\.name must be a DNS-1035 label of at most 52 characters"):
+        make(name)
+
+
+def test_what_is_left_out_is_filled_in_as_the_types_say(make: Make) -> None:
+    stored = make()["spec"]
+    assert stored == {
+        "nodes": 1,
+        "procsPerNode": "auto",
+        "launcher": "torchrun",
+        "rendezvous": {"backend": "c10d", "port": 29500, "timeoutSeconds": 600},
+        "backend": "gloo",
+        "trainer": TRAINER,
+        "restart": {"maxRestarts": 3},
+        "suspend": False,
+        "cleanPodPolicy": "Running",
+        "gracePeriodSeconds": 30,
+        "metrics": {"port": 9401},
+    }
+    assert DDPJobSpec.model_validate(stored) == DDPJobSpec.model_validate({"trainer": TRAINER})
+
+
+def test_a_template_pasted_from_kubectl_is_taken(make: Make) -> None:
+    template = {"metadata": {"creationTimestamp": None}, "spec": {"containers": [{"name": "side", "resources": {}}]}}
+    assert make(template=template)["spec"]["template"] == template
+
+
+# The API server takes three megabytes, etcd half of that.
+LARGEST = {
+    "10,000 nodes": {"nodes": 10_000},
+    "256 variables of the longest names": trainer(
+        env=[{"name": f"{number:03d}".rjust(253, "V"), "value": "v" * 4000} for number in range(256)]
+    ),
+    "a variable of the longest value": trainer(env=[{"name": "A", "value": "v" * 32_768}]),
+    "1,024 arguments": trainer(args=["a" * 1_200] * 1_024),
+    "40 arguments of the longest": trainer(args=["a" * 32_768] * 40),
+    "all further keys": {"rendezvous": {"conf": {f"{'k' * 60}{n:02d}": "v" * 253 for n in range(16)}}},
+    "32 resources": trainer(resources={"limits": {f"example.com/{'r' * 60}{n:02d}": "1" * 60 for n in range(32)}}),
+    "64 ports and mounts": trainer(
+        ports=[{"containerPort": 1000 + n} for n in range(64)],
+        volumeMounts=[{"name": "v", "mountPath": "/" + f"{n:02d}" * 400} for n in range(64)],
+    ),
+    "a megabyte of template": {
+        "template": {"spec": {"containers": [{"name": f"c{n}", "args": ["a" * 10_000] * 10} for n in range(10)]}}
+    },
+}
+
+
+@pytest.mark.parametrize("spec", LARGEST.values(), ids=LARGEST.keys())
+def test_the_largest_jobs_are_accepted_and_their_rules_can_be_checked_on_a_change(
+    admin: Client, make: Make, spec: Json
+) -> None:
+    job = make(**spec)
+    # Every rule compares the old with the new here: what costs too much is refused.
+    changed = admin.patch(path_of(job), {"spec": {"restart": {"maxRestarts": 7}}})
+    assert changed["spec"]["restart"]["maxRestarts"] == 7
+    admin.delete(path_of(job))
+
+
+FIXED: dict[str, tuple[Json, Json, str]] = {
+    "nodes": ({}, {"nodes": 2}, "nodes"),
+    "processes": ({"procsPerNode": 2}, {"procsPerNode": "auto"}, "procsPerNode"),
+    "the port of the store": ({}, {"rendezvous": {"port": 3000}}, "rendezvous"),
+    "a key of the rendezvous for another": (
+        {"rendezvous": {"conf": {"a": "1"}}},
+        {"rendezvous": {"conf": {"b": "1"}}},
+        "rendezvous",
+    ),
+    "the image": ({}, trainer(image="other"), "trainer"),
+    "an argument": (trainer(args=["a"]), trainer(args=["b"]), "trainer"),
+    "one resource for another": (
+        trainer(resources={"limits": {"cpu": 1}}),
+        trainer(resources={"limits": {"memory": 1}}),
+        "trainer",
+    ),
+    "a security setting": (
+        trainer(securityContext={"runAsUser": 1}),
+        trainer(securityContext={"runAsUser": 2}),
+        "trainer",
+    ),
+    "one security setting for another": (
+        trainer(securityContext={"runAsUser": 1}),
+        trainer(securityContext={"runAsGroup": 1}),
+        "trainer",
+    ),
+    "a security setting taken away": (trainer(securityContext={"runAsUser": 1}), trainer(), "trainer"),
+    "a template added": ({}, {"template": {"spec": {"nodeSelector": {"a": "b"}}}}, "template"),
+    "a template taken away": ({"template": {"spec": {"nodeSelector": {"a": "b"}}}}, {}, "template"),
+    "a value deep in the template": (
+        {"template": {"spec": {"containers": [{"name": "c", "image": "a"}]}}},
+        {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}},
+        "template",
+    ),
+    "one key of the template for another": (
+        {"template": {"spec": {"nodeSelector": {}}}},
+        {"template": {"spec": {"tolerations": []}}},
+        "template",
+    ),
+    "one label for another": (
+        {"template": {"metadata": {"labels": {"a": "b"}}}},
+        {"template": {"metadata": {"labels": {"c": "b"}}}},
+        "template",
+    ),
+    "the grace period": ({}, {"gracePeriodSeconds": 3}, "gracePeriodSeconds"),
+    "the metrics' port": ({}, {"metrics": {"port": 3000}}, "metrics"),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "field"), FIXED.values(), ids=FIXED.keys())
+def test_what_runs_is_held_fixed_until_the_job_is_suspended(
+    admin: Client, make: Make, before: Json, after: Json, field: str
+) -> None:
+    job = make(**before)
+
+    def change(**more: Any) -> Json:
+        update = copy.deepcopy(job)
+        update["metadata"].pop("resourceVersion")
+        update["metadata"]["resourceVersion"] = admin.get(path_of(job))["metadata"]["resourceVersion"]
+        update["spec"] = {"trainer": TRAINER, **after, **more}
+        return admin.replace(update)
+
+    for suspend in (False, True):
+        with pytest.raises(ApiError) as refused:
+            change(suspend=suspend)
+        assert f"spec.{field} cannot change while the job is not suspended: set spec.suspend to true" in str(
+            refused.value
+        )
+    admin.patch(path_of(job), {"spec": {"suspend": True}})
+    changed = change(suspend=False)
+    assert changed["spec"]["suspend"] is False
+    with pytest.raises(ApiError, match="cannot change while the job is not suspended"):
+        admin.replace({**changed, "spec": {"trainer": TRAINER, **before}})
+
+
+def test_what_concerns_only_the_end_can_change_at_any_time(admin: Client, make: Make) -> None:
+    job = make(template={"spec": {"nodeSelector": {"a": "b"}}}, **trainer(securityContext={"runAsUser": 1}))
+    change = {"ttlSecondsAfterFinished": 5, "cleanPodPolicy": "All", "restart": {"maxRestarts": 9}, "suspend": True}
+    stored = admin.patch(path_of(job), {"spec": change})["spec"]
+    assert {key: stored[key] for key in change} == change
+
+
+def test_a_status_changes_by_its_subresource_alone_and_may_not_be_out_of_bounds(admin: Client, make: Make) -> None:
+    job = make()
+    ignored = admin.patch(path_of(job), {"status": {"phase": "Running"}})
+    assert "status" not in ignored
+    stored = admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Running"}, "spec": {"suspend": True}})
+    assert stored["status"] == {"phase": "Running"}
+    assert stored["spec"]["suspend"] is False
+    with pytest.raises(ApiError, match=r'status\.phase: Unsupported value: "Walking"'):
+        admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Walking"}})
+
+
+STATUS = {
+    "phase": "Running",
+    "backend": "gloo",
+    "replicas": 2,
+    "selector": "ddpjob.dev/uid=1",
+    "restarts": {"counted": 1},
+    "summary": {"nodes": "2/2", "epoch": "7/20", "step": "210/600", "loss": "0.0831", "eta": "38s", "speed": "1.2k/s"},
+    "progress": {"lastStepTime": "2026-01-01T00:00:00Z"},
+}
+
+
+def test_a_list_shows_the_columns_that_a_person_is_promised(admin: Client, make: Make, namespace: str) -> None:
+    job = make("digits")
+    admin.patch(f"{path_of(job)}/status", {"status": STATUS})
+    table = admin.request("GET", f"/apis/{API}/namespaces/{namespace}/ddpjobs", accept=TABLE)
+    columns = [(column["name"], column["type"], column["priority"]) for column in table["columnDefinitions"]]
+    assert columns == [
+        ("Name", "string", 0),
+        ("State", "string", 0),
+        ("Nodes", "string", 0),
+        ("Restarts", "integer", 0),
+        ("Epoch", "string", 0),
+        ("Step", "string", 0),
+        ("Loss", "string", 0),
+        ("Eta", "string", 0),
+        ("Age", "date", 0),
+        ("Speed", "string", 1),
+        ("Launcher", "string", 1),
+        ("Backend", "string", 1),
+        ("Last-Step", "date", 1),
+    ]
+    cells = table["rows"][0]["cells"]
+    assert cells[:8] == ["digits", "Running", "2/2", 1, "7/20", "210/600", "0.0831", "38s"]
+    assert cells[9:12] == ["1.2k/s", "torchrun", "gloo"]
+
+
+def test_kubectl_knows_the_short_name_and_leaves_what_is_not_known_yet_empty(
+    kubectl: Kubectl, make: Make, namespace: str
+) -> None:
+    make("digits")
+    header, row = kubectl("--namespace", namespace, "get", "ddp").splitlines()
+    assert header.split() == ["NAME", "STATE", "NODES", "RESTARTS", "EPOCH", "STEP", "LOSS", "ETA", "AGE"]
+    assert len(row.split()) == 2
+    assert "ddpjob.ddpjob.dev/digits" in kubectl("--namespace", namespace, "get", "all")
+
+
+def test_jobs_can_be_selected_by_their_phase(admin: Client, make: Make, namespace: str) -> None:
+    admin.patch(f"{path_of(make('running'))}/status", {"status": STATUS})
+    make("new")
+    found = admin.items(f"/apis/{API}/namespaces/{namespace}/ddpjobs", fieldSelector="status.phase=Running")
+    assert [job["metadata"]["name"] for job in found] == ["running"]
+
+
+def test_a_job_is_scaled_by_the_scale_subresource_under_the_same_rules(admin: Client, make: Make) -> None:
+    job = make(suspend=True)
+    admin.patch(f"{path_of(job)}/status", {"status": STATUS})
+    scale = admin.get(f"{path_of(job)}/scale")
+    assert scale["spec"] == {"replicas": 1}
+    assert scale["status"] == {"replicas": 2, "selector": "ddpjob.dev/uid=1"}
+    admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 4}})
+    assert admin.get(path_of(job))["spec"]["nodes"] == 4
+    admin.patch(path_of(job), {"spec": {"suspend": False}})
+    with pytest.raises(ApiError, match=r"spec\.nodes cannot change while the job is not suspended"):
+        admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 2}})
+
+
+def test_kubectl_explain_teaches_every_field(kubectl: Kubectl) -> None:
+    text = " ".join(kubectl("explain", "ddpjob.spec.rendezvous").split())
+    for taught in ("How the nodes find each other", "store that ordinal 0 hosts", "enum: c10d, static", "--rdzv-conf"):
+        assert taught in text
+    everything = kubectl("explain", "ddpjob.spec", "--recursive")
+    assert re.search(r"securityContext\s+<", everything)
+
+
+def test_kubectl_refuses_a_mistyped_field(kubectl: Kubectl, namespace: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(manifest(namespace, "mistyped", nods=2)))
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        kubectl("create", "-f", str(file))
+    assert 'unknown field "spec.nods"' in refused.value.stderr
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "manifests/examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_example_and_all_that_is_made_of_it_is_accepted(admin: Client, namespace: str, example: Path) -> None:
+    for raw in yaml.safe_load_all(example.read_text()):
+        raw["metadata"]["namespace"] = namespace
+        stored = admin.create(raw)
+        if raw["kind"] == "DDPJob":
+            spec = DDPJobSpec.model_validate(stored["spec"])
+            metadata = stored["metadata"]
+            job = JobRecord(namespace, metadata["name"], metadata["uid"], "1", 1, deleting=False, spec=spec)
+            for child in (build_service(job, spec), build_launcher(job), build_pod(job, spec, 0, 0)):
+                admin.create(child, dryRun="All")
+
+
+def test_the_base_is_accepted_as_kustomize_puts_it_together(kubectl: Kubectl, admin: Client, tmp_path: Path) -> None:
+    text = kubectl("kustomize", str(ROOT / "manifests/base"))
+    (tmp_path / "base.yaml").write_text(text)
+    kubectl("apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", str(tmp_path / "base.yaml"))
+    kinds = [each["kind"] for each in yaml.safe_load_all(text)]
+    assert sorted(kinds) == ["ClusterRole", "ClusterRoleBinding", "Deployment", "Namespace", "ServiceAccount"]
+    deployment = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]
+    namespace = deployment["metadata"]["namespace"]
+    # The namespace refuses what the restricted Pod Security Standard refuses.
+    admin.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "operator", "namespace": namespace, **pod["metadata"]},
+            "spec": pod["spec"],
+        },
+        dryRun="All",
+    )
