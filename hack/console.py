@@ -54,9 +54,12 @@ def run_step(
     with log.open("ab") as output, (stdin or Path(os.devnull)).open("rb") as source:
         output.write(f"\n=== {title}: {' '.join(command)}\n".encode())
         output.flush()
-        process = subprocess.Popen(
-            command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=source, stdout=output, stderr=subprocess.STDOUT
-        )
+        try:
+            process = subprocess.Popen(
+                command, cwd=cwd, env={**os.environ, **(env or {})}, stdin=source, stdout=output, stderr=output
+            )
+        except OSError as error:
+            raise StepError(f"{title}: {command[0]} cannot be started: {error.strerror}") from error
         reporter = threading.Thread(target=_report, args=(log, begun, done), daemon=True)
         reporter.start()
         try:
