@@ -1,0 +1,72 @@
+"""How the samples of an epoch are shared out between ranks, also when their number changes in the middle."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpjob_trainer.sharing import Share
+
+SIZES = st.integers(1, 300)
+WORLDS = st.integers(1, 9)
+BATCHES = st.integers(1, 17)
+
+
+def read(size: int, consumed: int, world: int, batch: int, steps: int | None = None) -> list[int]:
+    """The samples that all ranks read in so many steps, or in all that are left."""
+    order = list(range(size))
+    found = []
+    for rank in range(world):
+        mine = Share(size, consumed, rank, world, batch).pick(order)
+        found += mine if steps is None else mine[: steps * batch]
+    return found
+
+
+@given(SIZES, WORLDS, BATCHES)
+def test_an_epoch_reads_every_sample_and_repeats_fewer_than_there_are_ranks(size: int, world: int, batch: int) -> None:
+    found = Counter(read(size, 0, world, batch))
+    assert set(found) == set(range(size))
+    assert found.total() - size < world
+
+
+@given(SIZES, WORLDS, BATCHES)
+def test_samples_are_repeated_only_where_a_rank_would_have_none_in_the_last_step(
+    size: int, world: int, batch: int
+) -> None:
+    in_last_step = size % (world * batch) or world * batch
+    repeated = len(read(size, 0, world, batch)) - size
+    assert repeated == max(world - in_last_step, 0)
+
+
+@given(SIZES, WORLDS, BATCHES)
+def test_every_rank_has_as_many_steps_and_none_of_them_is_empty(size: int, world: int, batch: int) -> None:
+    for rank in range(world):
+        share = Share(size, 0, rank, world, batch)
+        assert -(-share.length // batch) == share.steps
+        assert [share.samples(step) > 0 for step in range(share.steps + 1)] == [True] * share.steps + [False]
+        assert sum(share.samples(step) for step in range(share.steps)) == share.length
+
+
+@given(SIZES, st.lists(st.tuples(WORLDS, BATCHES, st.integers(0, 6)), max_size=4), WORLDS, BATCHES)
+def test_resumed_with_any_number_of_ranks_no_sample_is_lost_or_read_twice(
+    size: int, parts: list[tuple[int, int, int]], world: int, batch: int
+) -> None:
+    consumed, found = 0, []
+    for some_world, some_batch, steps in parts:
+        share = Share(size, consumed, 0, some_world, some_batch)
+        # Stopped before the end: what is repeated in the very last step is another sentence.
+        some = min(steps, max(share.steps - 1, 0))
+        found += read(size, consumed, some_world, some_batch, some)
+        consumed = share.consumed_after(some)
+        assert sorted(found) == list(range(consumed))
+    found += read(size, consumed, world, batch)
+    assert set(found) == set(range(size))
+    assert len(found) - size < world
+
+
+@given(SIZES, WORLDS, BATCHES)
+def test_all_steps_of_an_epoch_consume_exactly_its_samples(size: int, world: int, batch: int) -> None:
+    share = Share(size, 0, 0, world, batch)
+    assert share.consumed_after(share.steps) == size
+    assert share.consumed_after(share.steps - 1) < size
+    assert Share(size, size, 0, world, batch).steps == 0
