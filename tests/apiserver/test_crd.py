@@ -16,7 +16,7 @@ from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.pod import build_pod
 from ddpjob.children.service import build_service
 from ddpjob.observed import JobRecord
-from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json
+from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, wait_for
 
 API = "ddpjob.dev/v1alpha1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -40,8 +40,13 @@ def make(admin: Client, namespace: str) -> Make:
 @pytest.fixture(scope="session")
 def kubectl(control_plane: ControlPlane) -> Kubectl:
     def run(*arguments: str) -> str:
-        program = [str(control_plane.assets / "kubectl"), "--kubeconfig", str(control_plane.admin_kubeconfig)]
-        return subprocess.run([*program, *arguments], check=True, capture_output=True, text=True, timeout=60).stdout
+        # Its own cache: what another server on the same port once offered must not be believed.
+        cache = control_plane.folder / "kubectl-cache"
+        options = ("--kubeconfig", str(control_plane.admin_kubeconfig), "--cache-dir", str(cache))
+        program = str(control_plane.assets / "kubectl")
+        return subprocess.run(
+            [program, *options, *arguments], check=True, capture_output=True, text=True, timeout=60
+        ).stdout
 
     return run
 
@@ -360,7 +365,9 @@ def test_a_job_is_scaled_by_the_scale_subresource_under_the_same_rules(admin: Cl
         admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 2}})
 
 
-def test_kubectl_explain_teaches_every_field(kubectl: Kubectl) -> None:
+def test_kubectl_explain_teaches_every_field(admin: Client, kubectl: Kubectl) -> None:
+    # The page that kubectl reads is put together some moments after the API is served.
+    wait_for(lambda: admin.find(f"/openapi/v3/apis/{API}"), "the API's own description")
     text = " ".join(kubectl("explain", "ddpjob.spec.rendezvous").split())
     for taught in ("How the nodes find each other", "store that ordinal 0 hosts", "enum: c10d, static", "--rdzv-conf"):
         assert taught in text
