@@ -17,6 +17,7 @@ from ddpjob.plan import (
     DeleteStray,
     Manifest,
 )
+from ddpjob.policies.create import object_name
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
 from ddpjob_operator.kube import CONFIG_MAPS, JOBS, PODS, SERVICES, Json, Kube, Resource
@@ -192,12 +193,8 @@ class _Taken(Exception):  # noqa: N818 caught right here
 def object_of(action: Action) -> str:
     """Kind and name of what an action is about, as `pod digits-a0-1`."""
     match action:
-        case CreatePod(manifest):
-            return f"pod {manifest['metadata']['name']}"
-        case CreateService(manifest):
-            return f"service {manifest['metadata']['name']}"
-        case CreateLauncher(manifest):
-            return f"configmap {manifest['metadata']['name']}"
+        case CreatePod(manifest) | CreateService(manifest) | CreateLauncher(manifest):
+            return object_name(manifest)
         case DeletePod(name) | DeleteStray(name):
             return f"deletion of pod {name}"
         case DeleteJob():

@@ -129,6 +129,16 @@ def test_the_templates_trainer_is_merged_by_name_and_spec_trainer_wins() -> None
     assert pod["metadata"]["annotations"] == {"note": "b", "kubectl.kubernetes.io/default-container": "trainer"}
 
 
+def test_ports_of_one_number_and_two_protocols_are_two_ports() -> None:
+    ports = [
+        {"containerPort": 53, "protocol": "UDP", "name": "d"},
+        {"containerPort": 53, "protocol": "TCP", "name": "t"},
+    ]
+    spec = spec_of(trainer={"image": "i", "script": "t.py", "ports": ports})
+    names = [port["name"] for port in build_pod(JOB, spec, 0, 0)["spec"]["containers"][0]["ports"]]
+    assert names == ["rendezvous", "metrics-0", "d", "t"]
+
+
 @pytest.mark.parametrize(
     ("template", "field"),
     [

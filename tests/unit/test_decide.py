@@ -340,6 +340,13 @@ def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
     assert plan.requeue_after == timedelta(seconds=10)
 
 
+def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
+    world = World()
+    world.rejections = (Rejection(RejectionKind.NAME_TAKEN, "configmap digits-launcher", "it belongs to somebody"),)
+    plan = world.reconcile()
+    assert [type(action).__name__ for action in plan.actions] == ["CreateLauncher"]
+
+
 def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
     world = World(foreign={"pod digits-a0-1": "DDPJob digits (uid older)"})
     plan = world.reconcile()

@@ -201,6 +201,14 @@ _ALWAYS_THERE = (
 _CAN_BE_LEFT_OUT = ("template",)
 
 
+_PORTS_APART: JsonValue = {
+    "rule": "self.rendezvous.port < self.metrics.port || self.rendezvous.port >= self.metrics.port "
+    "+ (type(self.procsPerNode) == int ? int(self.procsPerNode) : 256)",
+    "message": "spec.rendezvous.port lies among the metrics ports (spec.metrics.port + local rank): choose another",
+    "fieldPath": ".rendezvous.port",
+}
+
+
 def _immutable(field: str) -> JsonValue:
     same = f"self.{field} == oldSelf.{field}"
     if field in _CAN_BE_LEFT_OUT:
@@ -218,7 +226,10 @@ class DDPJobSpec(ApiModel):
 
     model_config = {
         "json_schema_extra": {
-            "x-kubernetes-validations": [_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)],
+            "x-kubernetes-validations": [
+                _PORTS_APART,
+                *(_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)),
+            ],
         },
     }
 

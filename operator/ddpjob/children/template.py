@@ -1,7 +1,7 @@
 """spec.template: what of it is refused, and how its container `trainer` is merged with spec.trainer."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddpjob.api.constants import GROUP, TRAINER_CONTAINER, is_reserved_env
@@ -13,6 +13,12 @@ _POD_FIELDS_OF_THE_OPERATOR = {
     "setHostnameAsFQDN": "the order of the ranks follows the pods' short names",
     "nodeName": "every pod of the job would be put on that one node; use nodeSelector or affinity",
     "hostNetwork": "pods of a job that share a node would take each other's ports",
+}
+# The keys that tell the items of a container's lists apart, and what a missing one stands for.
+_LIST_IDENTITIES: Mapping[str, Mapping[str, object]] = {
+    "env": {"name": None},
+    "volumeMounts": {"mountPath": None},
+    "ports": {"containerPort": None, "protocol": "TCP"},
 }
 _CONTAINER_FIELDS_OF_THE_OPERATOR = {
     "command": "use spec.trainer.command",
@@ -122,7 +128,7 @@ def merge_trainer(base: dict[str, Any], trainer: Trainer) -> dict[str, Any]:
     for key in ("image", "imagePullPolicy", "workingDir"):
         if wire.get(key) is not None:
             merged[key] = wire[key]
-    for key, identity in (("env", "name"), ("volumeMounts", "mountPath"), ("ports", "containerPort")):
+    for key, identity in _LIST_IDENTITIES.items():
         items = _merge_lists(merged.get(key) or [], wire.get(key) or [], identity)
         if items:
             merged[key] = items
@@ -135,11 +141,15 @@ def merge_trainer(base: dict[str, Any], trainer: Trainer) -> dict[str, Any]:
     return merged
 
 
-def _merge_lists(base: list[dict[str, Any]], over: list[dict[str, Any]], identity: str) -> list[dict[str, Any]]:
-    merged = {item.get(identity): item for item in base}
+def _merge_lists(
+    base: list[dict[str, Any]], over: list[dict[str, Any]], identity: Mapping[str, object]
+) -> list[dict[str, Any]]:
+    def identify(item: dict[str, Any]) -> str:
+        # As text: what a template holds may be of any type, and the API server judges it later.
+        return repr([item.get(key, default) for key, default in identity.items()])
+
     # The order is kept: $(NAME) in an environment variable refers to an earlier one.
-    merged.update({item.get(identity): item for item in over})
-    return list(merged.values())
+    return list({identify(item): item for item in (*base, *over)}.values())
 
 
 def _merge_objects(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,19 @@
 """Making the pods of an attempt, all of them or none."""
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.names import service_name
 from ddpjob.children.pod import build_pod
 from ddpjob.children.service import build_service
-from ddpjob.observed import RejectionKind
-from ddpjob.plan import Action, CreateLauncher, CreatePod, CreateService
+from ddpjob.plan import CreateLauncher, CreatePod, CreateService, Manifest
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
 from ddpjob.policies.restart import not_before
 from ddpjob.policies.situation import Decision, Situation
+
+_Child: TypeAlias = CreateService | CreateLauncher | CreatePod
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
 """How long a name that is taken or a quota that is used up is left alone before the next try."""
@@ -28,7 +29,7 @@ def creating(situation: Situation) -> Decision | None:
     if left_pods_run(situation) or (due is not None and situation.now < due):
         waits = (*left_pods_look_again(situation), *((due,) if due is not None else ()))
         return Decision(status, left, look_again=waits)
-    children = (*_shared_children(situation), *_pods(situation))
+    children = _allowed((*_shared_children(situation), *_pods(situation)), situation)
     if children:
         blocked = bool(taken_names(situation)) or bool(situation.observed.rejections)
         again = (situation.now + TRY_AGAIN_AFTER,) if blocked else ()
@@ -57,9 +58,9 @@ def taken_names(situation: Situation) -> dict[str, str]:
     return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
 
 
-def _shared_children(situation: Situation) -> tuple[Action, ...]:
+def _shared_children(situation: Situation) -> tuple[_Child, ...]:
     job, spec = situation.job, situation.spec
-    children: list[Action] = []
+    children: list[_Child] = []
     if situation.observed.service is None:
         children.append(CreateService(build_service(job, spec)))
     # The ConfigMap is not watched. Whether it is there is known only to the process that made it, and creating what
@@ -69,12 +70,26 @@ def _shared_children(situation: Situation) -> tuple[Action, ...]:
     return tuple(children)
 
 
-def _pods(situation: Situation) -> tuple[Action, ...]:
+def _allowed(children: tuple[_Child, ...], situation: Situation) -> tuple[_Child, ...]:
+    """After a refusal only what was refused is asked for again, and nothing else before it is granted.
+
+    A pod without its launcher would start only to fail, and a used up quota refuses every pod alike.
+    """
+    refused = {rejection.object for rejection in situation.observed.rejections}
+    if not refused:
+        return children
+    again = tuple(child for child in children if object_name(child.manifest) in refused)
+    return again or children[:1]
+
+
+def object_name(manifest: Manifest) -> str:
+    """Kind and name of an object as rejections name it, as `pod digits-a0-1`."""
+    return f"{str(manifest['kind']).lower()} {manifest['metadata']['name']}"
+
+
+def _pods(situation: Situation) -> tuple[_Child, ...]:
     states = situation.attempt.states()
     missing = [ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING]
-    if any(rejection.kind is RejectionKind.FORBIDDEN for rejection in situation.observed.rejections):
-        # A used up quota refuses every pod alike: one is enough to ask whether it still does.
-        missing = missing[:1]
     return tuple(
         CreatePod(build_pod(situation.job, situation.spec, situation.attempt.number, ordinal)) for ordinal in missing
     )
