@@ -39,7 +39,7 @@ def main() -> int:
         "--watch-seconds",
         type=float,
         default=default.watch_seconds,
-        help="length of one watch request; a silent one is noticed 10 s later (%(default)s)",
+        help="length of one watch request; a silent one is noticed a third later (%(default)s)",
     )
     parser.add_argument(
         "--stuck-after",

@@ -67,7 +67,8 @@ class Operator:
         options: what was set from outside.
         """
         loop = asyncio.get_running_loop()
-        limits = WatchLimits(watch=options.watch_seconds, silence=options.watch_seconds + 10.0)
+        margin = max(2.0, options.watch_seconds / 3)
+        limits = WatchLimits(watch=options.watch_seconds, silence=options.watch_seconds + margin)
         self._options = options
         self._connection = connection
         self._metrics = metrics = Metrics()
@@ -134,7 +135,8 @@ class Operator:
             Watched("pods", self._pods.synced, lambda: self._pods.silent_for),
             Watched("services", self._services.synced, lambda: self._services.silent_for),
         )
-        dead_after = 2 * limits.silence + 10.0
+        # Two watches in a row that brought nothing, and the time to connect.
+        dead_after = 2 * limits.silence + margin
         self._checks = (
             *(watch_is_alive(watch.resource, watch.silent_for, dead_after) for watch in self._watches),
             queue_moves(self._queue, options.stuck_after),

@@ -82,14 +82,17 @@ class Connection:
         await self._client.close()
 
 
-async def connect() -> Connection:
+async def connect(path: str | None = None) -> Connection:
     """The cluster that KUBECONFIG names, else the one this process runs in, else that of ~/.kube/config.
+
+    Args:
+        path: a kubeconfig to use instead of all these.
 
     Raises:
         ConfigException: none of them is there or can be read.
     """
     configuration = Configuration()
-    path = _configuration_file()
+    path = path or _configuration_file()
     if path is None:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         _log.info("using the service account of this pod at %s", configuration.host)

@@ -1,0 +1,221 @@
+"""A proxy between the operator and a real API server that breaks what a network or a crash would break.
+
+It counts the operator's writes and can end the operator right before one is forwarded, or after it was and before its
+answer is relayed. Of watch streams it can cut, silence, repeat and double what they carry. What the API server decides
+is never changed.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from ddpjob_operator.connection import Connection
+
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write that the API server answered."""
+
+    method: str
+    what: str
+    """Resource and name, as `pods/digits-a0-0`, and the subresource."""
+    code: int
+
+    @property
+    def done(self) -> bool:
+        """Whether it changed something."""
+        return self.code < 300
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.what}"
+
+
+@dataclass
+class Stream:
+    """A watch that is relayed."""
+
+    resource: str
+    response: web.StreamResponse
+    request: web.Request
+    lines: list[bytes] = field(default_factory=list)
+    muted: bool = False
+
+
+class FaultyProxy:
+    """Plain HTTP on localhost; the credentials are added on the way."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._runner: web.AppRunner | None = None
+        self._kill: Callable[[], None] | None = None
+        self._at = 0
+        self._answered = False
+        self.port = 0
+        self.writes: list[Write] = []
+        self.counted = 0
+        self.crashed = asyncio.Event()
+        self.dead = False
+        self.streams: list[Stream] = []
+        self.opened: dict[str, int] = {}
+        self.doubled: set[str] = set()
+        self.gone: dict[str, str] = {}
+        self.blocked: set[str] = set()
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """A kubeconfig that leads here."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "nobody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+            "current-context": "proxy",
+        }
+        path.write_text(json.dumps(config))
+        return path
+
+    def crash(self, kill: Callable[[], None], *, at: int, answered: bool) -> None:
+        """Call `kill` at the `at`-th write from now: before it is forwarded, or after it was `answered`."""
+        self.counted = 0
+        self._kill, self._at, self._answered = kill, at, answered
+
+    def revive(self) -> None:
+        """A new operator may come; no crash is planned."""
+        self.dead = False
+        self._kill = None
+        self.crashed.clear()
+
+    def cut(self, resource: str) -> None:
+        """Break every stream of a resource off in the middle of a line."""
+        for stream in self._of(resource):
+            if stream.request.transport is not None:
+                stream.request.transport.abort()
+
+    def mute(self, resource: str) -> None:
+        """Let every stream of a resource live on without another byte."""
+        for stream in self._of(resource):
+            stream.muted = True
+
+    def block(self, resource: str) -> None:
+        """Cut every stream of a resource, and let no other be opened until it is taken out of `blocked`."""
+        self.blocked.add(resource)
+        self.cut(resource)
+
+    async def replay(self, resource: str) -> None:
+        """Send all events of the present streams again."""
+        for stream in self._of(resource):
+            for line in list(stream.lines):
+                await stream.response.write(line)
+
+    def _of(self, resource: str) -> list[Stream]:
+        return [stream for stream in self.streams if stream.resource == resource]
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if self.dead or request.path.rpartition("/")[2] in self.blocked:
+            return self._break_off(request)
+        body = json.loads(await request.read() or b"null")
+        number = 0
+        if request.method in WRITES:
+            self.counted += 1
+            number = self.counted
+            await self.open.wait()
+            if self._due(number, answered=False):
+                return self._break_off(request)
+        if request.query.get("watch") == "true":
+            return await self._relay(request)
+        answer = await self._forward(request, body)
+        content = await answer.read()
+        if number:
+            self.writes.append(Write(request.method, _what(request, body), answer.status))
+        if self._due(number, answered=True) or self.dead:
+            return self._break_off(request)
+        headers = {"Content-Type": answer.headers.get("Content-Type", "application/json")}
+        return web.Response(body=content, status=answer.status, headers=headers)
+
+    def _due(self, number: int, *, answered: bool) -> bool:
+        if self._kill is None or number != self._at or answered != self._answered:
+            return False
+        self.dead = True
+        self._kill()
+        self.crashed.set()
+        return True
+
+    async def _forward(self, request: web.Request, body: dict[str, Any] | None) -> aiohttp.ClientResponse:
+        return await self._connection.request(
+            request.method, request.raw_path, body, limits=aiohttp.ClientTimeout(total=None)
+        )
+
+    async def _relay(self, request: web.Request) -> web.StreamResponse:
+        resource = request.path.rpartition("/")[2]
+        self.opened[resource] = self.opened.get(resource, 0) + 1
+        status = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"}
+        form = self.gone.pop(resource, None)
+        if form == "answer":
+            return web.json_response(status, status=410)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        if form == "event":
+            await response.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
+            return response
+        stream = Stream(resource, response, request)
+        self.streams.append(stream)
+        answer = await self._forward(request, None)
+        try:
+            async for line in answer.content:
+                await self._pass_on(stream, line)
+        except (ConnectionError, aiohttp.ClientError):
+            pass
+        finally:
+            self.streams.remove(stream)
+            answer.close()
+        if stream.muted:
+            # Silence is no end: the client itself has to give up.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return response
+
+    async def _pass_on(self, stream: Stream, line: bytes) -> None:
+        if stream.muted:
+            return
+        stream.lines.append(line)
+        await stream.response.write(line)
+        if stream.resource in self.doubled:
+            await stream.response.write(line)
+
+    @staticmethod
+    def _break_off(request: web.Request) -> web.StreamResponse:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()
+
+
+def _what(request: web.Request, body: dict[str, Any]) -> str:
+    what = request.path.partition("/namespaces/")[2].partition("/")[2]
+    if request.method != "POST":
+        return what
+    named = body.get("involvedObject") or body["metadata"]
+    return f"{what}/{named['name']}"

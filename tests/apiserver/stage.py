@@ -1,0 +1,321 @@
+"""A namespace with an operator process in it and a stand-in for the kubelet, in front of a real API server."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from ddpjob_operator.connection import Connection, connect
+from ddpjob_operator.errors import ApiFailure, NotFound
+from ddpjob_operator.kube import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Json, KubeClient, Resource
+from tests.apiserver.controlplane import ControlPlane
+from tests.apiserver.faulty_proxy import FaultyProxy
+
+NODE = "node-of-the-test"
+PATIENCE = 60.0
+
+
+async def until(what: str, condition: Callable[[], Awaitable[object] | object], patience: float = PATIENCE) -> None:
+    """Poll until the condition is true; fail with `what` and its last value after a deadline."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = condition()
+        if isinstance(value, Awaitable):
+            value = await value
+        if value:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not reached within {patience:.0f} s: {what}; last seen: {value!r}")
+        await asyncio.sleep(0.03)
+
+
+class Admin:
+    """The cluster as its administrator sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.kube = KubeClient(connection, count=lambda *_: None)
+
+    async def all(self, resource: Resource, namespace: str) -> list[Json]:
+        """All objects of a namespace."""
+        return [item async for page in self.kube.list_pages(resource, namespace) for item in page.items]
+
+    async def bind(self, namespace: str, pod: str) -> None:
+        """Put a pod on the node."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
+        await self._request("POST", PODS.path(namespace, pod, "binding"), body)
+
+    async def change(self, resource: Resource, namespace: str, name: str, edit: Callable[[Json], object]) -> None:
+        """Read, edit and write an object, again and again until nobody comes in between."""
+        for _ in range(50):
+            raw = await self.kube.get(resource, namespace, name)
+            edit(raw)
+            if (await self._request("PUT", resource.path(namespace, name), raw)).get("kind") != "Status":
+                return
+        raise AssertionError(f"{name} could not be changed")
+
+    async def _request(self, method: str, path: str, body: Json | None) -> Json:
+        limits = aiohttp.ClientTimeout(total=30)
+        answer = await self.connection.request(method, path, body, limits=limits)
+        raw: Json = await answer.json()
+        return raw
+
+
+def container(state: Json) -> Json:
+    return {
+        "name": "trainer",
+        "image": "i",
+        "imageID": "",
+        "ready": "running" in state,
+        "restartCount": 0,
+        "state": state,
+    }
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Kubelet:
+    """Plays the kubelet and the scheduler for a namespace: pods run, end as they are told, and stop when deleted."""
+
+    admin: Admin
+    namespace: str
+    address: str = "127.0.0.1"
+    run_pods: bool = True
+    exits: dict[str, int] = field(default_factory=dict)
+    termination_messages: dict[str, str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Play until cancelled."""
+        while True:
+            for pod in await self.admin.all(PODS, self.namespace):
+                # Somebody else may have changed or deleted it since: the next round sees.
+                with contextlib.suppress(ApiFailure):
+                    await self._care_for(pod)
+            await asyncio.sleep(0.05)
+
+    async def _care_for(self, pod: Json) -> None:
+        metadata, status = pod["metadata"], pod.get("status", {})
+        name = metadata["name"]
+        if metadata.get("deletionTimestamp"):
+            await self.admin.kube.delete(PODS, self.namespace, name, uid=metadata["uid"], grace_seconds=0)
+            return
+        if not self.run_pods:
+            return
+        if not pod["spec"].get("nodeName"):
+            await self.admin.bind(self.namespace, name)
+            return
+        states = status.get("containerStatuses") or [{}]
+        state = states[0].get("state", {})
+        if name in self.exits and "terminated" not in state:
+            code = self.exits[name]
+            await self._set(pod, "Failed" if code else "Succeeded", self._terminated(name, code))
+        elif name not in self.exits and not state:
+            await self._set(pod, "Running", {"running": {"startedAt": now()}})
+
+    def _terminated(self, name: str, code: int) -> Json:
+        return {
+            "terminated": {
+                "exitCode": code,
+                "reason": "Error" if code else "Completed",
+                "message": self.termination_messages.get(name, ""),
+                "startedAt": now(),
+                "finishedAt": now(),
+            }
+        }
+
+    async def _set(self, pod: Json, phase: str, state: Json) -> None:
+        ready = "True" if phase == "Running" else "False"
+        pod["status"] = {
+            "phase": phase,
+            "podIP": self.address,
+            "podIPs": [{"ip": self.address}],
+            "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}],
+            "containerStatuses": [container(state)],
+        }
+        await self.admin.kube.replace_status(PODS, pod)
+
+
+class OperatorProcess:
+    """`python -m ddpjob_operator` as a process of its own."""
+
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._log = log
+        self._arguments = arguments
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; it need not be ready."""
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "ddpjob_operator",
+                "--port=0",
+                *self._arguments,
+                env={**os.environ, "KUBECONFIG": str(self._kubeconfig)},
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        """End it without a chance to do anything more."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def end(self) -> None:
+        """Kill it where it was started, and wait for its end."""
+        if self._process is not None:
+            self.kill()
+            await self.gone()
+
+    async def gone(self) -> int:
+        """Wait for its end; its exit code."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def stop(self) -> int:
+        """End it as the kubelet does; its exit code."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        return await self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def port(self) -> int | None:
+        """Where it serves /healthz and /metrics, once it has said so."""
+        found = re.findall(r"on port (\d+)", self.log())
+        return int(found[-1]) if found else None
+
+    def log(self) -> str:
+        """All that it has said."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    async def fetch(self, path: str) -> tuple[int, str]:
+        """Status and text of one of its endpoints."""
+        await until("the operator serves", self.port)
+        port = self.port()
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+            return response.status, await response.text()
+
+
+@dataclass
+class Stage:
+    """A namespace with an operator of its own, behind a proxy that can break things."""
+
+    admin: Admin
+    namespace: str
+    proxy: FaultyProxy
+    operator: OperatorProcess
+    kubelet: Kubelet
+
+    async def create(self, name: str, **spec: Any) -> Json:
+        """Create a DDPJob."""
+        raw = {
+            "apiVersion": "ddpjob.dev/v1alpha1",
+            "kind": "DDPJob",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"nodes": 4, "procsPerNode": 1, "trainer": {"image": "i", "script": "train.py"}, **spec},
+        }
+        return await self.admin.kube.create(JOBS, raw)
+
+    async def job(self, name: str) -> Json:
+        """The DDPJob as it is now."""
+        return await self.admin.kube.get(JOBS, self.namespace, name)
+
+    async def exists(self, name: str) -> bool:
+        """Whether the DDPJob is there."""
+        try:
+            await self.job(name)
+        except NotFound:
+            return False
+        return True
+
+    async def status(self, name: str) -> Json:
+        """Its status."""
+        found = (await self.job(name)).get("status")
+        return found if isinstance(found, dict) else {}
+
+    async def pods(self, name: str) -> list[Json]:
+        """The pods that carry its name, oldest attempt first."""
+        pods = await self.admin.all(PODS, self.namespace)
+        mine = [pod for pod in pods if pod["metadata"].get("labels", {}).get("ddpjob.dev/job") == name]
+        return sorted(mine, key=lambda pod: str(pod["metadata"]["name"]))
+
+    async def children(self, name: str) -> list[str]:
+        """Kind and name of all that the job owns, or has left behind."""
+        return [
+            f"{resource.plural}/{raw['metadata']['name']}"
+            for resource in (PODS, SERVICES, CONFIG_MAPS)
+            for raw in await self.admin.all(resource, self.namespace)
+            if raw["metadata"].get("labels", {}).get("ddpjob.dev/job") == name
+        ]
+
+    async def events(self, name: str) -> list[str]:
+        """Reasons of the events on the job, in order."""
+        events = await self.admin.all(EVENTS, self.namespace)
+        return [event["reason"] for event in events if event["involvedObject"]["name"] == name]
+
+    async def set_spec(self, name: str, **fields: Any) -> None:
+        """Change the job's spec as a user does."""
+        await self.admin.change(JOBS, self.namespace, name, lambda raw: raw["spec"].update(fields))
+
+    async def delete(self, name: str) -> None:
+        """Delete the job as a user does, and wait until the garbage collector has taken all it owned."""
+        with contextlib.suppress(NotFound):
+            job = await self.job(name)
+            await self.admin.kube.delete(JOBS, self.namespace, name, uid=job["metadata"]["uid"])
+        await until(f"{name} leaves nothing behind", lambda: self._nothing_left(name))
+
+    async def _nothing_left(self, name: str) -> bool:
+        return not await self.children(name)
+
+
+@contextlib.asynccontextmanager
+async def set_stage(plane: ControlPlane, folder: Path, *arguments: str) -> AsyncIterator[Stage]:
+    """A stage whose operator is not started yet; what it began is ended with it."""
+    namespace = plane.new_namespace()
+    admin = Admin(await connect(str(plane.admin_kubeconfig)))
+    upstream = await connect(str(plane.operator_kubeconfig))
+    kubelet = Kubelet(admin, namespace)
+    async with contextlib.AsyncExitStack() as ends:
+        ends.push_async_callback(admin.connection.close)
+        ends.push_async_callback(upstream.close)
+        proxy = await ends.enter_async_context(FaultyProxy(upstream))
+        kubeconfig = proxy.write_kubeconfig(folder / f"{namespace}.json")
+        operator = OperatorProcess(kubeconfig, folder / f"{namespace}.log", f"--namespace={namespace}", *arguments)
+        ends.push_async_callback(operator.end)
+        playing = asyncio.create_task(kubelet.run())
+        ends.callback(playing.cancel)
+        yield Stage(admin, namespace, proxy, operator, kubelet)
+
+
+async def phase_is(stage: Stage, name: str, phase: str) -> bool:
+    """Whether the job is in this phase."""
+    return str((await stage.status(name)).get("phase")) == phase
+
+
+async def all_run(stage: Stage, name: str, count: int = 4) -> bool:
+    """Whether so many of the job's pods run."""
+    phases = [str(pod["status"].get("phase")) for pod in await stage.pods(name)]
+    return phases.count("Running") == count

@@ -1,0 +1,250 @@
+"""The operator as a process against a real API server, with its real permissions."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from ddpjob_operator.kube import JOBS, PODS, Resource
+from tests.apiserver.controlplane import ControlPlane
+from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
+
+pytestmark = pytest.mark.timeout(240)
+
+QUOTAS = Resource("/api/v1", "resourcequotas")
+
+
+async def test_a_job_that_succeeds_costs_its_objects_and_two_status_writes_and_three_events_at_most(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("digits")
+        await until("all pods run", lambda: all_run(stage, "digits"))
+        for ordinal in range(4):
+            stage.kubelet.exits[f"digits-a0-{ordinal}"] = 0
+        await until("the job succeeds", lambda: phase_is(stage, "digits", "Succeeded"))
+        made = [str(write) for write in stage.proxy.writes if not write.what.startswith("events/")]
+        assert set(made[:2]) == {"POST services/digits", "POST configmaps/digits-launcher"}
+        assert sorted(made[2:6]) == [f"POST pods/digits-a0-{ordinal}" for ordinal in range(4)]
+        # How many fall between the first and the last depends on how fast the pods were: at most one in 5 s.
+        statuses = made[6:]
+        assert set(statuses) == {"PUT ddpjobs/digits/status"}
+        assert 2 <= len(statuses) <= 4
+        assert await stage.events("digits") == ["PodsCreated", "Succeeded"]
+        assert all(write.done for write in stage.proxy.writes)
+        assert (await stage.status("digits"))["nodes"]["succeeded"] == 4
+
+
+async def test_a_restarted_operator_writes_nothing_to_jobs_that_have_not_changed(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        for name in ("one", "two", "three"):
+            await stage.create(name, nodes=2)
+        for name in ("one", "two", "three"):
+            await until(f"{name} runs", partial(phase_is, stage, name, "Running"))
+        assert await stage.operator.stop() == 0
+        assert "Traceback" not in stage.operator.log()
+        before = len(stage.proxy.writes)
+        await stage.operator.start()
+        await until("it is ready", lambda: is_ready(stage))
+        # A job that comes after them is worked on after them.
+        await stage.create("last", nodes=1)
+        await until("the last job runs", lambda: phase_is(stage, "last", "Running"))
+        assert [str(write) for write in stage.proxy.writes[before:] if "last" not in write.what] == []
+
+
+async def test_a_dead_watch_makes_the_operator_unhealthy_and_its_return_healthy(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path, "--watch-seconds=1") as stage:
+        await stage.operator.start()
+        await until("it is ready", lambda: is_ready(stage))
+        assert await stage.operator.fetch("/healthz") == (200, "ok\n")
+        for resource in ("pods", "services", "ddpjobs"):
+            stage.proxy.block(resource)
+            await until(f"the watch of {resource} is missed", partial(complains, stage, f"the watch of {resource}"))
+            stage.proxy.blocked.clear()
+            await until("it is healthy again", lambda: is_healthy(stage))
+        for resource in ("pods", "ddpjobs"):
+            stage.proxy.mute(resource)
+        await stage.create("digits", nodes=1)
+        await until("silent watches are renewed", lambda: phase_is(stage, "digits", "Running"))
+
+
+async def test_a_job_whose_work_does_not_end_makes_the_operator_unhealthy(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path, "--stuck-after=1") as stage:
+        await stage.operator.start()
+        await until("it is ready", lambda: is_ready(stage))
+        stage.proxy.open.clear()
+        await stage.create("digits", nodes=1)
+        await until("the job is named", lambda: complains(stage, f"job {stage.namespace}/digits"))
+        stage.proxy.open.set()
+        await until("it is healthy again", lambda: is_healthy(stage))
+        await until("the job runs", lambda: phase_is(stage, "digits", "Running"))
+        assert len(await stage.pods("digits")) == 1
+
+
+async def test_a_job_deleted_while_the_watch_was_broken_is_forgotten(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("kept", nodes=1, suspend=True)
+        await stage.create("gone", nodes=1, suspend=True)
+        await until("both are counted", lambda: counts(stage, "Suspended", 2))
+        stage.proxy.block("ddpjobs")
+        await stage.delete("gone")
+        stage.proxy.gone["ddpjobs"] = "event"
+        stage.proxy.blocked.clear()
+        await until("one is counted", lambda: counts(stage, "Suspended", 1))
+
+
+async def test_what_only_the_server_can_refuse_becomes_the_jobs_failure_with_its_path(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("strict", template={"spec": {"nodeSelektor": {"a": "b"}}})
+        await stage.create("invalid", template={"spec": {"tolerations": [{"operator": "Perhaps"}]}})
+        for name, path in (("strict", "spec.nodeSelektor"), ("invalid", "spec.tolerations[0]")):
+            await until(f"{name} fails", partial(phase_is, stage, name, "Failed"))
+            [failed] = [item for item in (await stage.status(name))["conditions"] if item["type"] == "Failed"]
+            assert failed["reason"] == "InvalidSpec"
+            assert path in failed["message"]
+            assert await stage.pods(name) == []
+        refused = [str(write) for write in stage.proxy.writes if not write.done]
+        assert sorted(refused) == ["POST pods/invalid-a0-0", "POST pods/strict-a0-0"]
+
+
+async def test_a_job_that_is_deleted_and_created_again_at_once_gets_pods_of_its_own(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        old = await stage.create("digits", nodes=2)
+        await until("it runs", lambda: all_run(stage, "digits", 2))
+        await stage.admin.kube.delete(JOBS, stage.namespace, "digits", uid=old["metadata"]["uid"])
+        new = await stage.create("digits", nodes=2)
+        await until("the new one runs", lambda: phase_is(stage, "digits", "Running"))
+        owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in await stage.pods("digits")}
+        assert owners == {new["metadata"]["uid"]}
+        assert (await stage.status("digits"))["restarts"]["counted"] == 0
+
+
+async def test_a_pod_that_loses_its_label_is_a_failed_one_and_does_not_train_on(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("digits", nodes=2)
+        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        await stage.admin.change(PODS, stage.namespace, "digits-a0-1", lambda raw: raw["metadata"]["labels"].clear())
+        await until("it is restarted", lambda: attempt_runs(stage, "digits", 1))
+        names = [pod["metadata"]["name"] for pod in await stage.admin.all(PODS, stage.namespace)]
+        await until("the stray is gone", lambda: is_without(stage, "digits-a0-1"))
+        assert "digits-a1-0" in names
+        assert (await stage.status("digits"))["failure"]["reason"] == "PodMissing"
+
+
+async def test_a_status_that_somebody_erased_is_rebuilt_from_the_pods(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("digits", nodes=2)
+        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        stage.kubelet.exits["digits-a0-0"] = 1
+        await until("it is restarted", lambda: attempt_runs(stage, "digits", 1))
+        pods = [pod["metadata"]["uid"] for pod in await stage.pods("digits")]
+        job = await stage.job("digits")
+        del job["status"]
+        await stage.admin.kube.replace_status(JOBS, {**job, "status": {}})
+        await until("the status is back", lambda: attempt_runs(stage, "digits", 1))
+        assert [pod["metadata"]["uid"] for pod in await stage.pods("digits")] == pods
+
+
+async def test_a_used_up_quota_is_told_and_waited_for(control_plane: ControlPlane, tmp_path: Path) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": stage.namespace},
+            "spec": {"hard": {"pods": "1"}},
+        }
+        await stage.admin.kube.create(QUOTAS, quota)
+        await until("the quota counts", lambda: quota_counts(stage))
+        await stage.operator.start()
+        await stage.create("digits", nodes=3)
+        await until("it is told", lambda: scheduled_reason(stage, "digits", "Forbidden"))
+        await stage.admin.change(QUOTAS, stage.namespace, "few", lambda raw: raw["spec"]["hard"].update(pods="9"))
+        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        # The quota was asked at most once in ten seconds.
+        assert sum(not write.done for write in stage.proxy.writes) <= 4
+
+
+async def test_progress_is_shown_while_it_trains_and_stays_when_the_pods_are_gone(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def progress(_: web.Request) -> web.Response:
+        return web.json_response({"epoch": 2, "totalEpochs": 5, "step": 20, "totalSteps": 50, "loss": 0.25})
+
+    app = web.Application()
+    app.add_routes([web.get("/progress", progress)])
+    async with set_stage(control_plane, tmp_path, "--poll-interval=0.2") as stage, TestServer(app) as rank0:
+        assert rank0.port is not None
+        await stage.operator.start()
+        await stage.create("digits", nodes=1, metrics={"port": rank0.port}, cleanPodPolicy="All")
+        await until("the step is shown", lambda: shows_step(stage, "digits", "20/50"))
+        assert (await stage.status("digits"))["progress"]["percent"] == 40
+        stage.kubelet.exits["digits-a0-0"] = 0
+        await until("it is over", lambda: phase_is(stage, "digits", "Succeeded"))
+        await until("its pods are gone", lambda: is_without(stage, "digits-a0-0"))
+        assert await shows_step(stage, "digits", "20/50")
+
+
+async def is_ready(stage: Stage) -> bool:
+    return (await stage.operator.fetch("/readyz"))[0] == 200
+
+
+async def is_healthy(stage: Stage) -> bool:
+    return (await stage.operator.fetch("/healthz"))[0] == 200
+
+
+async def complains(stage: Stage, text: str) -> bool:
+    code, said = await stage.operator.fetch("/healthz")
+    return code == 503 and text in said
+
+
+async def counts(stage: Stage, phase: str, number: int) -> bool:
+    _, text = await stage.operator.fetch("/metrics")
+    return f'ddpjob_operator_jobs{{phase="{phase}"}} {number}.0' in text
+
+
+async def attempt_runs(stage: Stage, name: str, attempt: int) -> bool:
+    status = await stage.status(name)
+    return status.get("attempt") == attempt and status.get("phase") == "Running"
+
+
+async def is_without(stage: Stage, pod: str) -> bool:
+    return pod not in [raw["metadata"]["name"] for raw in await stage.admin.all(PODS, stage.namespace)]
+
+
+async def quota_counts(stage: Stage) -> bool:
+    return bool((await stage.admin.kube.get(QUOTAS, stage.namespace, "few")).get("status", {}).get("hard"))
+
+
+async def scheduled_reason(stage: Stage, name: str, reason: str) -> bool:
+    conditions = (await stage.status(name)).get("conditions", [])
+    return any(item["type"] == "PodsScheduled" and item["reason"] == reason for item in conditions)
+
+
+async def shows_step(stage: Stage, name: str, step: str) -> bool:
+    summary = (await stage.status(name)).get("summary", {})
+    return str(summary.get("step")) == step
