@@ -47,6 +47,8 @@ def built(target: Path, build: Callable[[Path], None]) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    # Some of it is mounted into containers with users of their own.
+    work.chmod(0o755)
     try:
         build(work)
         work.rename(target)

@@ -1,5 +1,6 @@
 """`make cluster`: a kind cluster of one control plane and two workers, made once and healed when it is not well."""
 
+import argparse
 import json
 import os
 import shutil
@@ -16,13 +17,11 @@ from hack.console import StepError, main_guard, output_of, run_step, say
 from hack.engine import Engine, choose_engine
 from hack.node_image import node_image
 from hack.programs import programs_folder
+from hack.shared_storage import FOLDER_ON_NODES, offer_shared_volumes
 
 NAME: Final = os.environ.get("DDPJOB_CLUSTER_NAME", "ddpjob")
 READY_WITHIN_SECONDS: Final = 30.0
 NEW_READY_WITHIN_SECONDS: Final = 180.0
-SHARED_VOLUMES: Final = 4
-# The trainer image's user: fsGroup does not reach hostPath volumes.
-TRAINER_UID: Final = 1000
 AUDIT_LOG: Final = "audit.log"
 LOG: Final = ROOT / ".build/log/cluster.log"
 
@@ -48,6 +47,11 @@ class Cluster:
     def shared(self) -> Path:
         """Folder that is mounted into every node."""
         return self.folder / "shared"
+
+    @property
+    def kubectl(self) -> list[str]:
+        """The beginning of a kubectl command for this cluster."""
+        return [str(self.programs / "kubectl"), "--kubeconfig", str(self.kubeconfig), "--request-timeout=5s"]
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -77,7 +81,7 @@ def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str
         image: node image.
         dual_stack: whether pods and services have IPv6 addresses beside IPv4 ones.
     """
-    shared = {"hostPath": str(cluster.shared), "containerPath": "/var/lib/ddpjob-shared"}
+    shared = {"hostPath": str(cluster.shared), "containerPath": str(FOLDER_ON_NODES)}
     policy = "/etc/kubernetes/audit/policy.yaml"
     log = "/var/log/kubernetes/audit"
     audit = {
@@ -119,34 +123,6 @@ def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str
     }
 
 
-def shared_storage() -> list[dict[str, Any]]:
-    """A storage class whose volumes every node sees: folders of one folder of the host."""
-    name = "ddpjob-shared"
-    storage_class = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name},
-        "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "Immediate",
-    }
-    volumes = [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": f"{name}-{number}"},
-            "spec": {
-                "capacity": {"storage": "10Gi"},
-                "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": name,
-                "hostPath": {"path": f"/var/lib/ddpjob-shared/{number}", "type": "Directory"},
-            },
-        }
-        for number in range(SHARED_VOLUMES)
-    ]
-    return [storage_class, *volumes]
-
-
 def not_ready_nodes(nodes: dict[str, Any]) -> list[str]:
     """Names of the nodes of `kubectl get nodes -o json` that are not Ready."""
     return [
@@ -180,10 +156,9 @@ def why_unwell(cluster: Cluster, within: float) -> str | None:
 
 
 def _unwell_now(cluster: Cluster) -> str | None:
-    kubectl = [str(cluster.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig), "--request-timeout=5s"]
-    if output_of([*kubectl, "get", "--raw", "/readyz"], timeout=10) is None:
+    if output_of([*cluster.kubectl, "get", "--raw", "/readyz"], timeout=10) is None:
         return "its API server does not answer"
-    nodes = output_of([*kubectl, "get", "nodes", "-o", "json"], timeout=10)
+    nodes = output_of([*cluster.kubectl, "get", "nodes", "-o", "json"], timeout=10)
     if nodes is None:
         return "its nodes cannot be listed"
     unready = not_ready_nodes(json.loads(nodes))
@@ -212,6 +187,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
         same = marker.is_file() and marker.read_text() == inputs
         why = _why_useless(engine, cluster) if same else "it was made of other images or settings"
         if why is None:
+            offer_shared_volumes(cluster.kubectl, cluster.shared, log)
             say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
             return cluster
         say(f"cluster: {NAME} cannot be used ({why}); making it anew")
@@ -231,10 +207,7 @@ def _create(engine: Engine, cluster: Cluster, wanted: dict[str, Any], log: Path)
     try:
         run_step(f"kind create cluster {NAME} (3 nodes)", command, log, env=engine.environment)
         _expect_well(cluster, log)
-        storage = cluster.folder / "shared-storage.yaml"
-        storage.write_text(yaml.safe_dump_all(shared_storage()))
-        kubectl = [str(cluster.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig)]
-        run_step("shared storage", [*kubectl, "apply", "-f", str(storage)], log)
+        offer_shared_volumes(cluster.kubectl, cluster.shared, log)
     except BaseException:
         delete_cluster(engine, cluster, log)
         raise
@@ -244,13 +217,6 @@ def _make_folders(cluster: Cluster) -> None:
     cluster.audit.mkdir(parents=True)
     # The API server would make it readable for its own user alone, who is not always the one who reads it here.
     (cluster.audit / AUDIT_LOG).touch(mode=0o644)
-    for number in range(SHARED_VOLUMES):
-        folder = cluster.shared / str(number)
-        folder.mkdir(parents=True)
-        if os.geteuid() == 0:
-            os.chown(folder, TRAINER_UID, TRAINER_UID)
-        else:
-            folder.chmod(0o777)
 
 
 def _expect_well(cluster: Cluster, log: Path) -> None:
@@ -284,13 +250,20 @@ def existing_cluster() -> Mapping[str, str]:
 
 
 def main() -> None:
-    """Have a cluster."""
+    """Have a cluster, or with --delete have none."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--delete", action="store_true", help="remove the cluster; images and network stay")
+    delete = parser.parse_args().delete
     try:
         if os.environ.get("USE_EXISTING_CLUSTER") == "1":
             existing_cluster()
             return
         with only_one("cluster", say):
-            ensure_cluster(choose_engine(LOG), LOG)
+            engine = choose_engine(LOG)
+            if delete:
+                delete_cluster(engine, cluster_at(programs_folder(LOG)), LOG)
+            else:
+                ensure_cluster(engine, LOG)
     except StepError as error:
         main_guard(error)
 

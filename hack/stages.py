@@ -167,7 +167,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="also the stages that take long")
     _RESULTS.mkdir(parents=True, exist_ok=True)
-    todo = stages(full=parser.parse_args().full)
+    full = parser.parse_args().full
+    # For tests that run in full only.
+    os.environ["DDPJOB_FULL"] = "1" if full else "0"
+    todo = stages(full=full)
     total = run_stages(todo, keep_going=os.environ.get("KEEP_GOING") == "1")
     say(f"\n{total.line()}")
     sys.exit(1 if total.failed else 0)

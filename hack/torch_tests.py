@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,10 +53,12 @@ def run_in_trainer_image(log: Path) -> Run:
     engine = choose_engine(log)
     keyed = build_images(engine, log, [_TRAINER])[_TRAINER]
     packages = pytest_folder(log)
-    results = Path(tempfile.mkdtemp(prefix="torch-", dir=BUILD))
+    results = BUILD / "results/torch"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "torch.xml").unlink(missing_ok=True)
     # The image's user is nobody on this machine.
     results.chmod(0o777)
-    command = [engine.program, "run", "--rm", "--name", f"{CONTAINER}-{results.name}", "--shm-size=1g"]
+    command = [engine.program, "run", "--rm", "--name", f"{CONTAINER}-{os.getpid()}", "--shm-size=1g"]
     command += ["-v", f"{ROOT}:/repo:ro", "-v", f"{packages}:/opt/pytest:ro", "-v", f"{results}:/results"]
     command += ["-w", "/repo", "-e", "PYTHONPATH=/opt/pytest", "-e", "PYTHONDONTWRITEBYTECODE=1"]
     command += ["--entrypoint", "python3", keyed, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

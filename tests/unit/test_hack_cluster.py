@@ -5,9 +5,10 @@ import pytest
 import yaml
 
 from hack.cache import built, hash_of
-from hack.cluster import Cluster, configuration, not_ready_nodes, shared_storage, stopped_nodes
+from hack.cluster import Cluster, configuration, not_ready_nodes, stopped_nodes
 from hack.console import StepError, run_step
 from hack.engine import Engine, Source, choose_engine
+from hack.shared_storage import released_volumes, shared_storage
 
 CLUSTER = Cluster(Path("/cache/cluster/ddpjob"), Path("/cache/programs/1"))
 
@@ -32,6 +33,19 @@ def test_shared_volumes_are_folders_of_their_own() -> None:
     volumes = [item for item in shared_storage() if item["kind"] == "PersistentVolume"]
     assert len({volume["spec"]["hostPath"]["path"] for volume in volumes}) == len(volumes) > 1
     assert all("ReadWriteMany" in volume["spec"]["accessModes"] for volume in volumes)
+
+
+def test_a_volume_is_offered_anew_once_its_claim_is_gone() -> None:
+    def volume(name: str, phase: str, storage_class: str = "ddpjob-shared") -> dict[str, Any]:
+        return {"metadata": {"name": name}, "spec": {"storageClassName": storage_class}, "status": {"phase": phase}}
+
+    volumes = [
+        volume("a", "Bound"),
+        volume("b", "Released"),
+        volume("c", "Released", "standard"),
+        volume("d", "Available"),
+    ]
+    assert released_volumes({"items": volumes}) == ["b"]
 
 
 def node(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
