@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
 from hack.cache import ROOT
 from hack.cluster import LOG
 from hack.engine import Engine, choose_engine
