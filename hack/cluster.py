@@ -214,7 +214,8 @@ def _create(engine: Engine, cluster: Cluster, wanted: dict[str, Any], log: Path)
 
 
 def _make_folders(cluster: Cluster) -> None:
-    cluster.audit.mkdir(parents=True)
+    cluster.shared.mkdir(parents=True)
+    cluster.audit.mkdir()
     # The API server would make it readable for its own user alone, who is not always the one who reads it here.
     (cluster.audit / AUDIT_LOG).touch(mode=0o644)
 
