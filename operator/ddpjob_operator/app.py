@@ -30,6 +30,8 @@ from ddpjob_operator.server import serve
 from ddpjob_operator.store import Key, Store
 
 _STOP_SECONDS: Final = 1.5
+_GATHER_SECONDS_PER_POD: Final = 0.0004
+_LONGEST_GATHER_SECONDS: Final = 0.5
 _SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 _log = logging.getLogger(__name__)
@@ -225,10 +227,13 @@ class Operator:
                 continue
             owner = self._keys.get(record.owner_uid or "")
             if owner is not None:
-                self._queue.add(owner)
-            if record.job:
+                # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.
+                pods = self._caches.pods.count(record.owner_uid or "")
+                self._queue.add_after(owner, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
+            named = (record.namespace, record.job or "")
+            if record.job and named != owner:
                 # A job whose names are taken by another's children waits for them to go.
-                self._queue.add((record.namespace, record.job))
+                self._queue.add(named)
 
 
 async def operate(options: Options) -> None:

@@ -72,6 +72,10 @@ class Store(Generic[R]):
         """The records of a group, in the order in which they came."""
         return tuple(self._groups.get(name, {}).values())
 
+    def count(self, group: str) -> int:
+        """How many records a group has."""
+        return len(self._groups.get(group, {}))
+
     def seen(self, record: R) -> None:
         """A watch or LIST showed this state of an object."""
         self._put(record, replace_equal=False)

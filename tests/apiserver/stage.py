@@ -157,9 +157,11 @@ class OperatorProcess:
         self._log = log
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
+        self._said_before = 0
 
     async def start(self) -> None:
         """Start it; it need not be ready."""
+        self._said_before = len(self.log())
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -204,8 +206,8 @@ class OperatorProcess:
 
     def port(self) -> int | None:
         """Where it serves /healthz and /metrics, once it has said so."""
-        found = re.findall(r"on port (\d+)", self.log())
-        return int(found[-1]) if found else None
+        found = re.search(r"on port (\d+)", self.log()[self._said_before :])
+        return int(found[1]) if found else None
 
     def log(self) -> str:
         """All that it has said."""
