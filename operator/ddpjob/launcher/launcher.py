@@ -36,6 +36,7 @@ from typing import Any, NoReturn
 REPORT_BYTES = 2048
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _WORKER = "--ddpjob-worker"
+_LEFT = "ddpjob/left"
 
 
 class LaunchError(Exception):
@@ -342,6 +343,7 @@ class Agent:
         """Make an agent that keeps its files in `folder`."""
         self._folder = folder
         self._context: Any = None
+        self._store: Any = None
         self._code: int | None = None
         self._stopping = False
         self._lock = threading.RLock()
@@ -397,6 +399,9 @@ class Agent:
         )
         self._meet(options)
         torchrun.run(options)
+        if self._store is not None:
+            with contextlib.suppress(RuntimeError):
+                self._store.add(_LEFT, 1)
 
     def _meet(self, options: Any) -> None:
         """Wait for node 0 and let no node ask for a name that it does not need."""
@@ -414,9 +419,11 @@ class Agent:
 
     def _supervise(self) -> None:
         """Hear of the workers' start and end, and bound their end by the pod's grace period instead of 30 s."""
+        from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
         from torch.distributed.elastic.multiprocessing import PContext
 
         start, close, wait = PContext.start, PContext.close, PContext.wait
+        barrier: Any = getattr(SimpleElasticAgent, "_exit_barrier", None)
 
         def started(context: Any) -> None:
             with self._lock:
@@ -438,7 +445,15 @@ class Agent:
                 self._end(0)
             return result
 
+        def left_together(agent: Any) -> None:
+            barrier(agent)
+            self._store, group = agent._store, agent.get_worker_group()  # noqa: SLF001 -- nobody else has the store
+            if group.group_rank == 0:
+                _linger(self._store, group.group_world_size)
+
         PContext.start, PContext.close, PContext.wait = started, closed, waited
+        if barrier:
+            SimpleElasticAgent._exit_barrier = left_together  # noqa: SLF001
 
     def _failed(self, failures: dict[int, Any]) -> None:
         files = self._context.error_files
@@ -508,6 +523,14 @@ class Agent:
     def _park_if_stopping(self) -> None:
         while self._stopping:
             time.sleep(60)
+
+
+def _linger(store: Any, nodes: int) -> None:
+    """On the store's host: let the others leave first, else each ends its success with errors about the lost store."""
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(RuntimeError):
+        while store.add(_LEFT, 0) < nodes - 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def _no_restart_left(context: Any) -> bool:
