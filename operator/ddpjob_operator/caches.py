@@ -26,6 +26,11 @@ class Caches:
             found[f"service {service.name}"] = _owner(service)
         return found
 
+    def own(self, job: JobRecord) -> set[str]:
+        """Names of the job's own objects that are there, as `pod digits-a0-1`."""
+        found = {f"pod {pod.name}" for pod in self.pods.group(job.uid)}
+        return found | {f"service {job.name}"} if self.service(job) is not None else found
+
     def service(self, job: JobRecord) -> ServiceRecord | None:
         """The job's own service."""
         found = self.services.get(job.namespace, job.name)

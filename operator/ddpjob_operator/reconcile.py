@@ -117,6 +117,10 @@ class Reconciler:
             if memory.attempt not in (None, job.status.attempt):
                 memory.rejections.clear()
             memory.attempt = job.status.attempt
+        if memory.rejections:
+            # A later try may have been granted and its answer lost: then the watch tells.
+            for name in memory.rejections.keys() & self._caches.own(job):
+                del memory.rejections[name]
         plan = self._decide(self._observe(job, memory))
         self._poller.follow(job.uid, key, plan.poll)
         wrote = False

@@ -155,15 +155,16 @@ async def bench() -> Bench:
     return Bench()
 
 
-def manifest(name: str, **metadata: Any) -> Json:
+def manifest(name: str, kind: str = "Pod", **metadata: Any) -> Json:
     return {
+        "kind": kind,
         "metadata": {
             "name": name,
             "namespace": "default",
             "labels": {"app.kubernetes.io/managed-by": "ddpjob", "ddpjob.dev/job": "digits"},
             "ownerReferences": [{"uid": "job-uid", "controller": True, "kind": "DDPJob", "name": "digits"}],
             **metadata,
-        }
+        },
     }
 
 
@@ -171,7 +172,7 @@ def pods(count: int) -> tuple[Action, ...]:
     return tuple(CreatePod(manifest(f"digits-a0-{ordinal}")) for ordinal in range(count))
 
 
-SHARED = (CreateService(manifest("digits")), CreateLauncher(manifest("digits-launcher"), 0))
+SHARED = (CreateService(manifest("digits", "Service")), CreateLauncher(manifest("digits-launcher", "ConfigMap"), 0))
 STATUS = DDPJobStatus()
 EVENT = Event("Normal", "PodsCreated", "created")
 
@@ -287,6 +288,15 @@ async def test_refusals_of_an_attempt_are_forgotten_with_it(bench: Bench) -> Non
     assert bench.observed[-1].rejections == ()
 
 
+async def test_a_refusal_is_forgotten_once_the_object_is_there_by_whatever_way(bench: Bench) -> None:
+    bench.kube.failures["create pods digits-a0-0"] = Forbidden("quota")
+    await bench.look(Plan(actions=pods(1)))
+    # The next try is granted, but its answer is lost: only the watch tells.
+    bench.caches.pods.seen(pod_of("digits-a0-0", owner="job-uid"))
+    await bench.look()
+    assert bench.observed[-1].rejections == ()
+
+
 async def test_a_pod_that_a_dead_process_had_made_counts_as_made(bench: Bench) -> None:
     bench.kube.failures["create pods digits-a0-0"] = AlreadyExists("there")
     bench.kube.objects["get pods digits-a0-0"] = manifest("digits-a0-0", uid="p")
@@ -299,8 +309,8 @@ async def test_a_pod_that_a_dead_process_had_made_counts_as_made(bench: Bench) -
 async def test_a_name_that_another_holds_is_told_with_its_holder(bench: Bench, resource: str) -> None:
     actions: dict[str, Action] = {
         "pods": CreatePod(manifest("x")),
-        "services": CreateService(manifest("x")),
-        "configmaps": CreateLauncher(manifest("x"), 0),
+        "services": CreateService(manifest("x", "Service")),
+        "configmaps": CreateLauncher(manifest("x", "ConfigMap"), 0),
     }
     bench.kube.failures[f"create {resource} x"] = AlreadyExists("there")
     others = [{"uid": "other", "controller": True, "kind": "Deployment", "name": "web"}]
