@@ -13,7 +13,7 @@ help: ## show what can be made
 bootstrap:
 	@hack/bootstrap.sh
 
-demo: images ## a cluster, the operator on it, and one training from apply to accuracy
+demo: bootstrap ## a cluster, the operator on it, and one training from apply to accuracy
 	$(PYTHON_RUN) hack.session hack.demo
 
 test: bootstrap ## everything that must be green, cheap failures first
@@ -28,8 +28,8 @@ lint: bootstrap ## format, style, types, imports between modules
 verify: bootstrap ## generated files are what their sources generate
 	$(PYTHON_RUN) hack.generate --check
 
-images: cluster ## the operator's and the trainer's images, on every node of the cluster
-	$(PYTHON_RUN) hack.images
+images: bootstrap ## the operator's and the trainer's images, on every worker of the cluster
+	$(PYTHON_RUN) hack.session
 
 cluster: bootstrap ## a kind cluster: one control plane, two workers
 	$(PYTHON_RUN) hack.cluster

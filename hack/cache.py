@@ -54,10 +54,14 @@ def built(target: Path, build: Callable[[Path], None]) -> Path:
         work.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    older = sorted(target.parent.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)[_KEPT:]
-    for folder in older:
-        shutil.rmtree(folder, ignore_errors=True)
+    forget_older(target.parent)
     return target
+
+
+def forget_older(parent: Path) -> None:
+    """Of folders for different inputs keep those that were used last."""
+    for folder in sorted(parent.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)[_KEPT:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

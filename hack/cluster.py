@@ -16,7 +16,7 @@ from hack.cache import ROOT, cache_folder, hash_of, only_one
 from hack.console import StepError, main_guard, output_of, run_step, say
 from hack.engine import Engine, choose_engine
 from hack.node_image import node_image
-from hack.programs import programs_folder
+from hack.programs import TOOLS, programs_folder
 from hack.shared_storage import FOLDER_ON_NODES, offer_shared_volumes
 
 NAME: Final = os.environ.get("DDPJOB_CLUSTER_NAME", "ddpjob")
@@ -177,8 +177,8 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
     Raises:
         StepError: it could not be made; what was half made is removed.
     """
-    programs = programs_folder(log)
     image = node_image(engine, log)
+    programs = programs_folder(log, TOOLS)
     cluster = cluster_at(programs)
     wanted = configuration(cluster, image, dual_stack=has_ipv6())
     marker = cluster.folder / "inputs"
@@ -262,7 +262,7 @@ def main() -> None:
         with only_one("cluster", say):
             engine = choose_engine(LOG)
             if delete:
-                delete_cluster(engine, cluster_at(programs_folder(LOG)), LOG)
+                delete_cluster(engine, cluster_at(programs_folder(LOG, TOOLS)), LOG)
             else:
                 ensure_cluster(engine, LOG)
     except StepError as error:

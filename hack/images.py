@@ -1,6 +1,5 @@
-"""`make images`: the operator's and the trainer's images, built once for their inputs, on the nodes that lack them."""
+"""The operator's and the trainer's images, built once for their inputs, on the nodes that lack them."""
 
-import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -9,16 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from hack.build_settings import build_settings
-from hack.cache import BUILD, ROOT, hash_of, only_one
+from hack.cache import BUILD, ROOT, hash_of
 from hack.cluster import NAME
-from hack.console import StepError, main_guard, output_of, run_step, say
+from hack.console import StepError, output_of, run_step, say
 from hack.delta import lacking_layers, layers_of, write_delta
 from hack.dockerfile import needs
-from hack.engine import Engine, choose_engine
+from hack.engine import Engine
 from hack.node_image import base_image
-from hack.programs import programs_folder
 
-LOG: Final = BUILD / "log/images.log"
 _BASE_IMAGE: Final = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
 
 
@@ -61,7 +58,6 @@ done
 for process in "${processes[@]}"; do wait "$process" || failed=1; done
 exit "${failed:-0}"
 """
-_NAMES: Final = tuple(image.name for image in IMAGES)
 
 
 def build_images(engine: Engine, log: Path, images: Sequence[Image] = IMAGES) -> dict[Image, str]:
@@ -171,11 +167,17 @@ def _load(engine: Engine, image: Image, keyed: str, nodes: Sequence[str], log: P
         run_step(f"saving {image.name}", command, log, env=engine.environment)
         layers = layers_of(archive)
         snapshots = [_on_node(engine, node, "snapshots", "--snapshotter", "overlayfs", "ls") for node in nodes]
-        lacking = lacking_layers(layers, snapshots)
-        write_delta(archive, delta, [keyed, image.local_name], lacking)
-        archive.unlink()
-        title = f"loading {len(lacking)} of {len(layers)} layers of {image.name} on {', '.join(nodes)}"
-        run_step(title, ["bash", "-c", _LOAD, engine.program, str(delta), *nodes], log, env=engine.environment)
+        for lacking in (lacking_layers(layers, snapshots), set(layers)):
+            write_delta(archive, delta, [keyed, image.local_name], lacking)
+            title = f"loading {len(lacking)} of {len(layers)} layers of {image.name} on {', '.join(nodes)}"
+            try:
+                run_step(title, ["bash", "-c", _LOAD, engine.program, str(delta), *nodes], log, env=engine.environment)
+            except StepError:
+                # A node may drop a layer that nothing uses between our look and our load.
+                if len(lacking) == len(layers):
+                    raise
+            else:
+                return
 
 
 def _on_node(engine: Engine, node: str, *arguments: str) -> str:
@@ -200,34 +202,3 @@ def push_images(engine: Engine, built: Mapping[Image, str], registry: str, log: 
         run_step(f"pushing {name}", [engine.program, "push", name], log, env=engine.environment, hint=hint)
         variables[image.variable] = name
     return variables
-
-
-def provide_images(engine: Engine, programs: Path, log: Path = LOG) -> Mapping[str, str]:
-    """Build the images and bring them to where the cluster takes them from.
-
-    Returns:
-        Variables with the images' names where they differ from those in the manifests.
-    """
-    built = build_images(engine, log)
-    if os.environ.get("USE_EXISTING_CLUSTER") != "1":
-        load_images(engine, built, programs, log)
-        return {}
-    registry = os.environ.get("IMAGE_REGISTRY", "")
-    if not registry:
-        say("images: built; IMAGE_REGISTRY is not set, so the cluster must have them already: " + ", ".join(_NAMES))
-        return {}
-    return push_images(engine, built, registry, log)
-
-
-def main() -> None:
-    """Have the images where the cluster takes them from."""
-    try:
-        with only_one("images", say):
-            engine = choose_engine(LOG)
-            provide_images(engine, programs_folder(LOG))
-    except StepError as error:
-        main_guard(error)
-
-
-if __name__ == "__main__":
-    main()

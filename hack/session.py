@@ -8,8 +8,7 @@ from hack.cache import only_one
 from hack.cluster import LOG, ensure_cluster, existing_cluster
 from hack.console import StepError, main_guard, say
 from hack.engine import choose_engine
-from hack.images import provide_images
-from hack.programs import programs_folder
+from hack.images import IMAGES, build_images, load_images, push_images
 
 
 def cluster_with_images() -> Mapping[str, str]:
@@ -19,22 +18,35 @@ def cluster_with_images() -> Mapping[str, str]:
         StepError: a step of the set-up failed.
     """
     with only_one("set-up", say):
-        engine = choose_engine(LOG)
         if os.environ.get("USE_EXISTING_CLUSTER") == "1":
-            return {**existing_cluster(), **provide_images(engine, programs_folder(LOG))}
+            return _existing()
+        engine = choose_engine(LOG)
         cluster = ensure_cluster(engine, LOG)
-        return {**cluster.environment, **provide_images(engine, cluster.programs)}
+        load_images(engine, build_images(engine, LOG), cluster.programs, LOG)
+        return cluster.environment
+
+
+def _existing() -> Mapping[str, str]:
+    found = existing_cluster()
+    registry = os.environ.get("IMAGE_REGISTRY")
+    if not registry:
+        names = ", ".join(image.name for image in IMAGES)
+        say(f"images: its nodes must have {names}; or set IMAGE_REGISTRY, where they are pushed to and pulled from")
+        return found
+    engine = choose_engine(LOG)
+    return {**found, **push_images(engine, build_images(engine, LOG), registry, LOG)}
 
 
 def main() -> None:
-    """Become the program, with the cluster's variables."""
+    """Become the program, with the cluster's variables; without a program the set-up is all."""
     arguments = sys.argv[1:]
-    command = arguments[1:] if arguments[0] == "--" else [sys.executable, "-m", *arguments]
     try:
         os.environ.update(cluster_with_images())
     except StepError as error:
         main_guard(error)
-    os.execvp(command[0], command)  # noqa: S606 - the program that the person at the keyboard named
+    if arguments:
+        command = arguments[1:] if arguments[0] == "--" else [sys.executable, "-m", *arguments]
+        os.execvp(command[0], command)  # noqa: S606 - the program that the person at the keyboard named
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 from hack.cache import BUILD, ROOT, only_one
 from hack.console import StepError, say
-from hack.programs import programs_folder
+from hack.programs import ASSETS, programs_folder
 from hack.session import cluster_with_images
 from hack.torch_tests import run_in_trainer_image
 
@@ -126,7 +126,7 @@ def _programs() -> Mapping[str, str]:
     if own:
         return {"KUBEBUILDER_ASSETS": own}
     with only_one("programs", say):
-        return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log"))}
+        return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log", ASSETS))}
 
 
 def stages(*, full: bool) -> list[Stage]:

@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+
 from hack.delta import chain_ids, lacking_layers, layers_of, write_delta
 
 BASE, CODE = b"a gigabyte of torch", b"a few kilobytes of code"
