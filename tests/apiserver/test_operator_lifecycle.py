@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from ddpjob_operator.kube import JOBS, PODS, Resource
 from tests.apiserver.controlplane import ControlPlane
-from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
+from tests.apiserver.stage import OperatorProcess, Stage, all_run, phase_is, set_stage, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -207,6 +207,29 @@ async def test_progress_is_shown_while_it_trains_and_stays_when_the_pods_are_gon
         await until("it is over", lambda: phase_is(stage, "digits", "Succeeded"))
         await until("its pods are gone", lambda: is_without(stage, "digits-a0-0"))
         assert await shows_step(stage, "digits", "20/50")
+
+
+async def test_its_own_credentials_and_permissions_are_enough(control_plane: ControlPlane, tmp_path: Path) -> None:
+    begun = control_plane.audit_size
+    async with set_stage(control_plane, tmp_path) as stage:
+        direct = OperatorProcess(control_plane.operator_kubeconfig, tmp_path / "log", f"--namespace={stage.namespace}")
+        await direct.start()
+        try:
+            await stage.create("digits", nodes=2, ttlSecondsAfterFinished=0)
+            await until("it runs", lambda: all_run(stage, "digits", 2))
+            stage.kubelet.exits.update({"digits-a0-0": 0, "digits-a0-1": 0})
+            await until("it is gone", lambda: is_gone(stage, "digits"))
+        finally:
+            assert await direct.stop() == 0
+    entries = control_plane.audit(after=begun)
+    assert {entry["responseStatus"]["code"] for entry in entries} <= {200, 201, 409}
+    used = {(entry["verb"], entry["objectRef"]["resource"]) for entry in entries if "objectRef" in entry}
+    assert {("list", "ddpjobs"), ("watch", "ddpjobs"), ("delete", "ddpjobs"), ("create", "pods")} <= used
+    assert not used & {("patch", "ddpjobs"), ("get", "ddpjobs"), ("get", "namespaces"), ("list", "namespaces")}
+
+
+async def is_gone(stage: Stage, name: str) -> bool:
+    return not await stage.exists(name)
 
 
 async def is_ready(stage: Stage) -> bool:
