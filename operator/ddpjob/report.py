@@ -62,13 +62,12 @@ def parse_report(termination_message: str) -> Report | None:
 
 
 def _failure(raw: dict[str, Any]) -> WorkerFailure:
-    time = raw.get("time")
     return WorkerFailure(
         rank=_whole(raw.get("rank")),
         local_rank=_whole(raw.get("localRank")),
         exit_code=_whole(raw.get("exitCode")),
         signal=_text(raw.get("signal")),
-        time=float(time) if isinstance(time, int | float) and not isinstance(time, bool) else 0.0,
+        time=_number(raw.get("time")) or 0.0,
         message=_text(raw.get("message")) or "",
         traceback=_text(raw.get("traceback")),
     )
@@ -129,6 +128,6 @@ def _time(value: object) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return moment.astimezone(UTC) if moment.tzinfo else None

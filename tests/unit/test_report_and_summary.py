@@ -52,6 +52,13 @@ def test_what_is_no_report_has_no_failures(text: str) -> None:
     assert report is None or report.failures == ()
 
 
+def test_numbers_and_times_beyond_all_bounds_count_as_missing() -> None:
+    report = parse_report('{"exitCode": 1, "failures": [{"time": 1' + "0" * 400 + "}]}")
+    assert report is not None
+    assert report.failures[0].time == 0
+    assert parse_progress({"lastStepTime": "0001-01-01T00:00:00+14:00"}, NOW)[0].last_step_time is None
+
+
 def test_nan_is_shown_as_text_and_left_out_as_a_number() -> None:
     progress, text = parse_progress({"loss": None, "lossText": "nan", "step": 3}, NOW)
     assert (progress.loss, text) == (None, "nan")
