@@ -17,7 +17,7 @@ step() {
   shift
   echo "  $title ..."
   printf '\n=== %s: %s\n' "$title" "$*" >>"$log"
-  from=$(stat -c %s "$log")
+  from=$(wc -c <"$log")
   (
     while sleep "$progress_every_seconds"; do
       printf '    %4d s  %.100s\n' "$((SECONDS - begun))" "$(tail -n 1 "$log")"
@@ -73,12 +73,16 @@ python_with_venv() {
   fi
 }
 
+digest() {
+  if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1
+}
+
 # What .venv is made from: the interpreter and its place are part of it, since a venv can be neither moved nor orphaned.
 wanted_packages() {
-  { echo "$root"; sha256sum <requirements.lock; } | sha256sum | cut -d' ' -f1
+  { echo "$root"; digest <requirements.lock; } | digest
 }
 wanted_project() {
-  sha256sum pyproject.toml | cut -d' ' -f1
+  digest <pyproject.toml
 }
 recorded() {
   cat ".venv/$1" 2>/dev/null || true
