@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -382,27 +381,53 @@ def test_a_termination_log_that_cannot_be_written_does_not_hide_the_end(folder: 
     assert "script gone.py not found" in ended.stderr
 
 
-def test_threads_follow_the_cpu_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fake(files: dict[str, str]) -> Callable[..., Any]:
-        def read(path: str) -> Any:
-            if path not in files:
-                raise FileNotFoundError(path)
-            return io.StringIO(files[path])
+def _files(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
+    def read(path: str) -> io.StringIO:
+        if path not in files:
+            raise FileNotFoundError(path)
+        return io.StringIO(files[path])
 
-        return read
+    monkeypatch.setitem(vars(launcher), "open", read)
 
-    v2, v1 = "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_"
-    for files, processes, expected in (
-        ({v2: "800000 100000\n"}, 2, 4),
-        ({v2: "50000 100000\n"}, 1, 1),
-        ({v2: "max 100000\n"}, 1, None),
-        ({v2: "max 100000\n"}, 4, 1),
-        ({v1 + "quota_us": "600000\n", v1 + "period_us": "100000\n"}, 3, 2),
-        ({v1 + "quota_us": "-1\n", v1 + "period_us": "100000\n"}, 1, None),
+
+V1, V2 = "/sys/fs/cgroup/cpu/cpu.cfs_", "/sys/fs/cgroup/cpu.max"
+
+
+@pytest.mark.parametrize(
+    ("files", "processes", "threads"),
+    [
+        ({V2: "800000 100000\n"}, 2, 4),
+        ({V2: "50000 100000\n"}, 1, 1),
+        ({V2: "max 100000\n"}, 1, None),
+        ({V2: "max 100000\n"}, 4, 1),
+        ({V1 + "quota_us": "600000\n", V1 + "period_us": "100000\n"}, 3, 2),
+        ({V1 + "quota_us": "-1\n", V1 + "period_us": "100000\n"}, 1, None),
         ({}, 1, None),
-    ):
-        monkeypatch.setitem(vars(launcher), "open", fake(files))
-        assert launcher.omp_threads(processes) == expected, files
+    ],
+)
+def test_threads_follow_the_cpu_limit(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, str], processes: int, threads: int | None
+) -> None:
+    _files(monkeypatch, files)
+    assert launcher.omp_threads(processes) == threads
+
+
+@pytest.mark.parametrize(
+    ("resolver", "name"),
+    [
+        ("search ml.svc.cluster.local svc.cluster.local lan\noptions ndots:5\n", "a-0.a.ml.svc.cluster.local."),
+        ("nameserver 10.96.0.10\nsearch ml.svc.example.org. lan\n", "a-0.a.ml.svc.example.org."),
+        ("search lan\n", "a-0.a"),
+        (None, "a-0.a"),
+    ],
+)
+def test_names_become_absolute_where_the_cluster_s_domain_is_known(
+    monkeypatch: pytest.MonkeyPatch, resolver: str | None, name: str
+) -> None:
+    monkeypatch.setenv("DDPJOB_NAMESPACE", "ml")
+    _files(monkeypatch, {} if resolver is None else {"/etc/resolv.conf": resolver})
+    assert launcher.absolute_name("a-0.a") == name
+    assert launcher.absolute_name("") == ""
 
 
 # The guard

@@ -306,6 +306,19 @@ def check_program(kind: str, program: str) -> None:
         raise LaunchError(f"no module named {program}: check spec.trainer.module, image and workingDir")
 
 
+def absolute_name(name: str) -> str:
+    """The name with the cluster's domain and a final dot, where the resolver's configuration tells the domain.
+
+    Torch asks for IPv6 first and alone. Where there is none, a relative name is then tried in every search domain and
+    at last outside of the cluster, by each process anew: seconds where that server is slow or cannot be reached.
+    """
+    with contextlib.suppress(OSError), open("/etc/resolv.conf") as file:
+        for word in file.read().split():
+            if word.startswith(f"{os.environ.get('DDPJOB_NAMESPACE')}.svc.") and name:
+                return f"{name}.{word.rstrip('.')}."
+    return name
+
+
 def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> None:
     """Wait until rank 0's name resolves and, with `connect`, its store answers."""
     begin, pause, say_at = time.monotonic(), 0.1, 2.0
@@ -404,16 +417,23 @@ class Agent:
                 self._store.add(_LEFT, 1)
 
     def _meet(self, options: Any) -> None:
-        """Wait for node 0 and let no node ask for a name that it does not need."""
+        """Wait for node 0, and let no node ask for a name that it does not need."""
         environment = os.environ
         first = environment.get("DDPJOB_NODE_RANK", "0") == "0"
-        host, port = environment.get("DDPJOB_RENDEZVOUS_HOST", ""), environment.get("DDPJOB_RENDEZVOUS_PORT", "29500")
-        alone = options.nnodes in ("1", "1:1")
-        if alone:
-            options.local_addr = options.master_addr = "127.0.0.1"
-        if options.rdzv_backend == "c10d" and (alone or first):
-            options.rdzv_endpoint = f"127.0.0.1:{port}"
-        elif host and not alone:
+        host = absolute_name(environment.get("DDPJOB_RENDEZVOUS_HOST", ""))
+        port = environment.get("DDPJOB_RENDEZVOUS_PORT", "29500")
+        if options.nnodes in ("1", "1:1"):
+            options.local_addr = options.master_addr = host = "127.0.0.1"
+        elif options.local_addr:
+            options.local_addr = absolute_name(options.local_addr)
+        if not host:
+            return
+        if options.rdzv_backend == "static":
+            options.master_addr = host
+        else:
+            # The store is in this very process: no name is needed to reach it, and ours may not exist yet.
+            options.rdzv_endpoint = f"{'127.0.0.1' if first else host}:{port}"
+        if not first or options.rdzv_backend == "static":
             timeout = float(environment.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
             await_rank_zero(host, int(port), timeout, connect=not first)
 
