@@ -1,11 +1,16 @@
 """Bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
 
 import json
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+
+from ddpjob_trainer.group import keep_for_ever
+
+_HELD: Final = 64
 
 
 class Exchange:
@@ -16,15 +21,18 @@ class Exchange:
         device: where the backend expects tensors: the GPU for nccl, else the CPU.
         """
         self._device = device
+        # The group's threads let go of a tensor some time after the collective; see keep_for_ever.
+        self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
+        keep_for_ever(self._held)
 
     def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
         """Rank 0's value on every rank; what the others give is ignored."""
         data = json.dumps(value).encode() if dist.get_rank() == 0 else b""
         length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
-        dist.broadcast(length, src=0)
+        dist.broadcast(self._hold(length), src=0)
         buffer = self._tensor(data) if dist.get_rank() == 0 else self._empty(int(length))
         if len(buffer):
-            dist.broadcast(buffer, src=0)
+            dist.broadcast(self._hold(buffer), src=0)
         return json.loads(_bytes(buffer))
 
     def broadcast_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -48,27 +56,31 @@ class Exchange:
         """What every rank gave, in the order of ranks, on every rank."""
         size = dist.get_world_size()
         length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
-        lengths = [torch.zeros_like(length) for _ in range(size)]
-        dist.all_gather(lengths, length)
+        lengths = [self._hold(torch.zeros_like(length)) for _ in range(size)]
+        dist.all_gather(lengths, self._hold(length))
         longest = max(int(each) for each in lengths)
         padded = self._empty(longest)
         padded[: len(data)] = self._tensor(data)
-        parts = [self._empty(longest) for _ in range(size)]
-        dist.all_gather(parts, padded)
+        parts = [self._hold(self._empty(longest)) for _ in range(size)]
+        dist.all_gather(parts, self._hold(padded))
         return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
 
     def mean(self, value: torch.Tensor) -> float:
         """The mean over all ranks of a number that each holds as a tensor on its device."""
         total = value.detach().to(self._device, dtype=torch.float32, copy=True)
-        dist.all_reduce(total)
+        dist.all_reduce(self._hold(total))
         mean: torch.Tensor = total / dist.get_world_size()
         return float(mean)
 
     def sum(self, *values: float) -> list[float]:
         """The sums over all ranks of each of some numbers."""
         total = torch.tensor(values, dtype=torch.float64, device=self._device)
-        dist.all_reduce(total)
+        dist.all_reduce(self._hold(total))
         return [float(each) for each in total]
+
+    def _hold(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._held.append(tensor)
+        return tensor
 
     def _empty(self, length: int) -> torch.Tensor:
         return torch.zeros(length, dtype=torch.uint8, device=self._device)

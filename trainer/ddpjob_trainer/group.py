@@ -1,5 +1,6 @@
 """The process group: how the processes of a training meet, and on which device this one computes."""
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,9 +65,22 @@ def process_group(environment: Environment, timeout: timedelta | None = None) ->
         )
     else:
         dist.init_process_group(backend.value, init_method="env://", timeout=timeout)
+    keep_for_ever(dist.group.WORLD)
     # After an exception the process ends anyway, while leaving the group could wait for peers that never answer.
     yield Group(dist.get_rank(), dist.get_world_size(), device, backend)
+    # Nobody leaves while others still need it, and the threads of this process come to rest.
+    dist.barrier()
     dist.destroy_process_group()
+
+
+def keep_for_ever(thing: object) -> None:
+    """Let nothing run the destructor of a process group or of the tensors of a collective, not even the end of Python.
+
+    A thread of the group may be the last to let go of a tensor, for which it needs the interpreter's lock. The
+    destructor of a group waits for that thread while it holds the lock, and once the interpreter is at its end, asking
+    for the lock aborts the process: on a busy machine a training that is done would hang or fail.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def choose_device(environment: Environment) -> torch.device:

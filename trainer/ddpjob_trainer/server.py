@@ -52,6 +52,7 @@ class HttpServer:
         self._most_clients = most_clients
         self._clients = 0
         self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="ddpjob-http", daemon=True)
 
     @property
@@ -67,23 +68,24 @@ class HttpServer:
     def close(self) -> None:
         """Stop serving and free the port."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
         self._socket.close()
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
         try:
-            server = self._loop.run_until_complete(
-                asyncio.start_server(self._serve, sock=self._socket, limit=_LONGEST_REQUEST)
-            )
-            self._loop.run_forever()
-            server.close()
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.run_until_complete(self._serve_until_closed())
         finally:
             self._loop.close()
+
+    async def _serve_until_closed(self) -> None:
+        server = await asyncio.start_server(self._serve, sock=self._socket, limit=_LONGEST_REQUEST)
+        await self._closing.wait()
+        server.close()
+        clients = asyncio.all_tasks() - {asyncio.current_task()}
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients += 1

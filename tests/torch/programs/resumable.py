@@ -1,0 +1,123 @@
+"""A training whose every loss and every sample that was read is printed exactly, and that can be killed at a step.
+
+resumable.py FOLDER [--epochs N] [--batch-size N] [--save-every-steps N] [--die-at-step N] [--fail-at-step N] [--nan]
+"""
+
+import argparse
+import os
+import random
+import signal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from ddpjob_trainer import (
+    Exchange,
+    Listener,
+    Settings,
+    Telemetry,
+    Trainer,
+    checkpoints,
+    configure_logging,
+    current_environment,
+    process_group,
+)
+from ddpjob_trainer.digest import parameters_digest
+from ddpjob_trainer.listener import LogRecord
+from ddpjob_trainer.log import say
+from ddpjob_trainer.randomness import seed_everything
+
+SIZE = 102
+
+
+class Numbers(Dataset[tuple[int, torch.Tensor]]):
+    """Vectors of four numbers, each with its index."""
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        return index, torch.sin(torch.arange(4) + index)
+
+
+class Witness(Listener):
+    """Prints every step on rank 0, and ends the process where it is told to."""
+
+    def __init__(self, rank: int, die_at: int, fail_at: int) -> None:
+        self.rank = rank
+        self.die_at = die_at
+        self.fail_at = fail_at
+        self.read: list[int] = []
+
+    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
+        say(f"RANK {self.rank} STEP {step} READ {self.read}")
+        assert samples == len(self.read)
+        assert 0 <= waited <= seconds
+        if step == self.fail_at:
+            raise ValueError("failed on purpose")
+
+    def logged(self, record: LogRecord) -> None:
+        if self.rank == 0:
+            say(f"step {record.step}/0 | loss {record.loss.hex()}")
+
+    def epoch_started(self, epoch: int, steps: int) -> None:
+        say(f"RANK {self.rank} EPOCH {epoch} STEPS {steps}")
+
+    def checkpoint_saved(self, step: int, seconds: float) -> None:
+        say(f"RANK {self.rank} SAVED {step}")
+        assert seconds >= 0
+        if self.die_at and step >= self.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--save-every-steps", type=int, default=3)
+    parser.add_argument("--die-at-step", type=int, default=0)
+    parser.add_argument("--fail-at-step", type=int, default=0)
+    parser.add_argument("--nan", action="store_true")
+    environment = current_environment()
+    options = parser.parse_args(environment.arguments)
+    configure_logging(environment)
+    with process_group(environment) as group:
+        seed_everything(7)
+        model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        witness = Witness(group.rank, options.die_at_step, options.fail_at_step)
+
+        def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            indices, numbers = batch
+            witness.read = indices.tolist()
+            # From all three generators, so that the curve goes on only where all of them do.
+            noise = 0.1 * (float(torch.rand(())) + random.random() + np.random.rand())  # noqa: NPY002, S311
+            wrong = (model(numbers) - numbers.sum(1, keepdim=True) + noise) ** 2
+            return wrong.mean() * (float("nan") if options.nan else 1.0)
+
+        Trainer(
+            group=group,
+            model=model,
+            optimizer=optimizer,
+            scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=200),
+            loss=loss,
+            dataset=Numbers(),
+            checkpoints=checkpoints(environment, Exchange(group.device), options.folder),
+            settings=Settings(
+                total_epochs=options.epochs,
+                batch_size=options.batch_size,
+                save_every_steps=options.save_every_steps,
+                log_every=1,
+                seed=3,
+            ),
+            listeners=(Telemetry(environment, group), witness),
+        ).run()
+        digest = parameters_digest(model)
+        say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {digest}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""The parts of the library that need torch, in one process."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DistributedSampler  # noqa: E402
+from training import environment  # noqa: E402
+
+from ddpjob_trainer import randomness  # noqa: E402
+from ddpjob_trainer.checkpoint import Checkpoints, MisfitError, SaveError, TrainingState, checkpoints  # noqa: E402
+from ddpjob_trainer.environment import Environment, MisuseError, parse_environment  # noqa: E402
+from ddpjob_trainer.exchange import Exchange  # noqa: E402
+from ddpjob_trainer.group import Group, process_group  # noqa: E402
+from ddpjob_trainer.listener import LogRecord, Plan  # noqa: E402
+from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
+from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
+from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
+from ddpjob_trainer.tree import from_json, to_json  # noqa: E402
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    with process_group(parse_environment({})) as group:
+        yield group
+
+
+def saved(folder: Path, group: Group) -> Checkpoints:
+    return Checkpoints(CheckpointFolder(folder), Exchange(group.device))
+
+
+def trained(model: nn.Module) -> TrainingState:
+    optimizer = torch.optim.AdamW(model.parameters(), amsgrad=True)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    return TrainingState(model, optimizer, scheduler)
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("scale", torch.tensor(2.0, dtype=torch.bfloat16))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(numbers)) * self.scale
+
+
+def test_a_checkpoint_restores_model_optimizer_and_scheduler_also_with_tied_weights(
+    tmp_path: Path, group: Group
+) -> None:
+    torch.manual_seed(1)
+    state = trained(Tied())
+    saved(tmp_path, group).save(state, Position(1, 2, 3))
+    fresh = trained(Tied())
+    assert saved(tmp_path, group).resume(fresh) == Position(1, 2, 3)
+    for part in ("model", "optimizer", "scheduler"):
+        assert repr(getattr(fresh, part).state_dict()) == repr(getattr(state, part).state_dict())
+    (folder,) = tmp_path.iterdir()
+    assert torch.equal(load_file(folder / "model.safetensors")["first.weight"], state.model.first.weight)
+    assert b"pickle" not in b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+def test_without_a_checkpoint_a_training_starts_from_the_beginning(tmp_path: Path, group: Group) -> None:
+    assert saved(tmp_path / "none", group).resume(trained(Tied())) is None
+    assert checkpoints(parse_environment({}), Exchange(group.device)) is None
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_a_message(tmp_path: Path, group: Group) -> None:
+    saved(tmp_path, group).save(trained(Tied()), Position(1, 0, 3))
+    with pytest.raises(MisfitError, match="does not fit this model"):
+        saved(tmp_path, group).resume(trained(nn.Linear(4, 2)))
+
+
+def test_state_that_needs_pickle_is_refused_and_names_its_place(tmp_path: Path, group: Group) -> None:
+    state = trained(nn.Linear(4, 2))
+    state.optimizer.param_groups[0]["hook"] = print
+    with pytest.raises(SaveError, match=r"optimizer\.param_groups\.0\.hook is a builtin_function_or_method"):
+        saved(tmp_path, group).save(state, Position())
+
+
+def test_a_volume_that_takes_no_files_fails_the_save(tmp_path: Path, group: Group) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaveError, match="no checkpoint at step 3"):
+        saved(tmp_path / "file", group).save(trained(nn.Linear(4, 2)), Position(1, 0, 3))
+
+
+def test_any_state_comes_back_as_it_was() -> None:
+    state = {1: {"a": (torch.tensor(1.5), [None, True, -2])}, "b": {}, "c": float("inf"), "d": ()}
+    tensors: dict[str, torch.Tensor] = {}
+    assert repr(from_json(to_json(state, "state", tensors), tensors)) == repr(state)
+    assert list(tensors) == ["state.1.a.0"]
+
+
+def test_all_generators_continue_where_they_were() -> None:
+    def draw() -> tuple[float, ...]:
+        return (torch.rand(()).item(), random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn())  # noqa: NPY002, S311
+
+    randomness.seed_everything(5)
+    draw()
+    state = randomness.capture()
+    expected = draw()
+    assert draw() != expected
+    randomness.restore(state)
+    assert draw() == expected
+
+
+def test_a_fresh_epoch_is_the_one_of_torchs_own_sampler() -> None:
+    for epoch in (0, 1):
+        for rank in range(3):
+            own = ResumableSampler(12, rank=rank, world_size=3, batch_size=2, seed=9)
+            own.start_at(Position(epoch=epoch))
+            torchs = DistributedSampler(range(12), num_replicas=3, rank=rank, seed=9)
+            torchs.set_epoch(epoch)
+            assert list(own) == list(torchs)
+            assert len(own) == len(torchs)
+
+
+def test_tensors_of_any_type_and_shape_reach_the_other_ranks(group: Group) -> None:
+    tensors = {
+        "scalar": torch.tensor(3, dtype=torch.int64),
+        "empty": torch.zeros(0, 4),
+        "half": torch.ones(2, 3, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False]),
+    }
+    received = Exchange(group.device).broadcast_tensors(tensors)
+    assert all(torch.equal(received[name], tensor) for name, tensor in tensors.items())
+    assert Exchange(group.device).gather_bytes(b"") == [b""]
+
+
+def test_leaving_the_group_right_after_a_collective_never_hangs() -> None:
+    program = (
+        "import torch, torch.distributed as dist\n"
+        "from ddpjob_trainer import *\n"
+        "for _ in range(300):\n"
+        "    with process_group(current_environment()) as group:\n"
+        "        dist.all_reduce(torch.ones(1))\n"
+        "        Exchange(group.device).sum(1.0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def job(**variables: str) -> Environment:
+    return parse_environment(variables)
+
+
+def test_a_port_that_does_not_exist_is_said_once(group: Group, caplog: pytest.LogCaptureFixture) -> None:
+    place = dict.fromkeys(("RANK", "LOCAL_RANK"), "1") | dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2")
+    beyond = job(**place, MASTER_ADDR="first", MASTER_PORT="1", DDPJOB_METRICS_PORT="65535")
+    assert Telemetry(beyond, group).port is None
+    assert caplog.text.count("port 65536 serves no metrics and no progress") == 1
+
+
+def test_a_progress_file_that_cannot_be_written_is_said_once(
+    group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = Telemetry(job(DDPJOB_PROGRESS_FILE=str(tmp_path / "missing" / "file")), group)
+    telemetry.finished()
+    telemetry.finished()
+    assert caplog.text.count("progress is no longer written to a file") == 1
+
+
+def test_speed_and_remaining_time_follow_what_was_measured_between_log_steps(group: Group) -> None:
+    now = 50.0
+    telemetry = Telemetry(job(), group, clock=lambda: now, wall_clock=lambda: 1.7e9 + now)
+    telemetry.started(Plan(total_epochs=2, total_steps=110, step=10, resumed=True))
+    assert telemetry.progress().last_checkpoint_step == 10
+    telemetry.step_finished(11, 8, 9.0, 0.5)
+    telemetry.logged(LogRecord(11, 0.9, 0.1, 1.0, consumed=8))
+    # The first step warms up: nothing is known of the speed before a second log step.
+    assert telemetry.progress().eta_seconds is None
+    now += 2.0
+    telemetry.step_finished(15, 8, 0.5, 0.0)
+    telemetry.logged(LogRecord(15, 0.8, 0.1, 1.0, consumed=40))
+    progress = telemetry.progress()
+    assert (progress.samples_per_second, progress.eta_seconds) == (16.0, 95 * 0.5)
+    assert progress.last_step_time == 1.7e9 + now
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_nccl_without_a_gpu_is_a_message_and_not_a_hang() -> None:
+    with (
+        pytest.raises(MisuseError, match="needs a GPU for every process"),
+        process_group(parse_environment({"DDPJOB_BACKEND": "nccl"})),
+    ):
+        pass
+
+
+def test_a_lone_process_can_use_mpi_where_torch_has_it() -> None:
+    if not dist.is_mpi_available():
+        pytest.skip("this torch has no MPI")
+    # MPI can be started only once in a process.
+    program = (
+        "from ddpjob_trainer import *; import torch.distributed as dist\n"
+        "with process_group(current_environment()) as group: print(group.backend.value, group.world_size)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(DDPJOB_BACKEND="mpi"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "mpi 1\n", done.stderr
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    program = "import sys, ddpjob_trainer, ddpjob_trainer.environment; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_store_that_asks_for_libuv_works_in_the_image() -> None:
+    program = (
+        "from torch.distributed import TCPStore\n"
+        "store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, use_libuv=True)\n"
+        "store.set('key', 'value'); print(store.get('key').decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "value\n", done.stderr

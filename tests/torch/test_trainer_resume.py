@@ -1,0 +1,77 @@
+"""A resumed training is the uninterrupted one."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from training import DIGITS, Training, checkpoints_in, run, succeed, torchrun
+
+SIZE = 102
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    return str(Path(__file__).with_name("programs") / "resumable.py")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(program: str, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    return succeed(torchrun(2, program, str(tmp_path_factory.mktemp("uninterrupted"))))
+
+
+def read(training: Training, until: int) -> dict[int, Counter[int]]:
+    """Epoch to how often all ranks together have read each sample, in steps up to this one."""
+    found: dict[int, Counter[int]] = {}
+    epochs: dict[str, int] = {}
+    pattern = re.compile(r"RANK (\d+) (?:EPOCH (\d+) STEPS|STEP (\d+) READ \[(.*)\])")
+    for rank, epoch, step, samples in pattern.findall(training.output):
+        if epoch:
+            epochs[rank] = int(epoch)
+        elif int(step) <= until:
+            found.setdefault(epochs[rank], Counter()).update(map(int, samples.split(", ")))
+    return found
+
+
+def test_killed_in_the_middle_of_an_epoch_the_same_loss_curve_goes_on_bit_for_bit(
+    program: str, tmp_path: Path, uninterrupted: Training
+) -> None:
+    killed = run(torchrun(2, program, str(tmp_path), "--die-at-step", "9"))
+    assert killed.code != 0
+    resumed = succeed(torchrun(2, program, str(tmp_path)))
+    assert min(resumed.losses) == 10
+    together = {**killed.losses, **resumed.losses}
+    assert list(uninterrupted.losses) == list(range(1, 22))
+    assert together == uninterrupted.losses
+    assert resumed.digest == uninterrupted.digest
+
+
+def test_resumed_with_another_number_of_ranks_no_sample_is_lost_or_read_twice(program: str, tmp_path: Path) -> None:
+    killed = run(torchrun(2, program, str(tmp_path), "--die-at-step", "3"))
+    resumed = succeed(torchrun(3, program, str(tmp_path), "--epochs", "2"))
+    assert resumed.world_sizes == {0: 3, 1: 3, 2: 3}
+    # Step 3 is the saved one: the ranks that were not killed at once may have read ahead of it.
+    first_epoch = read(killed, until=3)[1] + read(resumed, until=99)[1]
+    assert first_epoch == Counter(range(SIZE))
+    assert read(resumed, until=99)[2] == Counter(range(SIZE))
+
+
+def test_a_corrupt_newest_checkpoint_falls_back_loudly_and_ends_in_the_same_parameters(tmp_path: Path) -> None:
+    command = torchrun(2, *DIGITS, "--total-epochs", "3", "--save-every", "1", "--checkpoint-dir", str(tmp_path))
+    first = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "0"})
+    names = checkpoints_in(tmp_path / "0b1c")
+    assert names == ["step-000000023.attempt-0", "step-000000046.attempt-0", "step-000000069.attempt-0"]
+    newest = tmp_path / "0b1c" / names[-1] / "model.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    newest.write_bytes(content)
+
+    again = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1"})
+    assert "falling back to the one before" in again.output
+    assert "resumed in epoch 3 after step 46" in again.output
+    assert again.digest == first.digest
+    assert "step-000000069.attempt-1" in checkpoints_in(tmp_path / "0b1c")
+
+    finished = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "2"})
+    assert "Epoch" not in finished.output
+    assert finished.digest == first.digest

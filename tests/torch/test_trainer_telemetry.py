@@ -1,0 +1,123 @@
+"""Metrics and progress of real trainings, and that nobody who reads them can disturb one."""
+
+import http.client
+import json
+import socket
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from training import DIGITS, SHORT, run, started, succeed, torchrun
+
+from ddpjob_trainer.server import MOST_CLIENTS
+
+PROGRAM = str(Path(__file__).with_name("programs") / "resumable.py")
+OPERATOR = {"DDPJOB_NAME": "digits", "DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1", "DDPJOB_NODE_RANK": "0"}
+
+
+@pytest.fixture
+def base_port() -> int:
+    """A port that is free, and the next one too."""
+    while True:
+        with closing(socket.create_server(("", 0))) as first:
+            port: int = first.getsockname()[1]
+            try:
+                socket.create_server(("", port + 1)).close()
+            except OSError:
+                continue
+        return port
+
+
+def get(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
+def test_each_local_rank_serves_its_own_metrics_and_progress_while_scrapers_hang(
+    base_port: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "progress.json"
+    command = torchrun(2, *DIGITS, "--total-epochs", "20", "--batch-size", "32")
+    variables = {**OPERATOR, "DDPJOB_METRICS_PORT": str(base_port), "DDPJOB_PROGRESS_FILE": str(file)}
+    with ExitStack() as hanging, started(command, variables) as training:
+        assert training.stdout is not None
+        begun: set[str] = set()
+        while not {"[CPU0]", "[CPU1]"} <= begun:
+            line = training.stdout.readline()
+            assert line, "the training ended before its second epoch"
+            if "Epoch 2 " in line:
+                begun.add(line.split()[0])
+        for rank in (0, 1):
+            progress = json.loads(get(base_port + rank, "/progress"))
+            assert (progress["rank"], progress["worldSize"], progress["attempt"]) == (rank, 2, 1)
+            assert (progress["totalEpochs"], progress["totalSteps"], progress["finished"]) == (20, 460, False)
+            assert 2 <= progress["epoch"] <= 20
+            assert progress["step"] >= 23
+            assert progress["loss"] > 0
+            assert progress["samplesPerSecond"] > 0
+            assert progress["etaSeconds"] >= 0
+            metrics = {
+                sample.name: sample.value
+                for family in text_string_to_metric_families(get(base_port + rank, "/metrics"))
+                for sample in family.samples
+                if sample.labels.get("ddpjob") == "digits" and sample.labels["rank"] == str(rank)
+            }
+            assert metrics["ddpjob_trainer_steps_total"] >= 23
+            assert metrics["ddpjob_trainer_samples_total"] > 22 * 32
+            assert metrics["ddpjob_trainer_step_duration_seconds_count"] == metrics["ddpjob_trainer_steps_total"]
+            assert metrics["ddpjob_trainer_gradient_norm"] > 0
+            assert metrics["ddpjob_trainer_data_wait_seconds_total"] > 0
+            assert metrics["ddpjob_trainer_planned_steps"] == 460
+
+        def scraper(say: bytes) -> None:
+            client = hanging.enter_context(socket.create_connection(("127.0.0.1", base_port), timeout=30))
+            client.sendall(say)
+
+        scraper(b"GET /metrics HTTP/1.1\r\n")
+        scraper(b"GET /metrics HTTP/1.1\r\n\r\n")
+        for _ in range(MOST_CLIENTS + 2):
+            scraper(b"")
+        # They are still connected when all 20 epochs are done.
+        rest, _ = training.communicate()
+        assert training.returncode == 0, rest
+        assert "Accuracy 0.9" in rest
+
+    # Rank 0's alone, and its last.
+    last = json.loads(file.read_text())
+    assert (last["rank"], last["finished"], last["epoch"], last["totalEpochs"]) == (0, True, 20, 20)
+    assert (last["step"], last["totalSteps"], last["etaSeconds"]) == (460, 460, 0)
+    assert last["accuracy"] > 0.9
+    # The launcher gives it a third of the 2,048 bytes of its report.
+    assert len(file.read_bytes()) < 680
+
+
+def test_a_port_in_use_is_said_once_and_training_goes_on(base_port: int) -> None:
+    with closing(socket.create_server(("", base_port))):
+        training = succeed(["python3", *DIGITS, *SHORT], {"DDPJOB_METRICS_PORT": str(base_port)})
+    assert training.output.count(f"port {base_port} serves no metrics and no progress") == 1
+
+
+def test_after_a_failure_the_file_says_how_far_the_training_came(tmp_path: Path) -> None:
+    file = tmp_path / "progress.json"
+    failed = run(
+        ["python3", PROGRAM, str(tmp_path / "checkpoints"), "--fail-at-step", "5"], {"DDPJOB_PROGRESS_FILE": str(file)}
+    )
+    assert failed.code == 1
+    assert "failed on purpose" in failed.output
+    progress = json.loads(file.read_text())
+    assert (progress["step"], progress["lastCheckpointStep"], progress["finished"]) == (5, 3, False)
+
+
+def test_a_loss_that_is_not_a_number_is_told_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "progress.json"
+    succeed(
+        ["python3", PROGRAM, str(tmp_path / "checkpoints"), "--nan", "--epochs", "1"],
+        {"DDPJOB_PROGRESS_FILE": str(file)},
+    )
+    progress = json.loads(file.read_text())
+    assert (progress["loss"], progress["lossText"]) == (None, "nan")

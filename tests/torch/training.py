@@ -1,0 +1,100 @@
+"""Starts real trainings under real launchers and reads what they print."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+DIGITS = ("-m", "ddpjob_trainer.examples.digits")
+SHORT = ("--total-epochs", "2", "--save-every", "1", "--batch-size", "32")
+_DIGEST = re.compile(r"\[CPU(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training left behind."""
+
+    code: int
+    output: str
+
+    @property
+    def world_sizes(self) -> dict[int, int]:
+        return {int(rank): int(size) for rank, size, _ in _DIGEST.findall(self.output)}
+
+    @property
+    def digests(self) -> dict[int, str]:
+        return {int(rank): digest for rank, _, digest in _DIGEST.findall(self.output)}
+
+    @property
+    def digest(self) -> str:
+        """The one digest that all ranks have."""
+        assert len(set(self.digests.values())) == 1, self.output
+        return self.digests[0]
+
+    @property
+    def losses(self) -> dict[int, str]:
+        """Step to loss, with all digits that were logged."""
+        found = re.findall(r"step (\d+)/\d+ \| loss (\S+)", self.output)
+        return {int(step): loss for step, loss in found}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of this process with one thread a process, and without a job's variables."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("DDPJOB_", "PET_"))}
+    return {**own, "OMP_NUM_THREADS": "1", **more}
+
+
+def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
+    """The command of torchrun with the c10d rendezvous on this machine."""
+    options = ["--nnodes", "1", "--nproc-per-node", str(processes), "--rdzv-backend", "c10d"]
+    options += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test", "--max-restarts", "0"]
+    return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+
+
+@contextmanager
+def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A running training, killed with all its processes where the body fails."""
+    process = subprocess.Popen(
+        command,
+        env=environment(**(variables or {})),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> Training:
+    """Run a training to its end."""
+    done = subprocess.run(
+        command,
+        env=environment(**(variables or {})),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Training(done.returncode, done.stdout)
+
+
+def succeed(command: Sequence[str], variables: Mapping[str, str] | None = None) -> Training:
+    """Run a training that must succeed."""
+    training = run(command, variables)
+    assert training.code == 0, training.output
+    return training
+
+
+def checkpoints_in(folder: Path) -> list[str]:
+    """Names of the checkpoints, the oldest first."""
+    return sorted(entry.name for entry in folder.iterdir())

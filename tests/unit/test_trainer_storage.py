@@ -1,0 +1,159 @@
+"""Checkpoint folders: complete or not there, whatever a disk, a crash or a left-over process does."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpjob_trainer.storage import MANIFEST, CheckpointFolder, SupersededError, Version
+
+ONE_MIB = bytes(1024) * 1024
+
+
+def save(folder: CheckpointFolder, step: int, data: bytes = b"weights") -> Path:
+    return folder.save(step, {"step": step}, lambda into: void((into / "model").write_bytes(data)))
+
+
+def void(_: object) -> None:
+    return None
+
+
+def newest_step(folder: CheckpointFolder) -> int | None:
+    found = next(folder.newest(), None)
+    return None if found is None else found.version.step
+
+
+def test_what_was_saved_is_found_with_its_files_and_its_content(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "uid", attempt=2)
+    assert list(folder.newest()) == []
+    path = save(folder, 12, ONE_MIB)
+    found = next(folder.newest())
+    assert (found.version, found.folder, found.manifest) == (Version(12, 2), path, {"step": 12})
+    assert path.name == "step-000000012.attempt-2"
+    assert (path / "model").read_bytes() == ONE_MIB
+
+
+def test_only_the_last_k_checkpoints_stay(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep_last=2)
+    for step in (1, 2, 30, 4_000_000_000):
+        save(folder, step)
+    assert [version.step for version in folder.versions()] == [4_000_000_000, 30]
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(ValueError, match="at least the newest"):
+        CheckpointFolder(tmp_path, keep_last=0)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing file", "no manifest", "half a manifest", "empty"])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    save(folder, 1)
+    path = save(folder, 2, ONE_MIB)
+    match damage:
+        case "truncated":
+            (path / "model").write_bytes(ONE_MIB[:-1])
+        case "flipped":
+            (path / "model").write_bytes(b"\x01" + ONE_MIB[1:])
+        case "missing file":
+            (path / "model").unlink()
+        case "no manifest":
+            (path / MANIFEST).unlink()
+        case "half a manifest":
+            (path / MANIFEST).write_text((path / MANIFEST).read_text()[:-9])
+        case _:
+            for file in path.iterdir():
+                file.write_bytes(b"")
+    with caplog.at_level(logging.ERROR):
+        assert newest_step(folder) == 1
+    assert "step-000000002" in caplog.text
+    assert "falling back" in caplog.text
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=60, deadline=None)
+def test_a_manifest_of_any_bytes_never_breaks_a_resume(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    folder = CheckpointFolder(tmp_path_factory.mktemp("checkpoints"))
+    save(folder, 1)
+    (save(folder, 2) / MANIFEST).write_bytes(content)
+    assert newest_step(folder) == 1
+
+
+@pytest.mark.parametrize(
+    "manifest", [[], 3, {"sha256": {}}, {"content": 1, "sha256": {}}, {"content": {}, "sha256": 1}]
+)
+def test_a_manifest_of_another_form_counts_as_damage(tmp_path: Path, manifest: object) -> None:
+    folder = CheckpointFolder(tmp_path)
+    (save(folder, 1) / MANIFEST).write_text(json.dumps(manifest))
+    assert newest_step(folder) is None
+
+
+def test_a_damaged_checkpoint_does_not_keep_its_step_from_being_saved_again(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    (save(folder, 2) / "model").write_bytes(b"")
+    save(folder, 2)
+    assert newest_step(folder) == 2
+
+
+def test_a_save_that_fails_leaves_no_trace_and_the_older_checkpoints(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    save(folder, 1)
+
+    def fill_the_disk(into: Path) -> None:
+        (into / "model").write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        folder.save(2, {}, fill_the_disk)
+    assert newest_step(folder) == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_killed_writer_left_is_no_checkpoint_and_goes_with_the_next_save(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    save(folder, 1)
+    left = tmp_path / "step-000000002.attempt-0.17.unfinished"
+    left.mkdir()
+    (left / "model").write_bytes(b"half")
+    assert newest_step(folder) == 1
+    save(folder, 3)
+    assert not left.exists()
+
+
+def test_a_writer_of_an_older_attempt_stops_before_its_checkpoint_appears(tmp_path: Path) -> None:
+    old, new = CheckpointFolder(tmp_path, attempt=0), CheckpointFolder(tmp_path, attempt=1)
+    save(old, 5)
+
+    def meanwhile_the_next_attempt_saves(into: Path) -> None:
+        (into / "model").write_bytes(b"stale")
+        (into / "model").chmod(0o600)
+        (tmp_path / Version(6, 1).folder).mkdir()
+
+    with pytest.raises(SupersededError, match="attempt 1 has saved"):
+        old.save(7, {}, meanwhile_the_next_attempt_saves)
+    (tmp_path / Version(6, 1).folder).rmdir()
+    save(new, 6)
+    with pytest.raises(SupersededError):
+        save(old, 7)
+    assert newest_step(new) == 6
+
+
+def test_an_attempt_continues_the_checkpoints_of_the_one_before(tmp_path: Path) -> None:
+    save(CheckpointFolder(tmp_path, attempt=0), 5)
+    save(CheckpointFolder(tmp_path, attempt=1), 5, b"again")
+    found = next(CheckpointFolder(tmp_path, attempt=2).newest())
+    assert found.version == Version(5, 1)
+
+
+def test_foreign_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "step-x.attempt-0").mkdir()
+    folder = CheckpointFolder(tmp_path, keep_last=1)
+    save(folder, 1)
+    save(folder, 2)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"notes.txt", "step-x.attempt-0", Version(2, 0).folder}
