@@ -4,9 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
 from jobs import TORCH_IMAGE, ddpjob, digits, program, scripted
 from kubectl import Kubectl, KubectlError, wait_until
+
+from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
 # Trains until a file appears, so that a test decides how long that is. The file's folder is on the node.
 PATIENT = """

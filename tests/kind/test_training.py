@@ -8,6 +8,7 @@ from jobs import digits, program, scripted
 from kubectl import Kubectl, wait_until
 
 from ddpjob.api import DDPJobSpec
+from ddpjob.api.constants import LABEL_MANAGED_BY
 from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.names import pod_name
 from ddpjob.children.pod import build_pod
@@ -155,10 +156,7 @@ def test_with_both_rendezvous_backends_the_node_rank_is_the_pod_ordinal(kubectl:
 def test_without_padded_ordinals_c10d_would_order_the_nodes_as_text(kubectl: Kubectl) -> None:
     """The control of the test above: the same pods with plain ordinals in their names must fail its assertion."""
     kubectl.apply(program("ranks", RANKS))
-    job = scripted("model", config_map="ranks", nodes=12, suspend=True)
-    kubectl.apply(job)
-    uid = kubectl.wait_for_phase("model", "Suspended")["metadata"]["uid"]
-    pods = unpadded_pods(kubectl, uid)
+    pods = unpadded_pods(kubectl.namespace)
     kubectl.create(*pods)
     names = [pod["metadata"]["name"] for pod in pods if pod["kind"] == "Pod"]
 
@@ -173,15 +171,17 @@ def test_without_padded_ordinals_c10d_would_order_the_nodes_as_text(kubectl: Kub
     assert found[10] < found[2], "as text, 10 comes before 2"
 
 
-def unpadded_pods(kubectl: Kubectl, uid: str) -> list[dict[str, Any]]:
-    """The children that the operator would make for the job, with plain ordinals in the names of its pods."""
-    raw = kubectl.job("model")
-    spec = DDPJobSpec.model_validate(raw["spec"])
-    job = JobRecord(kubectl.namespace, "model", uid, "1", 1, deleting=False, spec=spec)
-    pods = []
+def unpadded_pods(namespace: str) -> list[dict[str, Any]]:
+    """The children that the operator would make for a job, with plain ordinals in the names of its pods.
+
+    They belong to nobody and carry no label that the operator watches: it must not take them for a job's.
+    """
+    spec = DDPJobSpec.model_validate(scripted("model", config_map="ranks", nodes=12)["spec"])
+    job = JobRecord(namespace, "model", "control", "1", 1, deleting=False, spec=spec)
+    text = json.dumps([build_pod(job, spec, 0, ordinal) for ordinal in range(spec.nodes)])
     for ordinal in range(spec.nodes):
-        text = json.dumps(build_pod(job, spec, 0, ordinal))
-        for each in range(spec.nodes):
-            text = text.replace(pod_name("model", 0, each, spec.nodes), f"model-a0-{each}")
-        pods.append(json.loads(text))
-    return [build_service(job, spec), build_launcher(job), *pods]
+        text = text.replace(pod_name("model", 0, ordinal, spec.nodes), f"model-a0-{ordinal}")
+    children = [build_service(job, spec), build_launcher(job), *json.loads(text)]
+    for child in children:
+        del child["metadata"]["ownerReferences"], child["metadata"]["labels"][LABEL_MANAGED_BY]
+    return children
