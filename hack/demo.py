@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -89,12 +90,19 @@ def main() -> None:
     if status["phase"] != "Succeeded":
         sys.exit(f"the job has failed: {status.get('failure', {}).get('message', 'kubectl describe ddpjob ' + JOB)}")
     say(f"demo: Succeeded. {accuracy_in(log)}")
-    say(next_steps(os.environ.get("KUBECONFIG", "")))
+    say(next_steps(os.environ.get("KUBECONFIG", ""), kubectl_program))
 
 
-def next_steps(kubeconfig: str) -> str:
-    """Where to look next."""
+def next_steps(kubeconfig: str, program: str) -> str:
+    """Where to look next.
+
+    Args:
+        kubeconfig: of the cluster, "" where it is the user's own.
+        program: kubectl, as a path where it is not the user's own.
+    """
     export = f"  export KUBECONFIG={kubeconfig}\n" if kubeconfig else ""
+    if os.sep in program and shutil.which("kubectl") is None:
+        export += f"  export PATH=$PATH:{os.path.dirname(program)}\n"  # noqa: PTH120 a word of text, no path of ours
     return f"""
 Look further:
 {export}  kubectl get ddpjobs -o wide              # speed, launcher, backend, time of the last step

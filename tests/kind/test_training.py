@@ -17,7 +17,7 @@ from ddpjob.observed import JobRecord
 
 DIGEST = re.compile(r"\[(?:CPU|GPU)(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})")
 ACCURACY = re.compile(r"Accuracy (\d\.\d+)")
-PROGRESS_ROW = re.compile(r"^digits\s+Running\s+2/2\s+0\s+\d+/12\s+\d+/\d+\s+\d\.\d+\s+(?:\d+m?)+\d*s\s+\S+$")
+PROGRESS_ROW = re.compile(r"^digits\s+Running\s+2/2\s+0\s+\d+/60\s+\d+/\d+\s+\d\.\d+\s+(?:\d+m?)+\d*s\s+\S+$")
 
 
 def digests(kubectl: Kubectl, job: str) -> dict[int, tuple[int, str]]:
@@ -30,7 +30,7 @@ def digests(kubectl: Kubectl, job: str) -> dict[int, tuple[int, str]]:
 
 
 def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(kubectl: Kubectl) -> None:
-    kubectl.apply(digits("digits", epochs=12))
+    kubectl.apply(digits("digits", epochs=60))
     seen: list[str] = []
 
     def row() -> str | None:
@@ -44,7 +44,7 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(ku
     job = kubectl.wait_for_phase("digits", "Succeeded")
     status = job["status"]
     assert status["restarts"]["counted"] == 0
-    assert status["progress"]["epoch"] == status["progress"]["totalEpochs"] == 12
+    assert status["progress"]["epoch"] == status["progress"]["totalEpochs"] == 60
     assert status["progress"]["step"] == status["progress"]["totalSteps"] > 0
     assert status["progress"]["percent"] == 100
     accuracy = ACCURACY.search(kubectl.logs("digits-a0-0"))
@@ -56,7 +56,7 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(ku
 
     kubectl("delete", "pods", "--all", "--wait=true")
     row_at_the_end = kubectl("get", "ddpjobs", "digits", "--no-headers")
-    assert re.search(r"Succeeded\s+2/2\s+0\s+12/12\s+(\d+)/\1\s+\d\.\d+", row_at_the_end)
+    assert re.search(r"Succeeded\s+2/2\s+0\s+60/60\s+(\d+)/\1\s+\d\.\d+", row_at_the_end)
 
     reasons = [event["reason"] for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"]
     assert sorted(reasons) == ["PodsCreated", "Succeeded", "Training"]
@@ -64,7 +64,7 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(ku
         event.get("count", 1) == 1 for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"
     )
 
-    kubectl.apply(digits("half", epochs=12, extra=("--data-fraction", "0.5")))
+    kubectl.apply(digits("half", epochs=60, extra=("--data-fraction", "0.5")))
     kubectl.wait_for_phase("half", "Succeeded")
     assert digests(kubectl, "half")[0] != before[0]
 
