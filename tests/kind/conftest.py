@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from hack.deploy import deploy
 from kubectl import Kubectl
+
+from hack.deploy import deploy
 
 
 @pytest.fixture(scope="session")

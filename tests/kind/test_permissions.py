@@ -5,8 +5,9 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
 from kubectl import Kubectl
+
+from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:ddpjob-operator"
 # Every kubelet and client may ask these; they are granted to all by system:discovery.
