@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -165,10 +165,22 @@ def _unwell_now(cluster: Cluster) -> str | None:
     return f"not Ready: {', '.join(unready)}" if unready else None
 
 
+def global_ipv6(addresses: str, bridges: Collection[str]) -> list[str]:
+    """Interfaces with a global IPv6 address.
+
+    Args:
+        addresses: what `ip -6 -o address show scope global` prints.
+        bridges: interfaces that do not count: container engines give their own bridges such addresses.
+    """
+    interfaces = [line.split()[1] for line in addresses.splitlines() if line.strip()]
+    return [interface for interface in interfaces if interface not in bridges]
+
+
 def has_ipv6() -> bool:
     """Whether this machine has a global IPv6 address, and its kernel can translate them as kube-proxy does."""
-    addresses = output_of(["ip", "-6", "-o", "address", "show", "scope", "global"])
-    return bool(addresses) and output_of(["ip6tables", "-t", "nat", "-L", "-n"]) is not None
+    addresses = output_of(["ip", "-6", "-o", "address", "show", "scope", "global"]) or ""
+    bridges = [folder.parent.name for folder in Path("/sys/class/net").glob("*/bridge")]
+    return bool(global_ipv6(addresses, bridges)) and output_of(["ip6tables", "-t", "nat", "-L", "-n"]) is not None
 
 
 def ensure_cluster(engine: Engine, log: Path) -> Cluster:

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from hack.cache import built, hash_of
-from hack.cluster import Cluster, configuration, not_ready_nodes, stopped_nodes
+from hack.cluster import Cluster, configuration, global_ipv6, not_ready_nodes, stopped_nodes
 from hack.console import StepError, run_step
 from hack.engine import Engine, Source, choose_engine
 from hack.shared_storage import released_volumes, shared_storage
@@ -27,6 +27,16 @@ def test_every_node_has_the_shared_folder_and_the_control_plane_an_audit_log() -
 @pytest.mark.parametrize(("dual_stack", "family"), [(True, "dual"), (False, "ipv4")])
 def test_pods_have_ipv6_addresses_where_the_machine_has(dual_stack: bool, family: str) -> None:  # noqa: FBT001
     assert configuration(CLUSTER, "image", dual_stack=dual_stack)["networking"]["ipFamily"] == family
+
+
+def test_the_address_of_an_engines_own_bridge_is_no_ipv6_of_the_machine() -> None:
+    bridge = (
+        "3: podman1    inet6 fc00:f853:ccd:e793::1/64 scope global \\       valid_lft forever preferred_lft forever\n"
+    )
+    card = "2: eth0    inet6 2001:db8::2/64 scope global \\       valid_lft forever preferred_lft forever\n"
+    assert global_ipv6(bridge, ["podman1"]) == []
+    assert global_ipv6(bridge + card, ["podman1"]) == ["eth0"]
+    assert global_ipv6("", []) == []
 
 
 def test_shared_volumes_are_folders_of_their_own() -> None:
