@@ -19,12 +19,13 @@ step() {
   printf '\n=== %s: %s\n' "$title" "$*" >>"$log"
   from=$(wc -c <"$log")
   (
-    while sleep "$progress_every_seconds"; do
+    # What is asleep when the step ends must hold neither the lock nor the terminal.
+    while sleep "$progress_every_seconds" >/dev/null 2>&1; do
       printf '    %4d s  %.100s\n' "$((SECONDS - begun))" "$(tail -n 1 "$log")"
     done
-  ) &
+  ) 9>&- &
   watcher=$!
-  "$@" >>"$log" 2>&1 </dev/null || code=$?
+  "$@" >>"$log" 2>&1 </dev/null 9>&- || code=$?
   kill "$watcher" 2>/dev/null
   wait "$watcher" 2>/dev/null || true
   if [ "$code" -ne 0 ]; then
