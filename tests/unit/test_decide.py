@@ -347,6 +347,19 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     assert [type(action).__name__ for action in plan.actions] == ["CreateLauncher"]
 
 
+def test_all_that_is_refused_is_named_in_whatever_order_the_answers_came() -> None:
+    refused = [Rejection(RejectionKind.NAME_TAKEN, name, "it is another's") for name in ("service d", "configmap d")]
+    messages = set()
+    for rejections in (refused, refused[::-1]):
+        world = World(rejections=tuple(rejections))
+        plan = world.reconcile()
+        assert plan.status is not None
+        told = plan.status.condition(ConditionType.PODS_SCHEDULED)
+        assert told is not None
+        messages.add(told.message)
+    assert messages == {"the API server refuses to create configmap d: it is another's; service d: it is another's"}
+
+
 def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
     world = World(foreign={"pod digits-a0-1": "DDPJob digits (uid older)"})
     plan = world.reconcile()

@@ -8,7 +8,7 @@ from ddpjob.policies.create import taken_names
 from ddpjob.policies.situation import Situation
 from ddpjob.policies.suspend import RESUMED, STOPPING
 
-_NAMED_PODS = 3
+_NAMED_OBJECTS = 3
 _USUAL_REASONS = ("", "ContainerCreating", "PodInitializing")
 _IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _HINTS = {
@@ -50,8 +50,10 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
         name, owner = next(iter(taken.items()))
         return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is gone"
     if situation.observed.rejections:
-        first = situation.observed.rejections[0]
-        return first.kind.value, f"the API server refuses to create {first.object}: {first.message}"
+        # In the order of their names: the answers come in any order, which is no news.
+        refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
+        told = "; ".join(f"{rejection.object}: {rejection.message}" for rejection in refused[:_NAMED_OBJECTS])
+        return refused[0].kind.value, f"the API server refuses to create {told}"
     if status.restarts.counted and not status.holds(ConditionType.SUSPENDED):
         return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
     return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
@@ -97,8 +99,8 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
 
 
 def _obstacles(pods: tuple[PodRecord, ...]) -> str:
-    told = [_obstacle(pod) for pod in pods[:_NAMED_PODS]]
-    rest = len(pods) - _NAMED_PODS
+    told = [_obstacle(pod) for pod in pods[:_NAMED_OBJECTS]]
+    rest = len(pods) - _NAMED_OBJECTS
     return "; ".join([*told, *([f"and {rest} more"] if rest > 0 else [])])
 
 
