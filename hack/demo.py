@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from hack.deploy import ROOT, deploy, kubectl
 
 MANIFEST: Final = ROOT / "manifests/examples/digits.yaml"
 JOB: Final = "digits"
+IMAGE: Final = "ddpjob-trainer:cpu"
 DEADLINE_SECONDS: Final = 300.0
 LOOK_EVERY_SECONDS: Final = 1.0
 
@@ -73,13 +73,14 @@ def main() -> None:
     kubectl_program = os.environ.get("KUBECTL", "kubectl")
     say("demo: deploying the operator (manifests/crd, manifests/base)")
     deploy()
+    if os.environ.get("USE_EXISTING_CLUSTER") == "1" and kubectl("get", "ddpjob", JOB, "--ignore-not-found"):
+        sys.exit(f"DDPJob {JOB} exists in this namespace of your cluster; delete it, or choose another namespace")
     # A finished job does not run again by applying it: it is replaced, which is also how a user repeats one.
-    subprocess.run(
-        [kubectl_program, "delete", "ddpjob", JOB, "--ignore-not-found", "--wait=true"], check=True, capture_output=True
-    )
+    kubectl("delete", "ddpjob", JOB, "--ignore-not-found", "--wait=true")
+    manifest = MANIFEST.read_text().replace(IMAGE, os.environ.get("DDPJOB_TRAINER_IMAGE", IMAGE))
     say(f"\n$ kubectl apply -f {MANIFEST.relative_to(ROOT)}\n")
-    say("  " + MANIFEST.read_text().strip().replace("\n", "\n  ") + "\n")
-    kubectl("apply", "-f", str(MANIFEST))
+    say("  " + manifest.strip().replace("\n", "\n  ") + "\n")
+    kubectl("apply", "-f", "-", stdin=manifest)
     say("$ kubectl get ddpjobs --watch\n")
     job = follow(look, _row, time.monotonic() + DEADLINE_SECONDS)
     status = job["status"]

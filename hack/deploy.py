@@ -49,8 +49,11 @@ def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
     kubectl("apply", "--server-side", "--force-conflicts", "-f", str(root / "manifests/crd/ddpjobs.yaml"))
     kubectl("wait", "--for=condition=Established", "crd/ddpjobs.ddpjob.dev", "--timeout=60s")
     kubectl("apply", "-k", str(root / overlay))
-    annotation = {_BUILD_ANNOTATION: build_of(root)}
-    patch = {"spec": {"template": {"metadata": {"annotations": annotation}}}}
+    patch = {"spec": {"template": {"metadata": {"annotations": {_BUILD_ANNOTATION: build_of(root)}}}}}
+    image = os.environ.get("DDPJOB_OPERATOR_IMAGE")
+    if image:
+        # Pushed to a registry, for a cluster that is not ours.
+        kubectl("-n", NAMESPACE, "set", "image", f"deployment/{DEPLOYMENT}", f"operator={image}")
     kubectl("-n", NAMESPACE, "patch", "deployment", DEPLOYMENT, "--type=merge", "-p", json.dumps(patch))
     kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=120s")
 

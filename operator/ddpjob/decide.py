@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from ddpjob.api.constants import MAX_PROCESSES
 from ddpjob.api.status import ConditionType, DDPJobStatus, Nodes, Phase
 from ddpjob.children.metadata import pod_selector
 from ddpjob.children.pod import processes_of
@@ -68,11 +69,11 @@ def decide(observed: Observed) -> Plan:
 def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     old = situation.job.status
     was_finished = old is not None and old.finished
-    status = decision.status if was_finished else _complete(situation, decision.status)
+    status = _seen(situation, decision.status) if was_finished else _complete(situation, decision.status)
     actions = decision.actions
     if status.finished and not was_finished:
         actions = (*actions, *pods_to_clean(situation))
-    changed = not was_finished and not decision.unwritten and differs(old, status)
+    changed = not decision.unwritten and differs(old, status)
     due = may_write_at(situation.observed.last_status_write, now) if changed and not decision.transition else now
     write = changed and due <= now
     waits = [moment for moment in (*decision.look_again, due) if moment > now]
@@ -86,6 +87,11 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     )
 
 
+def _seen(situation: Situation, finished_status: DDPJobStatus) -> DDPJobStatus:
+    """The status of a finished job: it only tells that a changed spec, such as another time to live, was seen."""
+    return finished_status.model_copy(update={"observed_generation": situation.job.generation})
+
+
 def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     reported = reported_progress(situation.observed, situation.attempt)
     progress, loss_text = reported if reported is not None else (decided.progress, "")
@@ -97,7 +103,7 @@ def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "nodes": _nodes(situation, decided),
             "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
-            "procs_per_node": processes_of(situation.spec) if usable else decided.procs_per_node,
+            "procs_per_node": min(processes_of(situation.spec), MAX_PROCESSES) if usable else decided.procs_per_node,
             "backend": situation.spec.backend.value,
             "progress": progress,
             "first_step_time": decided.first_step_time or (situation.now if steps else None),

@@ -13,7 +13,7 @@ _SCALES = {
 }
 
 
-def parse_quantity(value: int | str) -> Decimal | None:
+def parse_quantity(value: float | str) -> Decimal | None:
     """The number that a quantity such as 2, "1500m" or "4Gi" stands for, or None for text that is no quantity."""
     match = _FORM.fullmatch(str(value).strip())
     if match is None:

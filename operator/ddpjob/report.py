@@ -120,7 +120,8 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    # JSON can hold half a surrogate pair, which no status can.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
 
 
 def _time(value: object) -> datetime | None:

@@ -1,9 +1,10 @@
 """DDPJobs and the objects beside them, as the kind tests apply them."""
 
+import os
 from typing import Any
 
-TRAINER_IMAGE = "ddpjob-trainer:cpu"
-TORCH_IMAGE = "ddpjob-torch:cpu"
+TRAINER_IMAGE = os.environ.get("DDPJOB_TRAINER_IMAGE", "ddpjob-trainer:cpu")
+TORCH_IMAGE = os.environ.get("DDPJOB_TORCH_IMAGE", "ddpjob-torch:cpu")
 
 
 def ddpjob(name: str, *, nodes: int = 2, procs: int = 1, trainer: dict[str, Any], **spec: Any) -> dict[str, Any]:

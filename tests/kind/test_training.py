@@ -17,7 +17,7 @@ from ddpjob.observed import JobRecord
 
 DIGEST = re.compile(r"\[(?:CPU|GPU)(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})")
 ACCURACY = re.compile(r"Accuracy (\d\.\d+)")
-PROGRESS_ROW = re.compile(r"^digits\s+Running\s+2/2\s+0\s+\d+/60\s+\d+/\d+\s+\d\.\d+\s+(?:\d+m?)+\d*s\s+\S+$")
+PROGRESS_ROW = re.compile(r"^digits\s+Running\s+2/2\s+0\s+\d+/60\s+\d+/\d+\s+\d\.\d+\s+(?:\d+[hms])+\s+\S+$")
 
 
 # torch 2.6 can deadlock, or abort, when a gloo process group ends right after a collective: the group's end holds the

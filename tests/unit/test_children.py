@@ -150,6 +150,15 @@ def test_ports_of_one_number_and_two_protocols_are_two_ports() -> None:
         ({"spec": {"restartPolicy": "Always"}}, "spec.template.spec.restartPolicy"),
         ({"spec": {"hostname": "x"}}, "spec.template.spec.hostname"),
         ({"spec": {"hostNetwork": True}}, "spec.template.spec.hostNetwork"),
+        ({"spec": {"terminationGracePeriodSeconds": 600}}, "spec.template.spec.terminationGracePeriodSeconds"),
+        (
+            {"spec": {"containers": [{"name": "trainer", "resources": {"limits": ["x"]}}]}},
+            "spec.template.spec.containers[0].resources.limits",
+        ),
+        (
+            {"spec": {"containers": [{"name": "trainer", "resources": {"requests": {"cpu": {}}}}]}},
+            "spec.template.spec.containers[0].resources.requests[cpu]",
+        ),
         ({"spec": {"containers": {}}}, "spec.template.spec.containers"),
         ({"spec": {"volumes": ["x"]}}, "spec.template.spec.volumes[0]"),
         (
@@ -203,7 +212,12 @@ json_values = st.recursive(
 )
 
 
-@given(template=st.dictionaries(st.sampled_from(["spec", "metadata"]), json_values))
+containers = st.dictionaries(
+    st.sampled_from(["env", "resources", "ports", "volumeMounts", "securityContext", "envFrom", "image"]), json_values
+).map(lambda fields: {"spec": {"containers": [{**fields, "name": "trainer"}]}})
+
+
+@given(template=st.dictionaries(st.sampled_from(["spec", "metadata"]), json_values) | containers)
 def test_any_template_is_either_refused_or_makes_a_pod(template: dict[str, Any]) -> None:
     spec = spec_of(template=template, procsPerNode="auto")
     if not template_errors(spec.template):

@@ -327,6 +327,67 @@ def test_a_pod_that_the_server_calls_invalid_fails_the_job_with_the_servers_word
     assert 'unknown field "spec.volums"' in failed.message
 
 
+def test_a_request_that_comes_to_too_many_processes_is_refused_before_anything_is_built() -> None:
+    resources = {"requests": {"cpu": "64Gi"}}
+    world = World(
+        spec=spec_of(procsPerNode="auto", trainer={"image": "i", "script": "t.py", "resources": resources}),
+    )
+    world.settle()
+    assert world.status is not None
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.message.startswith("spec.procsPerNode: auto comes to more than 256")
+    assert not world.pods
+
+
+def test_a_consequence_waits_a_little_for_its_cause() -> None:
+    world = running_world()
+    lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
+    killed = {"exitCode": 137, "failures": [{"rank": 1, "signal": "SIGKILL", "time": 9, "message": ""}]}
+    world.end("digits-a0-0", 1, json.dumps(lost))
+    plan = world.reconcile()
+    assert plan.requeue_after == timedelta(seconds=5)
+    assert world.status is not None
+    assert world.status.attempt == 0
+    world.end("digits-a0-1", 137, json.dumps(killed))
+    world.reconcile()
+    assert world.status.failure is not None
+    assert (world.status.failure.rank, world.status.failure.reason) == (1, "Signal")
+
+
+def test_a_consequence_whose_cause_never_shows_is_told_after_a_little() -> None:
+    world = running_world()
+    lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
+    world.end("digits-a0-0", 1, json.dumps(lost))
+    world.reconcile()
+    world.advance(5)
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.restarts.last_reason == "ConnectionLost"
+
+
+def test_a_pod_without_its_label_is_deleted_when_the_job_fails_for_good_or_is_suspended() -> None:
+    for change in ({"restart": {"maxRestarts": 0}}, {"suspend": True}):
+        world = running_world()
+        world.spec = spec_of(**change)
+        del world.pods["digits-a0-1"]
+        world.settle()
+        assert DeleteStray("digits-a0-1") in world.requests
+
+
+def test_a_finished_job_tells_that_a_changed_spec_was_seen() -> None:
+    world = running_world()
+    for name in list(world.pods):
+        world.end(name, 0)
+    world.settle()
+    world.advance(6)
+    observed = world.observe()
+    plan = decide(replace(observed, job=replace(observed.job, generation=2)))
+    assert plan.status is not None
+    assert plan.status.observed_generation == 2
+    assert plan.events == ()
+
+
 def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
     world = World(spec=spec_of(nodes=5))
     world.rejections = (Rejection(RejectionKind.FORBIDDEN, "pod digits-a0-0", "exceeded quota"),)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpjob.api import DDPJobStatus
-from ddpjob.api.status import Nodes, Progress
+from ddpjob.api.status import Nodes, Phase, Progress
 from ddpjob.policies.summary import format_count, format_seconds, summarize
 from ddpjob.report import parse_progress, parse_report
 
@@ -59,6 +59,13 @@ def test_numbers_and_times_beyond_all_bounds_count_as_missing() -> None:
     assert parse_progress({"lastStepTime": "0001-01-01T00:00:00+14:00"}, NOW)[0].last_step_time is None
 
 
+def test_half_a_surrogate_pair_in_a_report_does_not_break_the_status() -> None:
+    report = parse_report(r'{"exitCode": 1, "failures": [{"message": "\ud800", "traceback": "\ud800"}]}')
+    assert report is not None
+    assert report.failures[0].message == "?"
+    assert parse_progress({"lossText": "\ud800"}, NOW)[1] == "?"
+
+
 def test_nan_is_shown_as_text_and_left_out_as_a_number() -> None:
     progress, text = parse_progress({"loss": None, "lossText": "nan", "step": 3}, NOW)
     assert (progress.loss, text) == (None, "nan")
@@ -101,7 +108,7 @@ def test_every_count_is_shown_in_a_few_characters(value: float) -> None:
 
 def test_the_columns_say_what_the_status_says() -> None:
     progress = Progress(epoch=7, total_epochs=20, step=210, total_steps=600, eta_seconds=38, samples_per_second=1234.0)
-    status = DDPJobStatus(nodes=Nodes(desired=2, ready=2), progress=progress)
+    status = DDPJobStatus(phase=Phase.RUNNING, nodes=Nodes(desired=2, ready=2), progress=progress)
     summary = summarize(status, "0.0831")
     assert (summary.nodes, summary.epoch, summary.step, summary.loss, summary.eta, summary.speed) == (
         "2/2",

@@ -56,6 +56,22 @@ STOPPED = {"rank": 1, "signal": "SIGTERM", "time": 0.5, "message": ""}
         ([pod(0, ended(1, LOST))], "PodMissing", None, 1),
         ([pod(0, ended(128, reason="StartError", text="exec: not found")), pod(1)], "StartError", None, 0),
         ([pod(0, ended(2, text="usage: train.py")), pod(1)], "ExitCode", None, 0),
+        ([pod(0, ended(1, text="boom")), pod(1, ended(137))], "Signal", None, 1),
+        (
+            [pod(0, ended(1, {**RAISED, "message": "ValueError: bad rendezvous date", "rank": 0})), pod(1)],
+            "ExitCode",
+            0,
+            0,
+        ),
+        (
+            [
+                pod(0, ended(1, {**LOST, "message": "RuntimeError: Gloo connectFullMesh failed"})),
+                pod(1, ended(1, RAISED)),
+            ],
+            "ExitCode",
+            2,
+            1,
+        ),
     ],
 )
 def test_the_cause_is_told_by_class_first_then_by_time_then_by_rank(

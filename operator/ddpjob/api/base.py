@@ -30,7 +30,7 @@ class ApiModel(BaseModel):
 
 def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC with whole seconds, the form of metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 def _truncate(value: object) -> object:

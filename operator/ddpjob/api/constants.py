@@ -21,6 +21,7 @@ TRAINER_CONTAINER: Final = "trainer"
 MAX_NAME_LENGTH: Final = 52
 MAX_NODES: Final = 10_000
 MAX_ATTEMPT: Final = 9_999
+MAX_PROCESSES: Final = 256
 
 RESERVED_ENV_NAMES: Final = (
     "RANK",

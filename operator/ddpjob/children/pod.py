@@ -100,7 +100,8 @@ def _mounts(spec: DDPJobSpec, container: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _volumes(job: JobRecord, container: dict[str, Any], users: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    mounted = {mount.get("name") for mount in container["volumeMounts"]}
+    # A list: what a user's mount has for a name may be of any type, and the API server judges it.
+    mounted = [mount.get("name") for mount in container["volumeMounts"]]
     ours: list[dict[str, Any]] = []
     if SHARED_MEMORY_VOLUME in mounted:
         # A container's own /dev/shm has 64 MiB, which a data loader with workers outgrows at once.

@@ -27,5 +27,5 @@ def _is_gpu(resource: str) -> bool:
     return resource.endswith("/gpu") or resource.startswith("nvidia.com/mig-")
 
 
-def _whole(quantity: int | str) -> int:
+def _whole(quantity: float | str) -> int:
     return int(parse_quantity(quantity) or 0)

@@ -11,6 +11,7 @@ _POD_FIELDS_OF_THE_OPERATOR = {
     "hostname": "the operator gives each pod its own name as host name",
     "subdomain": "the operator sets it to the job's service",
     "setHostnameAsFQDN": "the order of the ranks follows the pods' short names",
+    "terminationGracePeriodSeconds": "it is spec.gracePeriodSeconds",
     "nodeName": "every pod of the job would be put on that one node; use nodeSelector or affinity",
     "hostNetwork": "pods of a job that share a node would take each other's ports",
 }
@@ -23,6 +24,7 @@ _LIST_IDENTITIES: Mapping[str, Mapping[str, object]] = {
 _CONTAINER_FIELDS_OF_THE_OPERATOR = {
     "command": "use spec.trainer.command",
     "args": "use spec.trainer.args",
+    "terminationMessagePath": "the launcher writes its report to the usual place",
 }
 
 
@@ -94,10 +96,23 @@ def _container_problems(container: dict[str, Any], path: str) -> Iterator[tuple[
         value = container.get(key)
         if value is not None and not isinstance(value, dict):
             yield f"{path}.{key}", _not(value, "an object")
+    yield from _resource_problems(container.get("resources"), f"{path}.resources")
     for variable in container.get("env") or []:
         name = variable.get("name") if isinstance(variable, dict) else None
         if isinstance(name, str) and is_reserved_env(name):
             yield f"{path}.env[{name}]", "this name is set by the launcher; remove it"
+
+
+def _resource_problems(resources: object, path: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(resources, dict):
+        return
+    for key in ("limits", "requests"):
+        amounts = resources.get(key)
+        if amounts is not None and not isinstance(amounts, dict):
+            yield f"{path}.{key}", _not(amounts, "an object")
+        for name, amount in amounts.items() if isinstance(amounts, dict) else ():
+            if not isinstance(amount, int | float | str) or isinstance(amount, bool):
+                yield f"{path}.{key}[{name}]", _not(amount, "a quantity")
 
 
 def _not(found: object, wanted: str) -> str:

@@ -529,13 +529,16 @@ class Agent:
         say(f"{signal_name(number)}: stopping {len(alive)} workers, at most {self._patience:g} s")
         for pid in alive:
             # The program alone, not its process group: data loaders are needed to finish the step and save.
-            os.kill(pid, number)
+            # It may end, and be reaped, at any moment: the others must be told all the same.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         deadline = time.monotonic() + self._patience
         while alive and time.monotonic() < deadline:
             time.sleep(0.05)
             alive = [pid for pid in alive if _runs(pid)]
         for pid in alive:
-            os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
         late = f"; {len(alive)} of {len(workers)} workers did not end within {self._patience:g} s" if alive else ""
         self._end(128 + number, message=f"stopped by {signal_name(number)}{late}")
         leave(self._code or 0)

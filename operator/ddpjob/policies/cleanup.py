@@ -71,6 +71,14 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
     return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
 
 
+def missing_pods(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of the current attempt's pods that are not seen although all were made: they may have lost a label."""
+    if not situation.status.pods_created:
+        return ()
+    nodes = zip(situation.attempt.names, situation.attempt.nodes, strict=True)
+    return tuple(DeleteStray(name) for name, pod in nodes if pod is None)
+
+
 def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
     """All the job's pods in which something still runs, those that are being deleted included."""
     return tuple(pod for pod in all_pods(attempt) if not is_terminal(pod))

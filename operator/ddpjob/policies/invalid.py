@@ -1,16 +1,25 @@
 """A spec that cannot work: told by its field, never raised, never tried again."""
 
+from ddpjob.api.constants import MAX_PROCESSES
+from ddpjob.children.pod import processes_of
 from ddpjob.children.template import template_errors
 from ddpjob.observed import RejectionKind
 from ddpjob.policies.restart import give_up
 from ddpjob.policies.situation import Decision, Situation
 
 INVALID_SPEC = "InvalidSpec"
+_TOO_MANY_PROCESSES = (
+    f"spec.procsPerNode: auto comes to more than {MAX_PROCESSES} processes a node; "
+    "check the CPU and GPU requests of spec.trainer.resources, or give a number"
+)
 
 
 def invalid_template(situation: Situation) -> Decision | None:
     """A template that the operator cannot use."""
     errors = template_errors(situation.spec.template)
+    if not errors and processes_of(situation.spec) > MAX_PROCESSES:
+        # Asked before anything is built: a port is made for each process.
+        errors = [_TOO_MANY_PROCESSES]
     return give_up(situation, INVALID_SPEC, "; ".join(errors), None) if errors else None
 
 

@@ -5,13 +5,17 @@ from typing import Final
 
 from ddpjob.api.constants import MAX_ATTEMPT
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Restarts
+from ddpjob.observed import Terminated
+from ddpjob.plan import Action
 from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.cleanup import missing_pods
 from ddpjob.policies.conditions import Fact, with_facts
-from ddpjob.policies.root_cause import find_root_cause
+from ddpjob.policies.root_cause import find_root_cause, is_consequence
 from ddpjob.policies.situation import Decision, Situation
 
 BACKOFF: Final = timedelta(seconds=1)
 MAX_BACKOFF: Final = timedelta(seconds=60)
+SETTLE: Final = timedelta(seconds=5)
 
 
 def failed(situation: Situation) -> Decision | None:
@@ -22,6 +26,9 @@ def failed(situation: Situation) -> Decision | None:
     failure = _failure(situation)
     if failure is None:
         return None
+    settled = _settled_at(situation, failure)
+    if settled is not None and situation.now < settled:
+        return Decision(situation.status, look_again=(settled,))
     status, allowed = situation.status, situation.spec.restart.max_restarts
     used = status.restarts.counted
     if used >= allowed or status.attempt >= MAX_ATTEMPT:
@@ -30,6 +37,7 @@ def failed(situation: Situation) -> Decision | None:
             "MaxRestartsExceeded" if allowed else "RestartsNotAllowed",
             f"{failure.message} (attempt {status.attempt}; spec.restart.maxRestarts: {used} of {allowed} used)",
             failure,
+            missing_pods(situation),
         )
     restarts = Restarts(counted=used + 1, last_reason=failure.reason, last_time=situation.now)
     left = status.model_copy(
@@ -39,6 +47,19 @@ def failed(situation: Situation) -> Decision | None:
     return Decision(left, transition=True)
 
 
+def _settled_at(situation: Situation, failure: Failure) -> datetime | None:
+    """Until when a cause is waited for of which only consequences are known, None where nothing has to be waited for.
+
+    The victims of a killed process often end before its own node does, which first stops its other workers.
+    """
+    attempt = situation.attempt
+    if not is_consequence(failure) or NodeState.RUNNING not in attempt.states():
+        return None
+    ends = [pod.trainer.finished_at for pod in attempt.present if isinstance(pod.trainer, Terminated)]
+    known = [end for end in ends if end is not None]
+    return min(known) + SETTLE if known else None
+
+
 def _failure(situation: Situation) -> Failure | None:
     states = situation.attempt.states()
     if NodeState.FAILED not in states and not (situation.status.pods_created and NodeState.MISSING in states):
@@ -46,7 +67,9 @@ def _failure(situation: Situation) -> Failure | None:
     return find_root_cause(situation.attempt, missing_is_failed=situation.status.pods_created)
 
 
-def give_up(situation: Situation, reason: str, message: str, failure: Failure | None) -> Decision:
+def give_up(
+    situation: Situation, reason: str, message: str, failure: Failure | None, actions: tuple[Action, ...] = ()
+) -> Decision:
     """The job has failed for good."""
     status = situation.status.model_copy(
         update={"completion_time": situation.now, "failure": failure or situation.status.failure},
@@ -54,6 +77,7 @@ def give_up(situation: Situation, reason: str, message: str, failure: Failure | 
     fact = Fact(ConditionType.FAILED, "True", reason, message)
     return Decision(
         with_facts(status, (fact,), situation.job.generation, situation.now),
+        actions,
         transition=True,
     )
 

@@ -5,6 +5,7 @@ class of a failure counts first, then its time, then the lowest rank.
 """
 
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,13 +17,18 @@ from ddpjob.policies.attempt import Attempt, NodeState, node_state
 from ddpjob.report import Report, WorkerFailure, parse_report
 
 _UNKNOWN: Final = 1 << 30
+_STOPPED: Final = "Stopped"
+_CONNECTION_LOST: Final = "ConnectionLost"
+_COLLECTIVE_TIMEOUT: Final = "CollectiveTimeout"
+_CONSEQUENCES: Final = (_STOPPED, _CONNECTION_LOST, _COLLECTIVE_TIMEOUT)
 _SIGTERM_EXIT_CODE: Final = 143
+_SIGNAL_BASE: Final = 128
 _LOST_CONNECTION = re.compile(
-    r"connection (was )?(closed|reset|refused|lost|aborted)|broken pipe|remote process exited|"
-    r"rendezvous|socket (error|closed)|DistNetworkError|DistStoreError|NCCL.*(system|remote) error",
+    r"connection (was )?(likely )?(closed|reset|refused|lost|aborted)|broken pipe|remote process exited|"
+    r"connectFullMesh failed|Rendezvous\w*Error|DistNetworkError|DistStoreError|NCCL.*(system|remote) error",
     re.IGNORECASE,
 )
-_TIMEOUT = re.compile(r"timed? ?out|watchdog caught collective operation", re.IGNORECASE)
+_TIMEOUT = re.compile(r"\btimed out\b|watchdog caught collective operation", re.IGNORECASE)
 
 
 class FailureClass(IntEnum):
@@ -114,7 +120,7 @@ def _of_pod(attempt: Attempt, ordinal: int, reason: str, message: str, *, exit_c
 
 
 def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFailure) -> _Candidate:
-    kind, reason = _classify(worker.exit_code, worker.signal, f"{worker.message}\n{worker.traceback or ''}")
+    kind, reason = _classify(worker.exit_code, worker.signal, worker.message)
     who = f"rank {worker.rank}" if worker.rank is not None else f"node {ordinal}"
     if worker.signal:
         how = f"was killed by {worker.signal}"
@@ -139,9 +145,10 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
 
 
 def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated) -> _Candidate:
-    signal = f"signal {ended.signal}" if ended.signal else None
+    # The runtime tells a signal by the exit code alone.
+    killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
     said = ended.message.strip() if parse_report(ended.message) is None else ""
-    kind, reason = _classify(ended.exit_code, signal, said)
+    kind, reason = _classify(ended.exit_code, killed_by, said)
     if ended.reason not in ("", "Error", "Completed"):
         # StartError, ContainerCannotRun: the kubelet's own word says more than the code 128 that comes with it.
         kind, reason = FailureClass.PROGRAM, ended.reason
@@ -151,7 +158,7 @@ def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Termina
         node_name=pod.node_name,
         attempt=attempt.number,
         exit_code=ended.exit_code,
-        signal=signal,
+        signal=killed_by,
         reason=reason,
         message=_cut(
             f"the container trainer of {pod.name} exited with code {ended.exit_code}"
@@ -166,14 +173,26 @@ def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Termina
 def _classify(exit_code: int | None, signal: str | None, text: str) -> tuple[FailureClass, str]:
     if signal == "SIGTERM" or exit_code == _SIGTERM_EXIT_CODE:
         # An agent stops its other workers by SIGTERM once one has failed.
-        return FailureClass.CONNECTION, "Stopped"
+        return FailureClass.CONNECTION, _STOPPED
     if signal:
         return FailureClass.SIGNAL, "Signal"
     if _LOST_CONNECTION.search(text):
-        return FailureClass.CONNECTION, "ConnectionLost"
+        return FailureClass.CONNECTION, _CONNECTION_LOST
     if _TIMEOUT.search(text):
-        return FailureClass.TIMEOUT, "CollectiveTimeout"
+        return FailureClass.TIMEOUT, _COLLECTIVE_TIMEOUT
     return FailureClass.PROGRAM, "ExitCode" if exit_code is not None else "Error"
+
+
+def _signal_name(number: int) -> str | None:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+def is_consequence(failure: Failure) -> bool:
+    """Whether such a failure has a cause elsewhere, that may not have been seen yet."""
+    return failure.reason in _CONSEQUENCES
 
 
 def _cut(text: str, limit: int) -> str:

@@ -1,6 +1,6 @@
 """status.summary: the columns of `kubectl get ddpjobs` as text."""
 
-from ddpjob.api.status import DDPJobStatus, Progress, Summary
+from ddpjob.api.status import DDPJobStatus, Phase, Progress, Summary
 
 
 def summarize(status: DDPJobStatus, loss_text: str) -> Summary:
@@ -10,15 +10,17 @@ def summarize(status: DDPJobStatus, loss_text: str) -> Summary:
         status: the status that they stand in, all else decided.
         loss_text: the loss as text, "" to keep the one that is shown.
     """
-    nodes, progress = status.nodes, status.progress or Progress()
+    nodes, progress, trains = status.nodes, status.progress or Progress(), status.phase is Phase.RUNNING
     return Summary(
         nodes="" if nodes is None else f"{nodes.ready + nodes.succeeded}/{nodes.desired}",
         epoch=_of(progress.epoch, progress.total_epochs),
         step=_of(progress.step, progress.total_steps),
         loss=loss_text or status.summary.loss,
-        # A job that has ended has no time left to show, and a speed only in the past.
-        eta="" if status.finished or progress.eta_seconds is None else format_seconds(progress.eta_seconds),
-        speed="" if progress.samples_per_second is None else f"{format_count(progress.samples_per_second)}/s",
+        # A job that does not train now has neither a speed nor a time left.
+        eta="" if not trains or progress.eta_seconds is None else format_seconds(progress.eta_seconds),
+        speed=""
+        if not trains or progress.samples_per_second is None
+        else f"{format_count(progress.samples_per_second)}/s",
     )
 
 

@@ -11,7 +11,7 @@ from ddpjob.api.status import ConditionType
 from ddpjob.observed import PodRecord
 from ddpjob.plan import DeletePod
 from ddpjob.policies.attempt import LOST_AFTER, NodeState, is_terminal
-from ddpjob.policies.cleanup import all_pods, live_pods
+from ddpjob.policies.cleanup import all_pods, live_pods, missing_pods
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.situation import Decision, Situation
 
@@ -47,7 +47,10 @@ def suspending(situation: Situation) -> Decision | None:
     update = {} if status.start_time or not attempt.present else {"start_time": situation.now}
     return Decision(
         with_facts(status.model_copy(update=update), (fact,), situation.job.generation, situation.now),
-        tuple(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None),
+        (
+            *(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None),
+            *(() if asked else missing_pods(situation)),
+        ),
         transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),
         look_again=tuple(pod.deletion_time + LOST_AFTER for pod in waited_for if pod.deletion_time is not None),
     )
