@@ -33,8 +33,13 @@ async def test_a_job_that_succeeds_costs_its_objects_and_two_status_writes_and_t
         statuses = made[6:]
         assert set(statuses) == {"PUT ddpjobs/digits/status"}
         assert 2 <= len(statuses) <= 4
-        assert sorted(await stage.events("digits")) == ["PodsCreated", "Succeeded"]
-        assert all(write.done for write in stage.proxy.writes)
+
+        async def told() -> bool:
+            return sorted(await stage.events("digits")) == ["PodsCreated", "Succeeded"]
+
+        # An event follows the status that it tells of.
+        await until("both events are there", told)
+        await until("every answer has arrived", lambda: all(write.done for write in stage.proxy.writes))
         assert (await stage.status("digits"))["nodes"]["succeeded"] == 4
 
 
