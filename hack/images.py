@@ -14,7 +14,7 @@ from hack.console import StepError, output_of, run_step, say
 from hack.delta import lacking_layers, layers_of, write_delta
 from hack.dockerfile import needs
 from hack.engine import Engine
-from hack.node_image import BASE_LABEL, base_image
+from hack.node_image import base_image
 
 _BASE_IMAGE: Final = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
 
@@ -81,25 +81,19 @@ def _build(engine: Engine, image: Image, log: Path) -> str:
     if engine.output("image", "inspect", keyed) is None:
         command = [engine.program, "build", "-f", str(dockerfile), "-t", keyed]
         command += ["--target", image.target] if image.target else []
-        older = _nameless(engine)
         with build_settings(engine) as settings:
             command += [*settings, str(ROOT)]
             run_step(f"image {image.name}", command, log, env=engine.environment)
-        listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}") or ""
-        older += older_names(listing, image, keyed)
-    else:
-        older = []
+        _forget_older(engine, image, keyed)
     if engine.output("tag", keyed, image.local_name) is None:
         raise StepError(f"{engine.program} cannot tag {keyed} as {image.local_name}")
-    for name in older:
-        engine.output("image", "rm", name)
     return keyed
 
 
-def _nameless(engine: Engine) -> list[str]:
-    """What earlier builds left behind: stages, and images whose name another one has now."""
-    label = f"label={BASE_LABEL}"
-    return (engine.output("images", "-q", "--filter", "dangling=true", "--filter", label) or "").split()
+def _forget_older(engine: Engine, image: Image, keyed: str) -> None:
+    listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}") or ""
+    for name in older_names(listing, image, keyed):
+        engine.output("image", "rm", name)
 
 
 def _have_base(engine: Engine, name: str, log: Path) -> str:

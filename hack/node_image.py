@@ -91,10 +91,6 @@ def _archive(engine: Engine, work: Path, tag: str, log: Path) -> None:
         _node(engine, context, archives, tag, log)
     command = [engine.program, "save", "-o", str(work / "image.tar"), tag]
     run_step("keeping the node image in the cache", command, log, env=engine.environment)
-    listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}", NODE_REPOSITORY) or ""
-    for older in set(listing.split()) - {tag}:
-        # Refused where a cluster's nodes still run it.
-        engine.output("image", "rm", older)
 
 
 def _fill_context(context: Path, programs: Path) -> None:
