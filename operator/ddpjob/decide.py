@@ -15,6 +15,7 @@ from ddpjob.children.metadata import pod_selector
 from ddpjob.children.pod import processes_of
 from ddpjob.children.template import template_errors
 from ddpjob.observed import Observed
+from ddpjob.ordinals import format_ordinals, parse_ordinals
 from ddpjob.plan import Plan
 from ddpjob.policies.attempt import NodeState, highest_attempt, view_attempt
 from ddpjob.policies.cleanup import finished, pods_to_clean
@@ -24,6 +25,7 @@ from ddpjob.policies.events import events_between
 from ddpjob.policies.facts import attempt_facts, phase_of
 from ddpjob.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
 from ddpjob.policies.progress import poll_target, reported_progress
+from ddpjob.policies.respecified import respecified
 from ddpjob.policies.restart import failed
 from ddpjob.policies.situation import Decision, Situation
 from ddpjob.policies.success import succeeded
@@ -38,6 +40,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     suspending,
     invalid_template,
     resuming,
+    respecified,
     succeeded,
     refused_by_server,
     failed,
@@ -60,10 +63,17 @@ def decide(observed: Observed) -> Plan:
         observed=at,
         spec=job.spec,
         status=job.status or DDPJobStatus(attempt=number),
-        attempt=view_attempt(job.name, number, job.spec.nodes, observed.pods),
+        attempt=view_attempt(job.name, number, job.spec.nodes, observed.pods, _succeeded(job.status, job.spec.nodes)),
     )
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)
+
+
+def _succeeded(status: DDPJobStatus | None, nodes: int) -> frozenset[int]:
+    known = status.nodes if status is not None and status.pods_created else None
+    if known is None or known.desired != nodes:
+        return frozenset()
+    return parse_ordinals(known.succeeded_ordinals, nodes)
 
 
 def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
@@ -134,6 +144,9 @@ def _nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
         ready=states.count(NodeState.RUNNING),
         succeeded=states.count(NodeState.SUCCEEDED),
         failed=states.count(NodeState.FAILED) + (states.count(missing_failed) if missing_failed else 0),
+        succeeded_ordinals=format_ordinals(
+            ordinal for ordinal, state in enumerate(states) if state is NodeState.SUCCEEDED
+        ),
     )
 
 

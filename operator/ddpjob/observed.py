@@ -50,7 +50,8 @@ class PodRecord:
     `attempt` and `ordinal` come from its labels and are None where a label is missing or no number.
     `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says of an init container or sidecar
     that keeps the pod from starting, or the scheduler of a pod that cannot be placed.
-    `others_running` tells that a container beside the trainer still runs.
+    `others_running` tells that a container beside the trainer still runs. `spec_hash` tells which spec it was made of,
+    None where that is not known.
     """
 
     namespace: str
@@ -74,6 +75,7 @@ class PodRecord:
     obstacle: Waiting | None = None
     others_running: bool = False
     disruption: str | None = None
+    spec_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import ValidationError
 
 from ddpjob.api.constants import (
+    ANNOTATION_SPEC_HASH,
     LABEL_ATTEMPT,
     LABEL_JOB,
     LABEL_ORDINAL,
@@ -84,6 +85,7 @@ def pod_record(raw: object) -> PodRecord | None:
         disruption=(_text(disruption.get("reason")) or "DisruptionTarget")
         if disruption.get("status") == "True"
         else None,
+        spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from ddpjob.children.launcher_config import launcher_config_name
 from ddpjob_operator.kube import JOBS, PODS, Resource
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import OperatorProcess, Stage, all_run, phase_is, set_stage, until
@@ -27,7 +28,10 @@ async def test_a_job_that_succeeds_costs_its_objects_and_two_status_writes_and_t
             stage.kubelet.exits[f"digits-a0-{ordinal}"] = 0
         await until("the job succeeds", lambda: phase_is(stage, "digits", "Succeeded"))
         made = [str(write) for write in stage.proxy.writes if not write.what.startswith("events/")]
-        assert set(made[:2]) == {"POST services/digits", "POST configmaps/digits-launcher"}
+        assert set(made[:2]) == {
+            "POST services/digits",
+            f"POST configmaps/{launcher_config_name('digits')}",
+        }
         assert sorted(made[2:6]) == [f"POST pods/digits-a0-{ordinal}" for ordinal in range(4)]
         # How many fall between the first and the last depends on how fast the pods were: at most one in 5 s.
         statuses = made[6:]

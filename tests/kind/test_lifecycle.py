@@ -7,6 +7,7 @@ import pytest
 from jobs import TORCH_IMAGE, ddpjob, digits, program, scripted
 from kubectl import Kubectl, KubectlError, wait_until
 
+from ddpjob.children.launcher_config import launcher_config_name
 from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
 # Trains until a file appears, so that a test decides how long that is. The file's folder is on the node.
@@ -153,7 +154,7 @@ def test_names_that_somebody_else_holds_are_named_and_waited_for(kubectl: Kubect
             },
         },
     ]
-    names = ["taken", "taken-launcher", "taken-a0-1"]
+    names = ["taken", launcher_config_name("taken"), "taken-a0-1"]
     for body, name in zip(foreign, names, strict=True):
         kubectl.create({**body, "metadata": {"name": name}})
     kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short"))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import spec_of
 
+from ddpjob.children.hashes import spec_hash
 from ddpjob.children.names import parse_pod_name, pod_name
 from ddpjob.children.pod import build_pod, processes_of
 from ddpjob.children.processes import resolve_procs_per_node
@@ -126,7 +127,11 @@ def test_the_templates_trainer_is_merged_by_name_and_spec_trainer_wins() -> None
     assert {name: environment_of(pod)[name] for name in ("A", "B")} == {"A": "1", "B": "2"}
     assert pod["spec"]["nodeSelector"] == {"gpu": "yes"}
     assert pod["metadata"]["labels"]["team"] == "a"
-    assert pod["metadata"]["annotations"] == {"note": "b", "kubectl.kubernetes.io/default-container": "trainer"}
+    assert pod["metadata"]["annotations"] == {
+        "note": "b",
+        "kubectl.kubernetes.io/default-container": "trainer",
+        "ddpjob.dev/spec-hash": spec_hash(spec_of(template=template, trainer=trainer)),
+    }
 
 
 def test_ports_of_one_number_and_two_protocols_are_two_ports() -> None:

@@ -9,6 +9,7 @@ from world import START, World, spec_of
 
 from ddpjob.api import ConditionType, Phase
 from ddpjob.api.status import Progress
+from ddpjob.children.launcher_config import launcher_config_name
 from ddpjob.decide import decide
 from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
 from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
@@ -366,6 +367,80 @@ def test_a_consequence_whose_cause_never_shows_is_told_after_a_little() -> None:
     assert world.status.restarts.last_reason == "ConnectionLost"
 
 
+def test_a_spec_that_was_edited_in_a_suspension_nobody_saw_is_the_next_attempt_and_not_counted() -> None:
+    world = running_world(nodes=2)
+    world.crash()
+    world.spec = world.spec.model_copy(update={"nodes": 1})
+    world.end("digits-a0-0", 0)
+    world.settle()
+    assert world.status is not None
+    assert not world.status.holds(ConditionType.SUCCEEDED), "one of two nodes is no success"
+    assert (world.status.attempt, world.status.restarts.counted) == (1, 0)
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert world.live() == ["digits-a1-0"]
+
+
+def test_a_number_of_nodes_that_changes_the_pods_names_is_no_failure_either() -> None:
+    world = running_world(nodes=2)
+    world.crash()
+    world.spec = world.spec.model_copy(update={"nodes": 12})
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert world.status is not None
+    assert (world.status.attempt, world.status.restarts.counted) == (1, 0)
+    assert len(world.live()) == 12
+
+
+@pytest.mark.parametrize("field", [{"ttl_seconds_after_finished": 60}, {"clean_pod_policy": "All"}])
+def test_a_field_that_no_pod_is_made_of_leaves_the_pods_alone(field: dict[str, object]) -> None:
+    world = running_world()
+    world.spec = world.spec.model_copy(update=field)
+    plan = world.reconcile()
+    assert plan.actions == ()
+    assert world.status is not None
+    assert world.status.attempt == 0
+
+
+def test_a_pod_of_an_operator_that_told_no_hash_goes_on() -> None:
+    world = running_world()
+    world.pods = {name: replace(pod, spec_hash=None) for name, pod in world.pods.items()}
+    assert world.reconcile().actions == ()
+
+
+def test_a_node_that_has_succeeded_has_not_failed_when_its_pod_is_removed() -> None:
+    world = running_world(nodes=3)
+    world.end("digits-a0-1", 0)
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    assert world.status.nodes is not None
+    assert world.status.nodes.succeeded_ordinals == "1"
+    del world.pods["digits-a0-1"]
+    world.crash()
+    world.advance(6)
+    world.settle()
+    assert (world.status.attempt, world.status.nodes.succeeded) == (0, 1)
+    world.end("digits-a0-0", 0)
+    world.end("digits-a0-2", 0)
+    world.settle()
+    assert world.status.holds(ConditionType.SUCCEEDED)
+
+
+def test_what_succeeded_in_one_attempt_has_to_succeed_again_in_the_next() -> None:
+    world = running_world(nodes=2)
+    world.end("digits-a0-1", 0)
+    world.advance(6)
+    world.settle()
+    world.end("digits-a0-0", 7)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(6)
+    world.settle()
+    assert sorted(world.live()) == ["digits-a1-0", "digits-a1-1"]
+
+
 def test_a_pod_without_its_label_is_deleted_when_the_job_fails_for_good_or_is_suspended() -> None:
     for change in ({"restart": {"maxRestarts": 0}}, {"suspend": True}):
         world = running_world()
@@ -403,7 +478,9 @@ def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
 
 def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world = World()
-    world.rejections = (Rejection(RejectionKind.NAME_TAKEN, "configmap digits-launcher", "it belongs to somebody"),)
+    world.rejections = (
+        Rejection(RejectionKind.NAME_TAKEN, f"configmap {launcher_config_name('digits')}", "it belongs to somebody"),
+    )
     plan = world.reconcile()
     assert [type(action).__name__ for action in plan.actions] == ["CreateLauncher"]
 

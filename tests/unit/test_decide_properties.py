@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from world import World, spec_of
 
 from ddpjob.api import ConditionType
+from ddpjob.children.hashes import spec_hash
 from ddpjob.observed import Terminated
 
 MAX_RESTARTS = 3
@@ -16,6 +17,8 @@ steps = st.one_of(
     st.tuples(st.just("delete"), st.integers(0, 7)),
     st.tuples(st.just("remove"), st.none()),
     st.tuples(st.just("suspend"), st.booleans()),
+    # Suspended, edited and resumed before the operator looked.
+    st.tuples(st.just("respecify"), st.integers(1, 3)),
     st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 40.0])),
 )
 
@@ -27,8 +30,8 @@ def play(world: World, step: tuple[object, ...]) -> None:
         world.reconcile(crash_after=argument if isinstance(argument, int) else None)
     elif kind == "remove":
         world.kubelet_removes_deleted_pods()
-    elif kind == "suspend":
-        world.spec = world.spec.model_copy(update={"suspend": bool(argument)})
+    elif kind in ("suspend", "respecify"):
+        change(world, {"suspend": bool(argument)} if kind == "suspend" else {"nodes": argument})
     elif kind == "advance":
         assert isinstance(argument, float)
         world.advance(argument)
@@ -42,6 +45,11 @@ def play(world: World, step: tuple[object, ...]) -> None:
             world.end(name, step[2])
         elif kind == "delete":
             world.delete_pod(name)
+
+
+def change(world: World, fields: dict[str, object]) -> None:
+    if world.status is None or not world.status.finished:
+        world.spec = world.spec.model_copy(update=fields)
 
 
 def finish(world: World) -> None:
@@ -79,6 +87,11 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
     counts = [written.restarts.counted for written in world.status_writes]
     assert counts == sorted(counts)
     assert not world.live(), "a finished job leaves no live pod"
+    if status.holds(ConditionType.SUCCEEDED):
+        assert status.nodes is not None
+        assert status.nodes.succeeded == world.spec.nodes
+        made_of = {pod.spec_hash for name, pod in world.pods.items() if f"-a{status.attempt}-" in name}
+        assert made_of <= {spec_hash(world.spec)}, "what has succeeded is what the spec asks for"
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from ddpjob.api import DDPJobSpec, DDPJobStatus
+from ddpjob.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob.decide import decide
 from ddpjob.observed import (
     JobRecord,
@@ -129,7 +130,17 @@ class World:
             assert not complete, f"{name} was created although all pods of its attempt had been"
             self.creations.append(name)
             self.pods[name] = PodRecord(
-                "default", name, f"uid-{name}", "1", "job-uid", "digits", None, None, "Pending", created=self.now
+                "default",
+                name,
+                f"uid-{name}",
+                "1",
+                "job-uid",
+                "digits",
+                None,
+                None,
+                "Pending",
+                created=self.now,
+                spec_hash=action.manifest["metadata"]["annotations"][ANNOTATION_SPEC_HASH],
             )
         elif isinstance(action, DeletePod):
             self.delete_pod(action.name, action.grace_seconds)

@@ -12,6 +12,7 @@ LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_UID: Final = f"{GROUP}/uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_ORDINAL: Final = f"{GROUP}/ordinal"
+ANNOTATION_SPEC_HASH: Final = f"{GROUP}/spec-hash"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "ddpjob"
 

@@ -101,6 +101,8 @@ class Nodes(ApiModel):
     """Whose trainer has exited with 0."""
     failed: Count = 0
     """Whose trainer failed, or that are gone."""
+    succeeded_ordinals: Annotated[str, Field(max_length=65536, pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$")] = ""
+    """The succeeded ones, as 0-2,5. A pod of theirs that is removed later has not failed."""
 
 
 class Progress(ApiModel):

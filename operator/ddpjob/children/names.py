@@ -21,9 +21,12 @@ def service_name(job: str) -> str:
     return job
 
 
-def launcher_name(job: str) -> str:
-    """The ConfigMap that carries the launcher."""
-    return f"{job}-launcher"
+def launcher_name(job: str, content: str) -> str:
+    """The ConfigMap that carries a launcher of this content's hash.
+
+    An operator that was upgraded brings another launcher, and a ConfigMap that pods use cannot change.
+    """
+    return f"{job}-launcher-{content}"
 
 
 def ordinal_width(nodes: int) -> int:

@@ -3,11 +3,13 @@
 import copy
 from typing import Any, Final
 
+from ddpjob.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob.api.spec import DDPJobSpec
 from ddpjob.children.environment import pod_environment
-from ddpjob.children.launcher_config import FILE
+from ddpjob.children.hashes import spec_hash
+from ddpjob.children.launcher_config import FILE, launcher_config_name
 from ddpjob.children.metadata import owner_reference, pod_labels
-from ddpjob.children.names import launcher_name, pod_name, service_name
+from ddpjob.children.names import pod_name, service_name
 from ddpjob.children.processes import resolve_procs_per_node
 from ddpjob.children.template import merge_trainer, others_of, trainer_of
 from ddpjob.observed import JobRecord
@@ -43,6 +45,7 @@ def build_pod(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> M
             "annotations": {
                 DEFAULT_CONTAINER_ANNOTATION: container["name"],
                 **(template_metadata.get("annotations") or {}),
+                ANNOTATION_SPEC_HASH: spec_hash(spec),
             },
             "ownerReferences": [owner_reference(job)],
         },
@@ -107,7 +110,7 @@ def _volumes(job: JobRecord, container: dict[str, Any], users: list[dict[str, An
         # A container's own /dev/shm has 64 MiB, which a data loader with workers outgrows at once.
         ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
     if LAUNCHER_VOLUME in mounted:
-        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_name(job.name)}})
+        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name)}})
     return [*ours, *copy.deepcopy(users)]
 
 

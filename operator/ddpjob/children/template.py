@@ -58,10 +58,11 @@ def _metadata_problems(metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f".metadata.{key}", "only labels and annotations can be given here; remove it"
         elif value is not None and not isinstance(value, dict):
             yield f".metadata.{key}", _not(value, "an object")
-    labels = metadata.get("labels")
-    for label in labels if isinstance(labels, dict) else ():
-        if str(label).startswith(f"{GROUP}/"):
-            yield f".metadata.labels[{label}]", f"labels of {GROUP} are set by the operator; remove it"
+    for key in ("labels", "annotations"):
+        given = metadata.get(key)
+        for name in given if isinstance(given, dict) else ():
+            if str(name).startswith(f"{GROUP}/"):
+                yield f".metadata.{key}[{name}]", f"{key} of {GROUP} are set by the operator; remove it"
 
 
 def _spec_problems(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -97,7 +98,8 @@ def _container_problems(container: dict[str, Any], path: str) -> Iterator[tuple[
         if value is not None and not isinstance(value, dict):
             yield f"{path}.{key}", _not(value, "an object")
     yield from _resource_problems(container.get("resources"), f"{path}.resources")
-    for variable in container.get("env") or []:
+    variables = container.get("env")
+    for variable in variables if isinstance(variables, list) else ():
         name = variable.get("name") if isinstance(variable, dict) else None
         if isinstance(name, str) and is_reserved_env(name):
             yield f"{path}.env[{name}]", "this name is set by the launcher; remove it"

@@ -58,16 +58,26 @@ def has_stopped(pod: PodRecord, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts."""
+    """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts.
+
+    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since.
+    """
 
     number: int
     nodes: tuple[PodRecord | None, ...]
     names: tuple[str, ...]
     older: Mapping[str, tuple[int, PodRecord]]
+    succeeded: frozenset[int] = frozenset()
 
     def states(self) -> tuple[NodeState, ...]:
         """The state of each ordinal."""
-        return tuple(node_state(pod) for pod in self.nodes)
+        return tuple(self.state(ordinal) for ordinal in range(len(self.nodes)))
+
+    def state(self, ordinal: int) -> NodeState:
+        """The state of one ordinal."""
+        state = node_state(self.nodes[ordinal])
+        # An ended pod may be removed by anybody, as the garbage collector and a drained node do.
+        return NodeState.SUCCEEDED if state is NodeState.MISSING and ordinal in self.succeeded else state
 
     @property
     def present(self) -> tuple[PodRecord, ...]:
@@ -75,7 +85,9 @@ class Attempt:
         return tuple(pod for pod in self.nodes if pod is not None)
 
 
-def view_attempt(job: str, number: int, nodes: int, pods: tuple[PodRecord, ...]) -> Attempt:
+def view_attempt(
+    job: str, number: int, nodes: int, pods: tuple[PodRecord, ...], succeeded: frozenset[int] = frozenset()
+) -> Attempt:
     """Sort a job's own pods into the current attempt and older ones.
 
     A pod is told by its name, which cannot be changed, and not by its labels, which can. What is not of this attempt's
@@ -89,7 +101,7 @@ def view_attempt(job: str, number: int, nodes: int, pods: tuple[PodRecord, ...])
         identity = parse_pod_name(job, name)
         if identity is not None:
             older[name] = (identity.attempt, pod)
-    return Attempt(number, current, names, older)
+    return Attempt(number, current, names, older, succeeded)
 
 
 def highest_attempt(job: str, pods: tuple[PodRecord, ...]) -> int:

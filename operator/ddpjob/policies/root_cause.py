@@ -65,7 +65,7 @@ def find_root_cause(attempt: Attempt, *, missing_is_failed: bool) -> Failure | N
     candidates = [
         candidate
         for ordinal, pod in enumerate(attempt.nodes)
-        if pod is not None or missing_is_failed
+        if pod is not None or (missing_is_failed and attempt.state(ordinal) is NodeState.MISSING)
         for candidate in _candidates(attempt, ordinal)
     ]
     if not candidates:
