@@ -56,19 +56,24 @@ def test_resumed_with_another_number_of_ranks_no_sample_is_lost_or_read_twice(pr
     assert read(resumed, until=99)[2] == Counter(range(SIZE))
 
 
-def test_a_corrupt_newest_checkpoint_falls_back_loudly_and_ends_in_the_same_parameters(tmp_path: Path) -> None:
+def test_a_corrupt_and_a_truncated_newest_checkpoint_fall_back_loudly_and_end_in_the_same_parameters(
+    tmp_path: Path,
+) -> None:
     command = torchrun(2, *DIGITS, "--total-epochs", "3", "--save-every", "1", "--checkpoint-dir", str(tmp_path))
     first = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "0"})
     names = checkpoints_in(tmp_path / "0b1c")
     assert names == ["step-000000023.attempt-0", "step-000000046.attempt-0", "step-000000069.attempt-0"]
-    newest = tmp_path / "0b1c" / names[-1] / "model.safetensors"
-    content = bytearray(newest.read_bytes())
+    corrupt = tmp_path / "0b1c" / names[-1] / "model.safetensors"
+    content = bytearray(corrupt.read_bytes())
     content[-1] ^= 1
-    newest.write_bytes(content)
+    corrupt.write_bytes(content)
+    truncated = tmp_path / "0b1c" / names[-2] / "optimizer.safetensors"
+    truncated.write_bytes(truncated.read_bytes()[:-1])
 
     again = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1"})
-    assert "falling back to the one before" in again.output
-    assert "resumed in epoch 3 after step 46" in again.output
+    for name in names[1:]:
+        assert re.search(rf"ERROR .*{name} is corrupt .* falling back to the one before", again.output)
+    assert "resumed in epoch 2 after step 23" in again.output
     assert again.digest == first.digest
     assert "step-000000069.attempt-1" in checkpoints_in(tmp_path / "0b1c")
 

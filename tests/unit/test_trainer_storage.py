@@ -2,6 +2,10 @@
 
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,22 @@ from hypothesis import strategies as st
 from ddpjob_trainer.storage import MANIFEST, CheckpointFolder, SupersededError, Version
 
 ONE_MIB = bytes(1024) * 1024
+
+STOPS_WHILE_IT_WRITES = """
+import os, pathlib, signal, sys
+from ddpjob_trainer.storage import CheckpointFolder, SupersededError
+
+def write(into):
+    (into / "model").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGSTOP)
+    with (into / "optimizer").open("wb") as file:
+        file.write(b"the other half")
+
+try:
+    CheckpointFolder(pathlib.Path(sys.argv[1]), attempt=0).save(7, {}, write)
+except SupersededError as reason:
+    print(reason)
+"""
 
 
 def save(folder: CheckpointFolder, step: int, data: bytes = b"weights") -> Path:
@@ -31,7 +51,7 @@ def test_what_was_saved_is_found_with_its_files_and_its_content(tmp_path: Path) 
     assert list(folder.newest()) == []
     path = save(folder, 12, ONE_MIB)
     found = next(folder.newest())
-    assert (found.version, found.folder, found.manifest) == (Version(12, 2), path, {"step": 12})
+    assert (found.version, found.folder, found.manifest) == (Version(attempt=2, step=12), path, {"step": 12})
     assert path.name == "step-000000012.attempt-2"
     assert (path / "model").read_bytes() == ONE_MIB
 
@@ -132,22 +152,104 @@ def test_a_writer_of_an_older_attempt_stops_before_its_checkpoint_appears(tmp_pa
     def meanwhile_the_next_attempt_saves(into: Path) -> None:
         (into / "model").write_bytes(b"stale")
         (into / "model").chmod(0o600)
-        (tmp_path / Version(6, 1).folder).mkdir()
+        (tmp_path / Version(attempt=1, step=6).folder).mkdir()
 
-    with pytest.raises(SupersededError, match="attempt 1 has saved"):
+    with pytest.raises(SupersededError, match="attempt 1 writes"):
         old.save(7, {}, meanwhile_the_next_attempt_saves)
-    (tmp_path / Version(6, 1).folder).rmdir()
+    (tmp_path / Version(attempt=1, step=6).folder).rmdir()
     save(new, 6)
     with pytest.raises(SupersededError):
         save(old, 7)
     assert newest_step(new) == 6
 
 
+def test_a_leftover_writer_is_refused_before_it_touches_what_a_newer_attempt_has_not_finished(tmp_path: Path) -> None:
+    old, new = CheckpointFolder(tmp_path, attempt=0), CheckpointFolder(tmp_path, attempt=1)
+    save(old, 5)
+
+    def meanwhile_the_older_one_saves(into: Path) -> None:
+        (into / "model").write_bytes(b"new")
+        with pytest.raises(SupersededError, match="attempt 1 writes"):
+            old.save(9, {}, lambda _: pytest.fail("it wrote before it looked"))
+
+    path = new.save(6, {}, meanwhile_the_older_one_saves)
+    assert (path / "model").read_bytes() == b"new"
+    assert newest_step(new) == 6
+
+
+def test_a_newer_attempt_removes_what_an_older_one_has_not_finished_which_then_stops(tmp_path: Path) -> None:
+    old, new = CheckpointFolder(tmp_path, attempt=0), CheckpointFolder(tmp_path, attempt=1)
+
+    def meanwhile_the_next_attempt_saves(into: Path) -> None:
+        save(new, 6)
+        # Its folder is gone: the error of the file system is not the one to be told.
+        (into / "model").write_bytes(b"stale")
+
+    with pytest.raises(SupersededError, match="attempt 1 writes"):
+        old.save(7, {}, meanwhile_the_next_attempt_saves)
+    assert [entry.name for entry in tmp_path.iterdir()] == [Version(attempt=1, step=6).folder]
+
+
+def test_rank_0_of_a_lost_node_that_comes_back_inside_a_save_stops_and_changes_nothing(tmp_path: Path) -> None:
+    save(CheckpointFolder(tmp_path, attempt=0), 5)
+    new = CheckpointFolder(tmp_path, attempt=1)
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPS_WHILE_IT_WRITES, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as lost:
+        try:
+            _, status = os.waitpid(lost.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            path = save(new, 6)
+            before = {file: file.read_bytes() for file in path.iterdir()}
+            lost.send_signal(signal.SIGCONT)
+            said, _ = lost.communicate()
+        finally:
+            lost.kill()
+    assert "attempt 1 writes checkpoints" in said
+    assert {file: file.read_bytes() for file in path.iterdir()} == before
+    assert {entry.name for entry in tmp_path.iterdir()} == {
+        version.folder for version in (Version(attempt=0, step=5), Version(attempt=1, step=6))
+    }
+    assert newest_step(new) == 6
+
+
+def test_an_attempt_that_began_further_back_is_the_one_that_counts(tmp_path: Path) -> None:
+    for step in (50, 60, 70):
+        save(CheckpointFolder(tmp_path, attempt=0), step)
+    new = CheckpointFolder(tmp_path, attempt=1, keep_last=2)
+    save(new, 55)
+    assert new.versions() == [Version(attempt=1, step=55), Version(attempt=0, step=70)]
+    assert newest_step(CheckpointFolder(tmp_path, attempt=2)) == 55
+
+
+@pytest.mark.parametrize(("keep_last", "kept"), [(1, [60]), (2, [60, 50])])
+def test_the_checkpoint_just_written_stays_where_a_later_one_of_the_attempt_was_passed_over(
+    tmp_path: Path, keep_last: int, kept: list[int]
+) -> None:
+    # Workers restarted in place are of the same attempt as before.
+    folder = CheckpointFolder(tmp_path, keep_last=keep_last)
+    save(folder, 50)
+    (save(folder, 70) / "model").write_bytes(b"damaged")
+    save(folder, 60)
+    assert [version.step for version in folder.versions()] == kept
+
+
+def test_a_checkpoint_that_replaces_others_while_they_are_read_is_found(tmp_path: Path) -> None:
+    old = CheckpointFolder(tmp_path, attempt=0, keep_last=2)
+    save(old, 4)
+    save(old, 5)
+    reading = CheckpointFolder(tmp_path, attempt=1).newest()
+    assert next(reading).version.step == 5
+    save(old, 8)
+    save(old, 9)
+    assert [found.version.step for found in reading] == [9, 8]
+
+
 def test_an_attempt_continues_the_checkpoints_of_the_one_before(tmp_path: Path) -> None:
     save(CheckpointFolder(tmp_path, attempt=0), 5)
     save(CheckpointFolder(tmp_path, attempt=1), 5, b"again")
     found = next(CheckpointFolder(tmp_path, attempt=2).newest())
-    assert found.version == Version(5, 1)
+    assert found.version == Version(attempt=1, step=5)
 
 
 def test_foreign_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
@@ -156,4 +258,8 @@ def test_foreign_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep_last=1)
     save(folder, 1)
     save(folder, 2)
-    assert {entry.name for entry in tmp_path.iterdir()} == {"notes.txt", "step-x.attempt-0", Version(2, 0).folder}
+    assert {entry.name for entry in tmp_path.iterdir()} == {
+        "notes.txt",
+        "step-x.attempt-0",
+        Version(attempt=0, step=2).folder,
+    }

@@ -3,6 +3,11 @@
 A checkpoint is a folder of files with a manifest of their SHA-256 sums, named `step-<step>.attempt-<attempt>`. It is
 written under another name, forced to disk and renamed, so that its name is the proof that it was finished; the sums
 notice what disks and networks do to it later. What the files hold is none of this module's business.
+
+The attempt counts before the step. An attempt that had to begin before the last step of the one before it, because a
+checkpoint was damaged or because a process thought dead finished writing one, is the training that goes on; one that
+ends before its first checkpoint leaves the older attempt's newest as the newest. No lock is needed: whatever a process
+of an older attempt still writes in the instant between its last look and its rename never comes first.
 """
 
 import hashlib
@@ -17,8 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 MANIFEST: Final = "checkpoint.json"
-_NAME: Final = re.compile(r"step-(\d+)\.attempt-(\d+)")
+DEFAULT_KEEP_LAST: Final = 3
 _UNFINISHED: Final = ".unfinished"
+_NAME: Final = re.compile(rf"step-(\d+)\.attempt-(\d+)((?:\.\d+)?{re.escape(_UNFINISHED)})?")
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +39,10 @@ class CorruptError(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Version:
-    """Orders checkpoints: the later step wins, and of the same step the later attempt."""
+    """Orders checkpoints: the later attempt wins, and of the same attempt the later step."""
 
-    step: int
     attempt: int
+    step: int
 
     @property
     def folder(self) -> str:
@@ -57,7 +63,7 @@ class Checkpoint:
 class CheckpointFolder:
     """The checkpoints of one job. Only rank 0 uses it."""
 
-    def __init__(self, folder: Path, *, attempt: int = 0, keep_last: int = 3) -> None:
+    def __init__(self, folder: Path, *, attempt: int = 0, keep_last: int = DEFAULT_KEEP_LAST) -> None:
         """Args:
         folder: holds the checkpoints; made when the first one is saved.
         attempt: of the job that this process belongs to.
@@ -81,11 +87,12 @@ class CheckpointFolder:
             The checkpoint's folder.
 
         Raises:
-            SupersededError: a newer attempt has saved here.
+            SupersededError: a newer attempt writes here; nothing of it was touched.
             OSError: the volume does not take it; an earlier checkpoint is untouched.
         """
-        version = Version(step, self._attempt)
+        version = Version(self._attempt, step)
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._refuse_if_superseded()
         self._remove_unfinished()
         target = self._folder / version.folder
         unfinished = self._folder / f"{version.folder}.{os.getpid()}{_UNFINISHED}"
@@ -100,50 +107,71 @@ class CheckpointFolder:
             self._refuse_if_superseded()
             if target.exists():
                 # Only a corrupt one of this very step, which resuming has passed over, can stand in the way.
-                shutil.rmtree(target)
+                _discard(target)
             unfinished.rename(target)
             _force_to_disk(self._folder)
+        except Exception:
+            # A newer attempt removes what this one has not finished: that is then the reason of whatever failed.
+            self._refuse_if_superseded()
+            raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        self._remove_oldest()
+        self._remove_oldest(version)
         return target
 
     def newest(self) -> Iterator[Checkpoint]:
         """Sound checkpoints, the newest first; each one that is not is reported in the log and passed over."""
-        for version in self.versions():
-            folder = self._folder / version.folder
-            try:
-                yield Checkpoint(version, folder, _verify(folder))
-            except CorruptError as reason:
-                _log.error("checkpoint %s is corrupt (%s): falling back to the one before", folder, reason)
+        seen: set[Version] = set()
+        # Looked for again at the end: a left-over process of an older attempt may remove one and finish another.
+        while versions := [version for version in self.versions() if version not in seen]:
+            for version in versions:
+                seen.add(version)
+                folder = self._folder / version.folder
+                try:
+                    yield Checkpoint(version, folder, _verify(folder))
+                except CorruptError as reason:
+                    _log.error("checkpoint %s is corrupt (%s): falling back to the one before", folder, reason)
 
     def versions(self) -> list[Version]:
         """All finished checkpoints, sound or not, the newest first."""
+        return sorted((version for version, _, finished in self._entries() if finished), reverse=True)
+
+    def _entries(self) -> list[tuple[Version, Path, bool]]:
+        """Every folder that is or is to become a checkpoint, and whether it is finished."""
         if not self._folder.is_dir():
             return []
-        names = [_NAME.fullmatch(entry.name) for entry in self._folder.iterdir()]
-        return sorted((Version(int(name[1]), int(name[2])) for name in names if name), reverse=True)
+        named = [(_NAME.fullmatch(entry.name), entry) for entry in self._folder.iterdir()]
+        return [(Version(int(name[2]), int(name[1])), entry, name[3] is None) for name, entry in named if name]
 
     def _refuse_if_superseded(self) -> None:
-        newest = max((version.attempt for version in self.versions()), default=0)
+        newest = max((version.attempt for version, _, _ in self._entries()), default=0)
         if newest > self._attempt:
             raise SupersededError(
-                f"attempt {newest} has saved checkpoints in {self._folder}: this process of attempt {self._attempt} "
+                f"attempt {newest} writes checkpoints in {self._folder}: this process of attempt {self._attempt} "
                 "is left over and stops"
             )
 
-    def _remove_oldest(self) -> None:
-        for version in self.versions()[self._keep_last :]:
-            # Renamed first: a folder that is being removed must not look like a checkpoint.
-            folder = self._folder / version.folder
-            gone = folder.with_name(folder.name + _UNFINISHED)
-            folder.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
+    def _remove_oldest(self, written: Version) -> None:
+        others = [each for each in self.versions() if each.attempt <= self._attempt and each != written]
+        # What comes after the one just written was passed over when this process resumed: it is the first to go.
+        others.sort(key=lambda each: each > written)
+        for version in others[self._keep_last - 1 :]:
+            try:
+                _discard(self._folder / version.folder)
+            except OSError as reason:
+                _log.warning("the old checkpoint %s cannot be removed: %s", version.folder, reason)
 
     def _remove_unfinished(self) -> None:
-        for entry in self._folder.iterdir():
-            if entry.name.endswith(_UNFINISHED):
-                shutil.rmtree(entry, ignore_errors=True)
+        for version, folder, finished in self._entries():
+            if not finished and version.attempt <= self._attempt:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _discard(folder: Path) -> None:
+    # Renamed first: a folder that is being removed must not look like a checkpoint.
+    gone = folder.with_name(folder.name + _UNFINISHED)
+    folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _verify(folder: Path) -> dict[str, Any]:
