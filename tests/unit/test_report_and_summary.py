@@ -66,6 +66,25 @@ def test_half_a_surrogate_pair_in_a_report_does_not_break_the_status() -> None:
     assert parse_progress({"lossText": "\ud800"}, NOW)[1] == "?"
 
 
+def test_the_report_tells_restarts_a_stop_and_what_kind_of_end_each_failure_was() -> None:
+    failure = '{"rank": 1, "signal": "SIGKILL", "oom": true, "errorType": "ModuleNotFoundError"}'
+    report = parse_report(f'{{"exitCode": 143, "stopped": true, "processRestarts": 2, "failures": [{failure}]}}')
+    assert report is not None
+    assert (report.stopped, report.process_restarts) == (True, 2)
+    assert (report.failures[0].oom, report.failures[0].error_type) == (True, "ModuleNotFoundError")
+
+
+@pytest.mark.parametrize(
+    ("told", "restarts"), [("-3", 0), ("1" + "0" * 15, 1_000_000), ("true", 0), ("1.5", 0), ('"2"', 0), ("null", 0)]
+)
+def test_what_a_report_must_not_say_is_bounded_or_counts_as_missing(told: str, restarts: int) -> None:
+    failure = '{"oom": 1, "errorType": ["x"]}'
+    report = parse_report(f'{{"exitCode": 1, "stopped": 1, "processRestarts": {told}, "failures": [{failure}]}}')
+    assert report is not None
+    assert (report.stopped, report.process_restarts) == (False, restarts)
+    assert (report.failures[0].oom, report.failures[0].error_type) == (False, None)
+
+
 def test_nan_is_shown_as_text_and_left_out_as_a_number() -> None:
     progress, text = parse_progress({"loss": None, "lossText": "nan", "step": 3}, NOW)
     assert (progress.loss, text) == (None, "nan")
