@@ -17,6 +17,7 @@ from torch.utils.data import DistributedSampler  # noqa: E402
 from training import environment  # noqa: E402
 
 from ddpjob_trainer import randomness  # noqa: E402
+from ddpjob_trainer.ancestry import NothingToResumeError  # noqa: E402
 from ddpjob_trainer.checkpoint import Checkpoints, MisfitError, SaveError, TrainingState, checkpoints  # noqa: E402
 from ddpjob_trainer.environment import Environment, MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
@@ -80,6 +81,52 @@ def test_a_checkpoint_restores_model_optimizer_and_scheduler_also_with_tied_weig
 def test_without_a_checkpoint_a_training_starts_from_the_beginning(tmp_path: Path, group: Group) -> None:
     assert saved(tmp_path / "none", group).resume(trained(Tied())) is None
     assert checkpoints(parse_environment({}), Exchange(group.device)) is None
+
+
+def of_job(base: Path, group: Group, name: str, **more: str) -> Checkpoints:
+    variables = {"DDPJOB_NAME": name, "DDPJOB_NAMESPACE": "team", "DDPJOB_UID": f"uid-of-{name}"}
+    path = {"DDPJOB_CHECKPOINT_PATH": str(base / variables["DDPJOB_UID"])}
+    found = checkpoints(parse_environment({**variables, **path, **more}), Exchange(group.device))
+    assert found is not None
+    return found
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_job_continues_an_older_one_until_it_has_a_checkpoint_of_its_own(tmp_path: Path, group: Group) -> None:
+    first = of_job(tmp_path, group, "first")
+    first.save(trained(nn.Linear(4, 2)), Position(0, 4, 2))
+    first.save(trained(nn.Linear(4, 2)), Position(1, 0, 3))
+    before = contents(tmp_path)
+    second = of_job(tmp_path, group, "second", DDPJOB_RESUME_FROM="first", DDPJOB_CHECKPOINT_KEEP_LAST="1")
+    assert second.resume(trained(nn.Linear(4, 2))) == Position(1, 0, 3)
+    second.save(trained(nn.Linear(4, 2)), Position(1, 4, 4))
+    second.save(trained(nn.Linear(4, 2)), Position(1, 8, 5))
+    assert second.resume(trained(nn.Linear(4, 2))) == Position(1, 8, 5)
+    assert contents(tmp_path / "uid-of-first") == before
+    assert len([*(tmp_path / "uid-of-second").glob("step-*")]) == 1
+
+
+def test_of_an_older_job_the_newest_sound_checkpoint_is_taken(tmp_path: Path, group: Group) -> None:
+    first = of_job(tmp_path, group, "first")
+    for step in (2, 3):
+        first.save(trained(nn.Linear(4, 2)), Position(1, 0, step))
+    (newest,) = tmp_path.glob("*/step-*3.attempt-0/model.safetensors")
+    newest.write_bytes(b"")
+    resuming = of_job(tmp_path, group, "second", DDPJOB_RESUME_FROM="first")
+    assert resuming.resume(trained(nn.Linear(4, 2))) == Position(1, 0, 2)
+
+
+def test_where_there_is_nothing_to_continue_nothing_is_trained_from_scratch(tmp_path: Path, group: Group) -> None:
+    of_job(tmp_path, group, "first").save(trained(nn.Linear(4, 2)), Position(1, 0, 3))
+    for file in tmp_path.glob("*/step-*/model.safetensors"):
+        file.unlink()
+    with pytest.raises(NothingToResumeError, match=r"'first' has left no sound checkpoint .* saved there: first"):
+        of_job(tmp_path, group, "second", DDPJOB_RESUME_FROM="first").resume(trained(nn.Linear(4, 2)))
+    with pytest.raises(MisuseError, match="DDPJOB_RESUME_FROM needs DDPJOB_UID"):
+        checkpoints(parse_environment({"DDPJOB_RESUME_FROM": "first"}), Exchange(group.device))
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_a_message(tmp_path: Path, group: Group) -> None:

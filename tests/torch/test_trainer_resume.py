@@ -56,6 +56,22 @@ def test_resumed_with_another_number_of_ranks_no_sample_is_lost_or_read_twice(pr
     assert read(resumed, until=99)[2] == Counter(range(SIZE))
 
 
+def test_the_same_curve_goes_on_in_another_job_and_a_name_without_checkpoints_stops_all_ranks(
+    program: str, tmp_path: Path, uninterrupted: Training
+) -> None:
+    def job(name: str, **more: str) -> dict[str, str]:
+        return {"DDPJOB_NAME": name, "DDPJOB_UID": f"uid-of-{name}", **more}
+
+    killed = run(torchrun(2, program, str(tmp_path), "--die-at-step", "9"), job("first"))
+    resumed = succeed(torchrun(2, program, str(tmp_path)), job("second", DDPJOB_RESUME_FROM="first"))
+    assert {**killed.losses, **resumed.losses} == uninterrupted.losses
+
+    refused = run(torchrun(2, program, str(tmp_path)), job("third", DDPJOB_RESUME_FROM="typo"))
+    assert refused.code != 0
+    assert refused.losses == {}
+    assert refused.output.count("jobs that have saved there: first, second") == 2
+
+
 def test_a_corrupt_and_a_truncated_newest_checkpoint_fall_back_loudly_and_end_in_the_same_parameters(
     tmp_path: Path,
 ) -> None:

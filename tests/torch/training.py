@@ -97,4 +97,4 @@ def succeed(command: Sequence[str], variables: Mapping[str, str] | None = None) 
 
 def checkpoints_in(folder: Path) -> list[str]:
     """Names of the checkpoints, the oldest first."""
-    return sorted(entry.name for entry in folder.iterdir())
+    return sorted(entry.name for entry in folder.glob("step-*"))

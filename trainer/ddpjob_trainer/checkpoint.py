@@ -16,10 +16,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ddpjob_trainer import randomness
-from ddpjob_trainer.environment import Environment
+from ddpjob_trainer.ancestry import JobIdentity, NothingToResumeError, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.environment import Environment, MisuseError
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.sampler import Position
-from ddpjob_trainer.storage import CheckpointFolder, SupersededError
+from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, SupersededError
 from ddpjob_trainer.tree import from_json, to_json
 
 FORMAT: Final = 1
@@ -28,6 +29,9 @@ _OPTIMIZER: Final = "optimizer"
 _RANDOM: Final = "random"
 _READABLE: Final = 0o644
 _FILES: Final = (_MODEL, _OPTIMIZER, _RANDOM)
+
+_Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
+"""The manifest and all tensors of a checkpoint, by file and name."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +62,24 @@ class SaveError(RuntimeError):
 class Checkpoints:
     """Saves and resumes a training; all ranks call its methods together."""
 
-    def __init__(self, folder: CheckpointFolder, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        exchange: Exchange,
+        *,
+        owner: JobIdentity | None = None,
+        resume_from: str | None = None,
+    ) -> None:
         """Args:
         folder: where rank 0 reads and writes; unused on the others.
         exchange: among the ranks of the training.
+        owner: the job whose folder it is; None leaves it without a name.
+        resume_from: name of the older job to continue while the folder holds no sound checkpoint.
         """
         self._folder = folder
         self._exchange = exchange
+        self._owner = owner
+        self._resume_from = resume_from
 
     def save(self, state: TrainingState, position: Position) -> None:
         """Save a checkpoint of this position.
@@ -86,10 +101,19 @@ class Checkpoints:
 
         Raises:
             MisfitError: the checkpoint is sound, but of another model or optimizer.
+            NothingToResumeError: the older job that is to be continued has no sound checkpoint; on every rank.
         """
-        found = self._read() if dist.get_rank() == 0 else None
+        found: _Read | None = None
+        reason: str | None = None
+        if dist.get_rank() == 0:
+            try:
+                found = self._read()
+            except NothingToResumeError as nothing:
+                reason = str(nothing)
         manifest, tensors = found or (None, {})
-        manifest = self._exchange.broadcast_json(manifest)
+        manifest, reason = self._exchange.broadcast_json([manifest, reason])
+        if reason is not None:
+            raise NothingToResumeError(reason)
         if manifest is None:
             return None
         tensors = self._exchange.broadcast_tensors(tensors)
@@ -125,24 +149,22 @@ class Checkpoints:
             manifest[_OPTIMIZER] = to_json(state.optimizer.state_dict(), _OPTIMIZER, tensors[_OPTIMIZER])
             if state.scheduler is not None:
                 manifest["scheduler"] = to_json(state.scheduler.state_dict(), "scheduler", tensors[_OPTIMIZER])
+            if self._owner is not None:
+                sign(self._folder.path, self._owner)
             self._folder.save(position.step, manifest, write)
         except (OSError, SafetensorError, SupersededError, TypeError) as reason:
             return f"no checkpoint at step {position.step}: {reason}"
         return None
 
-    def _read(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]] | None:
-        for checkpoint in self._folder.newest():
-            manifest = checkpoint.manifest
-            if manifest.get("format") != FORMAT:
-                _log.error("checkpoint %s has format %s, not %d", checkpoint.folder, manifest.get("format"), FORMAT)
-                continue
-            tensors: dict[str, torch.Tensor] = {}
-            for name in _FILES:
-                for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():
-                    tensors[f"{name}/{key}"] = tensor
-            _log.info("resuming from %s", checkpoint.folder)
-            return manifest, tensors
-        return None
+    def _read(self) -> _Read | None:
+        found = _read_newest(self._folder)
+        if found is not None or self._resume_from is None or self._owner is None:
+            return found
+        for folder in older_folders(self._folder.path, self._owner, self._resume_from):
+            found = _read_newest(folder)
+            if found is not None:
+                return found
+        raise nothing_to_resume(self._folder.path, self._owner, self._resume_from)
 
     def _restore_random_numbers(self, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         saved = tensors.get(f"{_RANDOM}/{dist.get_rank()}")
@@ -157,26 +179,50 @@ class MisfitError(ValueError):
     """A checkpoint belongs to another model or optimizer."""
 
 
+def _read_newest(folder: CheckpointFolder) -> _Read | None:
+    """Rank 0's manifest and tensors of the newest sound checkpoint in a folder."""
+    for checkpoint in folder.newest():
+        manifest = checkpoint.manifest
+        if manifest.get("format") != FORMAT:
+            _log.error("checkpoint %s has format %s, not %d", checkpoint.folder, manifest.get("format"), FORMAT)
+            continue
+        tensors: dict[str, torch.Tensor] = {}
+        for name in _FILES:
+            for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():
+                tensors[f"{name}/{key}"] = tensor
+        _log.info("resuming from %s", checkpoint.folder)
+        return manifest, tensors
+    return None
+
+
 def checkpoints(
-    environment: Environment, exchange: Exchange, path: str | None = None, keep_last: int = 3
+    environment: Environment, exchange: Exchange, path: str | None = None, keep_last: int | None = None
 ) -> Checkpoints | None:
     """The checkpoints of the job in this environment.
 
     Args:
         environment: of this process.
         exchange: among the ranks.
-        path: folder for the checkpoints of jobs; None takes the operator's. The job's own are in `<path>/<uid>`, or in
-            the path itself without an operator.
-        keep_last: how many checkpoints stay.
+        path: folder for the checkpoints of jobs, the job's own are in `<path>/<uid>`, or in the path itself without an
+            operator; None takes the operator's choice.
+        keep_last: how many checkpoints stay; None takes the operator's choice, or 3.
 
     Returns:
         None where neither names a folder.
+
+    Raises:
+        MisuseError: an older job is to be continued, but nothing says where its checkpoints are or which job this is.
     """
-    base = path or environment.job.checkpoint_path
-    if not base:
+    job = environment.job
+    own = Path(path) / job.uid if path else Path(job.checkpoint_path) if job.checkpoint_path else None
+    if job.resume_from is not None and (own is None or not job.uid):
+        raise MisuseError("DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or the program's own folder")
+    if own is None:
         return None
-    folder = Path(base) / environment.job.uid
-    return Checkpoints(CheckpointFolder(folder, attempt=environment.job.attempt, keep_last=keep_last), exchange)
+    owner = JobIdentity(job.name, job.namespace, job.uid) if job.uid else None
+    keep_last = keep_last or job.checkpoint_keep_last or DEFAULT_KEEP_LAST
+    folder = CheckpointFolder(own, attempt=job.attempt, keep_last=keep_last)
+    return Checkpoints(folder, exchange, owner=owner, resume_from=job.resume_from)
 
 
 def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:

@@ -47,7 +47,7 @@ class JobEnvironment:
     """Name of the DDPJob."""
     namespace: str = ""
     uid: str = ""
-    """Uid of the DDPJob: names the folder of its checkpoints."""
+    """Uid of the DDPJob."""
     attempt: int = 0
     """How often all pods of the job have been made anew."""
     backend: Backend | None = None
@@ -55,6 +55,11 @@ class JobEnvironment:
     metrics_port: int | None = None
     """Port of local rank 0's endpoint, local rank k has k more; None serves nothing."""
     checkpoint_path: str | None = None
+    """Folder of the job's own checkpoints, beside those of other jobs."""
+    checkpoint_keep_last: int | None = None
+    """How many checkpoints stay; None leaves it to the program."""
+    resume_from: str | None = None
+    """Name of the older job whose checkpoints are continued."""
     progress_file: str | None = None
     """File for the last progress of rank 0, which survives the process."""
 
@@ -193,6 +198,8 @@ def _parse_job(told: _Variables) -> JobEnvironment:
         backend=None if backend == "auto" else Backend(backend),
         metrics_port=told.number("DDPJOB_METRICS_PORT", least=1, most=HIGHEST_PORT),
         checkpoint_path=told.text("DDPJOB_CHECKPOINT_PATH"),
+        checkpoint_keep_last=told.number("DDPJOB_CHECKPOINT_KEEP_LAST", least=1),
+        resume_from=told.text("DDPJOB_RESUME_FROM"),
         progress_file=told.text("DDPJOB_PROGRESS_FILE"),
     )
 

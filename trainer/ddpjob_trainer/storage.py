@@ -75,6 +75,11 @@ class CheckpointFolder:
         self._attempt = attempt
         self._keep_last = keep_last
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._folder
+
     def save(self, step: int, content: dict[str, Any], write: Callable[[Path], None]) -> Path:
         """Write a checkpoint and remove the oldest ones beyond `keep_last`.
 

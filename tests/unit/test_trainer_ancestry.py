@@ -1,0 +1,71 @@
+"""How a job finds the checkpoints of an older one by its name."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ddpjob_trainer.ancestry import IDENTITY, JobIdentity, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.storage import CheckpointFolder
+
+OWN = JobIdentity("digits-2", "team", "own")
+
+
+def job(base: Path, name: str, uid: str, *, namespace: str = "team", written: int | None = None) -> Path:
+    """The folder of a job, with a checkpoint that was written at this time."""
+    folder = base / uid
+    sign(folder, JobIdentity(name, namespace, uid))
+    if written is not None:
+        checkpoint = CheckpointFolder(folder).save(7, {}, lambda into: (into / "model").touch())
+        os.utime(checkpoint, (written, written))
+    return folder
+
+
+def found(base: Path, name: str) -> list[str]:
+    return [folder.path.name for folder in older_folders(base / OWN.uid, OWN, name)]
+
+
+def test_of_jobs_that_had_the_name_the_one_that_saved_last_comes_first(tmp_path: Path) -> None:
+    job(tmp_path, "digits", "b", written=300)
+    job(tmp_path, "digits", "c", written=100)
+    job(tmp_path, "digits", "a", written=200)
+    job(tmp_path, "digits", "never-saved")
+    job(tmp_path, "other", "d", written=400)
+    job(tmp_path, "digits", "e", namespace="others", written=500)
+    assert found(tmp_path, "digits") == ["b", "a", "c"]
+
+
+def test_a_job_made_anew_under_its_name_continues_the_one_before_and_never_itself(tmp_path: Path) -> None:
+    job(tmp_path, OWN.name, OWN.uid, written=900)
+    job(tmp_path, OWN.name, "before", written=100)
+    assert found(tmp_path, OWN.name) == ["before"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "3", '{"name": "digits"}', '{"name": [], "namespace": "team", "uid": {}}']
+)
+def test_a_damaged_identity_hides_its_own_folder_alone(tmp_path: Path, content: str) -> None:
+    job(tmp_path, "digits", "a", written=100)
+    (job(tmp_path, "digits", "b", written=200) / IDENTITY).write_text(content)
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "notes.txt").touch()
+    assert found(tmp_path, "digits") == ["a"]
+    assert "digits" in str(nothing_to_resume(tmp_path / OWN.uid, OWN, "letters"))
+
+
+def test_nothing_to_resume_names_the_folder_and_the_jobs_that_are_there(tmp_path: Path) -> None:
+    job(tmp_path, "letters", "a", written=100)
+    job(tmp_path, "faces", "b")
+    job(tmp_path, "secret", "c", namespace="others", written=100)
+    said = str(nothing_to_resume(tmp_path / OWN.uid, OWN, "digits"))
+    assert f"job 'digits' has left no sound checkpoint in {tmp_path};" in said
+    assert said.endswith("saved there: faces, letters")
+    assert str(nothing_to_resume(tmp_path / "none" / OWN.uid, OWN, "digits")).endswith("saved there: none")
+
+
+def test_a_folder_is_signed_once_and_as_a_whole(tmp_path: Path) -> None:
+    folder = job(tmp_path, "digits", "a")
+    before = (folder / IDENTITY).stat()
+    sign(folder, JobIdentity("digits", "team", "a"))
+    assert (folder / IDENTITY).stat() == before
+    assert [entry.name for entry in folder.iterdir()] == [IDENTITY]
