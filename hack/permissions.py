@@ -32,6 +32,8 @@ _REASONS: Final[dict[Permission, str]] = {
     ("services", "watch"): "Hear of a service that somebody deletes.",
     ("configmaps", "create"): "Bring the launcher into the pods. None is listed, and only a job's own is read.",
     ("configmaps", "get"): "See who holds a name that is taken.",
+    ("persistentvolumeclaims", "create"): "Make the claim for checkpoints that spec.checkpoint.size asks for.",
+    ("persistentvolumeclaims", "get"): "Use again a claim that was kept for a job of the same name.",
     ("events", "create"): "Tell what happens to a job in `kubectl describe ddpjob`.",
 }
 

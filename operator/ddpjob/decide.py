@@ -17,17 +17,19 @@ from ddpjob.children.template import template_errors
 from ddpjob.observed import Observed
 from ddpjob.ordinals import format_ordinals, parse_ordinals
 from ddpjob.plan import Plan
-from ddpjob.policies.attempt import NodeState, highest_attempt, view_attempt
+from ddpjob.policies.attempt import Attempt, NodeState, highest_attempt, view_attempt
 from ddpjob.policies.cleanup import finished, pods_to_clean
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.create import creating
+from ddpjob.policies.deadlines import active_deadline, next_deadline, stalled, startup_deadline
 from ddpjob.policies.events import events_between
 from ddpjob.policies.facts import attempt_facts, phase_of
 from ddpjob.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
-from ddpjob.policies.progress import poll_target, reported_progress
+from ddpjob.policies.progress import reported_progress, with_restarts
 from ddpjob.policies.respecified import respecified
 from ddpjob.policies.restart import failed
 from ddpjob.policies.situation import Decision, Situation
+from ddpjob.policies.stall import rank_targets, stall_facts
 from ddpjob.policies.success import succeeded
 from ddpjob.policies.summary import summarize
 from ddpjob.policies.suspend import is_stopping, resuming, suspending
@@ -43,7 +45,10 @@ POLICIES: Final[tuple[Policy, ...]] = (
     respecified,
     succeeded,
     refused_by_server,
+    active_deadline,
     failed,
+    startup_deadline,
+    stalled,
     creating,
 )
 
@@ -59,14 +64,20 @@ def decide(observed: Observed) -> Plan:
     if job.spec is None:
         return _unreadable(at)
     number = job.status.attempt if job.status is not None else highest_attempt(job.name, observed.pods)
-    situation = Situation(
-        observed=at,
-        spec=job.spec,
-        status=job.status or DDPJobStatus(attempt=number),
-        attempt=view_attempt(job.name, number, job.spec.nodes, observed.pods, _succeeded(job.status, job.spec.nodes)),
-    )
+    attempt = view_attempt(job.name, number, job.spec.nodes, observed.pods, _succeeded(job.status, job.spec.nodes))
+    situation = Situation(at, job.spec, _up_to_date(at, attempt), attempt)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)
+
+
+def _up_to_date(observed: Observed, attempt: Attempt) -> DDPJobStatus:
+    """What was written last, with the progress that has been reported since: the policies count by it."""
+    before = observed.job.status
+    status = before or DDPJobStatus(attempt=attempt.number)
+    reported = None if status.finished else reported_progress(observed, attempt)
+    if reported is None:
+        return status
+    return with_restarts(status.model_copy(update={"progress": reported[0]}), before)
 
 
 def _succeeded(status: DDPJobStatus | None, nodes: int) -> frozenset[int]:
@@ -84,17 +95,24 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     if status.finished and not was_finished:
         actions = (*actions, *pods_to_clean(situation))
     changed = not decision.unwritten and differs(old, status)
-    due = may_write_at(situation.observed.last_status_write, now) if changed and not decision.transition else now
+    urgent = decision.transition or _stall_turns(old, status)
+    due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
     write = changed and due <= now
-    waits = [moment for moment in (*decision.look_again, due) if moment > now]
+    moments = (*decision.look_again, *next_deadline(situation, status), due)
+    waits = [moment for moment in moments if moment > now]
     return Plan(
         status=status if write else None,
-        urgent=decision.transition,
+        urgent=urgent,
         actions=actions,
         events=events_between(old, status, max_restarts=situation.spec.restart.max_restarts) if write else (),
         requeue_after=min(waits) - now if waits else None,
-        poll=None if status.finished else poll_target(situation.spec, situation.attempt),
+        poll=() if status.finished else rank_targets(situation),
     )
+
+
+def _stall_turns(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
+    before = old is not None and old.holds(ConditionType.TRAINING_STALLED)
+    return before != new.holds(ConditionType.TRAINING_STALLED)
 
 
 def _seen(situation: Situation, finished_status: DDPJobStatus) -> DDPJobStatus:
@@ -104,7 +122,7 @@ def _seen(situation: Situation, finished_status: DDPJobStatus) -> DDPJobStatus:
 
 def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     reported = reported_progress(situation.observed, situation.attempt)
-    progress, loss_text = reported if reported is not None else (decided.progress, "")
+    loss_text = "" if reported is None else reported[1]
     steps = reported is not None and bool(reported[0].step)
     usable = not template_errors(situation.spec.template)
     status = decided.model_copy(
@@ -115,7 +133,6 @@ def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "selector": pod_selector(situation.job),
             "procs_per_node": min(processes_of(situation.spec), MAX_PROCESSES) if usable else decided.procs_per_node,
             "backend": situation.spec.backend.value,
-            "progress": progress,
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },
     )
@@ -126,14 +143,17 @@ def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
 
 def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
     if status.finished:
-        return (Fact(ConditionType.TRAINING, "False", "Finished", "the job has finished"),)
+        training = Fact(ConditionType.TRAINING, "False", "Finished", "the job has finished")
+        if status.holds(ConditionType.TRAINING_STALLED):
+            return (training, Fact(ConditionType.TRAINING_STALLED, "False", "Finished", "the job has finished"))
+        return (training,)
     suspended = status.condition(ConditionType.SUSPENDED)
     if suspended is not None and (suspended.status == "True" or is_stopping(replace(situation, status=status))):
         return tuple(
             Fact(kind, "False", suspended.reason, suspended.message)
             for kind in (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING)
         )
-    return attempt_facts(situation, status, steps=steps)
+    return (*attempt_facts(situation, status, steps=steps), *stall_facts(situation, status))
 
 
 def _nodes(situation: Situation, status: DDPJobStatus) -> Nodes:

@@ -50,7 +50,8 @@ class PodRecord:
     `attempt` and `ordinal` come from its labels and are None where a label is missing or no number.
     `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says of an init container or sidecar
     that keeps the pod from starting, or the scheduler of a pod that cannot be placed.
-    `others_running` tells that a container beside the trainer still runs. `spec_hash` tells which spec it was made of,
+    `others_running` tells that a container beside the trainer still runs, `node_lost` that the pod's node does not
+    answer the control plane. `spec_hash` tells which spec it was made of,
     None where that is not known.
     """
 
@@ -75,6 +76,7 @@ class PodRecord:
     obstacle: Waiting | None = None
     others_running: bool = False
     disruption: str | None = None
+    node_lost: bool = False
     spec_hash: str | None = None
 
 
@@ -140,6 +142,32 @@ class ProgressReport:
     loss_text: str = ""
 
 
+class Activity(StrEnum):
+    """What a rank does at a moment."""
+
+    STARTING = "starting"
+    DATA = "data"
+    STEP = "step"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What one rank last answered on /progress: `seconds_since_step` by its own clock, at the moment `answered`."""
+
+    attempt: int
+    rank: int
+    ordinal: int
+    answered: datetime
+    step: int | None = None
+    activity: Activity | None = None
+    activity_seconds: float | None = None
+    seconds_since_step: float | None = None
+    process_restarts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One job and all that belongs to it.
@@ -147,7 +175,8 @@ class Observed:
     `pods` are those whose controller is this very job (by uid), of all attempts. `foreign` maps objects that
     carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
     names that must be waited for.
-    `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist.
+    `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
+    `claim_attempt` likewise for the claim. `ranks` are the newest answers of the ranks that were asked.
     `last_status_write` is when this process last wrote the job's status.
     """
 
@@ -158,5 +187,7 @@ class Observed:
     foreign: Mapping[str, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
+    ranks: tuple[RankReport, ...] = ()
     launcher_attempt: int | None = None
+    claim_attempt: int | None = None
     last_status_write: datetime | None = None

@@ -25,6 +25,14 @@ class CreateLauncher:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateClaim:
+    """Create the claim for checkpoints. An existing one of this job, or one kept for its name, counts as created."""
+
+    manifest: Manifest
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create a pod with fieldValidation=Strict. An existing one of this job counts as created."""
 
@@ -61,7 +69,7 @@ class DeleteJob:
     uid: str
 
 
-Action: TypeAlias = CreateService | CreateLauncher | CreatePod | DeletePod | DeleteStray | DeleteJob
+Action: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreatePod | DeletePod | DeleteStray | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +83,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PollTarget:
-    """Where rank 0 of an attempt answers /progress."""
+    """Where a rank of an attempt answers /progress."""
 
     attempt: int
     address: str
     port: int
+    rank: int = 0
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ class Plan:
 
     `status` None means that nothing has to be written now. `urgent` tells a state transition, which is never held back
     by the limit on progress writes. `requeue_after` asks for another look although nothing may change until then.
-    `poll` None means that the job's progress is not read.
+    `poll` are the ranks whose progress is read: none, rank 0, or all of them where the training seems to stand still.
     """
 
     status: DDPJobStatus | None = None
@@ -96,4 +106,4 @@ class Plan:
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     requeue_after: timedelta | None = None
-    poll: PollTarget | None = None
+    poll: tuple[PollTarget, ...] = ()

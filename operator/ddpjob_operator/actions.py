@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ddpjob.api.constants import KIND, LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob.api.constants import KIND, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
 from ddpjob.observed import JobRecord, Rejection, RejectionKind
 from ddpjob.plan import (
     Action,
+    CreateClaim,
     CreateLauncher,
     CreatePod,
     CreateService,
@@ -20,7 +21,7 @@ from ddpjob.plan import (
 from ddpjob.policies.create import object_name
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
-from ddpjob_operator.kube import CONFIG_MAPS, JOBS, PODS, SERVICES, Json, Kube, Resource
+from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Json, Kube, Resource
 from ddpjob_operator.observe import controller_uid, job_record, pod_record, service_record
 
 _LARGEST_BATCH: Final = 64
@@ -35,6 +36,7 @@ class Outcome:
     rejected: list[Rejection] = field(default_factory=list)
     failures: list[ApiFailure] = field(default_factory=list)
     launcher_attempt: int | None = None
+    claim_attempt: int | None = None
 
 
 class ActionRunner:
@@ -55,7 +57,7 @@ class ActionRunner:
         outcome = Outcome()
         chosen = [action for action in actions if not skip(object_of(action))]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
-        shared = [action for action in chosen if isinstance(action, CreateService | CreateLauncher)]
+        shared = [action for action in chosen if isinstance(action, CreateService | CreateLauncher | CreateClaim)]
         pods = [action for action in chosen if isinstance(action, CreatePod)]
         await self._together(job, (*deletions, *shared), outcome)
         # A pod without its service or launcher would start only to wait, or to fail.
@@ -102,6 +104,9 @@ class ActionRunner:
             case CreateLauncher(manifest, attempt):
                 await self._create_or_own(job, CONFIG_MAPS, manifest, strict=False)
                 outcome.launcher_attempt = attempt
+            case CreateClaim(manifest, attempt):
+                await self._create_claim(job, manifest)
+                outcome.claim_attempt = attempt
             case DeletePod(name, uid, grace_seconds):
                 await self._delete_pod(job.namespace, name, uid, grace_seconds)
             case DeleteStray(name, grace_seconds):
@@ -128,7 +133,27 @@ class ActionRunner:
         if record is not None:
             self._caches.services.remember(record)
 
-    async def _create_or_own(self, job: JobRecord, resource: Resource, manifest: Manifest, *, strict: bool) -> Json:
+    async def _create_claim(self, job: JobRecord, manifest: Manifest) -> None:
+        owned = "ownerReferences" in manifest["metadata"]
+
+        def is_own(raw: Json) -> bool:
+            labels = raw.get("metadata", {}).get("labels") or {}
+            kept = labels.get(LABEL_MANAGED_BY) == MANAGED_BY and labels.get(LABEL_JOB) == job.name
+            # One that is retained has no owner: it was made for a job of this name, and is used again by the next one.
+            return controller_uid(raw) == job.uid or (not owned and kept and controller_uid(raw) is None)
+
+        await self._create_or_own(job, CLAIMS, manifest, strict=False, is_own=is_own)
+
+    async def _create_or_own(
+        self,
+        job: JobRecord,
+        resource: Resource,
+        manifest: Manifest,
+        *,
+        strict: bool,
+        is_own: Callable[[Json], bool] | None = None,
+    ) -> Json:
+        is_own = is_own or (lambda raw: controller_uid(raw) == job.uid)
         try:
             return await self._kube.create(resource, manifest, strict=strict)
         except AlreadyExists:
@@ -145,8 +170,7 @@ class ActionRunner:
             raw = await self._kube.get(resource, job.namespace, name)
         except NotFound as failure:
             raise Retryable(f"{resource.plural} {name} went away while it was looked at") from failure
-        owner = controller_uid(raw)
-        if owner != job.uid:
+        if not is_own(raw):
             raise _Taken(f"it belongs to {_owner(raw)}")
         return raw
 
@@ -193,7 +217,7 @@ class _Taken(Exception):  # noqa: N818 caught right here
 def object_of(action: Action) -> str:
     """Kind and name of what an action is about, as `pod digits-a0-1`."""
     match action:
-        case CreatePod(manifest) | CreateService(manifest) | CreateLauncher(manifest):
+        case CreatePod(manifest) | CreateService(manifest) | CreateLauncher(manifest) | CreateClaim(manifest):
             return object_name(manifest)
         case DeletePod(name) | DeleteStray(name):
             return f"deletion of pod {name}"

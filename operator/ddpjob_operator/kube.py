@@ -49,6 +49,7 @@ class Resource:
 PODS: Final = Resource("/api/v1", "pods")
 SERVICES: Final = Resource("/api/v1", "services")
 CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
+CLAIMS: Final = Resource("/api/v1", "persistentvolumeclaims")
 EVENTS: Final = Resource("/api/v1", "events")
 JOBS: Final = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
 

@@ -1,7 +1,7 @@
 """From raw objects to records: total, so that no object, however broken, can stop the operator."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sys import intern
@@ -85,6 +85,7 @@ def pod_record(raw: object) -> PodRecord | None:
         disruption=(_text(disruption.get("reason")) or "DisruptionTarget")
         if disruption.get("status") == "True"
         else None,
+        node_lost=_is_node_lost(conditions),
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
     )
 
@@ -189,6 +190,17 @@ def _obstacle(
         if isinstance(state, Waiting) and state.reason not in _ORDINARY_WAITING:
             return state
     return None
+
+
+def _is_node_lost(conditions: Mapping[str, Json]) -> bool:
+    # The node lifecycle controller turns Ready of a pod to False when its node stops answering, and nothing else of
+    # the status. A kubelet never says so of a pod whose containers are ready, but for a readiness gate.
+    ready = conditions.get("Ready", {})
+    return (
+        ready.get("status") == "False"
+        and conditions.get("ContainersReady", {}).get("status") == "True"
+        and ready.get("reason") != "ReadinessGatesNotReady"
+    )
 
 
 def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from ddpjob.observed import ProgressReport
+from ddpjob.observed import ProgressReport, RankReport
 from ddpjob.plan import PollTarget
+from ddpjob.rank_report import parse_rank_report
 from ddpjob.report import parse_progress
 from ddpjob_operator.store import Key
 
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Job:
     key: Key
-    target: PollTarget
+    targets: tuple[PollTarget, ...]
 
 
 class BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went wrong here
@@ -34,7 +35,7 @@ class BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went w
 
 
 class ProgressPoller:
-    """GETs /progress of each target about every `interval` seconds, spread over it.
+    """GETs /progress of each job's targets about every `interval` seconds, spread over it.
 
     An endpoint is somebody's program: it may be slow, huge, redirect or answer nonsense, and only the progress of its
     own job stops.
@@ -66,27 +67,42 @@ class ProgressPoller:
         self._concurrency = concurrency
         self._jobs: dict[str, _Job] = {}
         self._reports: dict[str, ProgressReport] = {}
+        self._ranks: dict[str, dict[int, RankReport]] = {}
         self._due: list[tuple[float, str]] = []
         self._scheduled: set[str] = set()
         self._added = asyncio.Event()
 
-    def follow(self, uid: str, key: Key, target: PollTarget | None) -> None:
-        """Poll this target for the job of this uid from now on; None stops it and keeps what was read last."""
-        if target is None:
+    def follow(self, uid: str, key: Key, targets: tuple[PollTarget, ...]) -> None:
+        """Poll these targets for the job of this uid from now on; none stops it and keeps what was read last."""
+        if not targets:
             self._jobs.pop(uid, None)
             return
+        known = self._jobs.get(uid)
+        loop = asyncio.get_running_loop()
         if uid not in self._scheduled:
             # Not at once: after a start of the operator all jobs come together.
             self._scheduled.add(uid)
-            first = asyncio.get_running_loop().time() + random.uniform(0, self._interval)  # noqa: S311 spreads polls
-            heapq.heappush(self._due, (first, uid))
-            self._added.set()
-        self._jobs[uid] = _Job(key, target)
+            self._schedule(uid, loop.time() + random.uniform(0, self._interval))  # noqa: S311 spreads polls
+        elif known is not None and len(targets) > len(known.targets):
+            # The training seems to stand still: what the other ranks say is wanted now.
+            self._due = [(due, other) for due, other in self._due if other != uid]
+            heapq.heapify(self._due)
+            self._schedule(uid, loop.time())
+        self._jobs[uid] = _Job(key, targets)
+
+    def _schedule(self, uid: str, due: float) -> None:
+        heapq.heappush(self._due, (due, uid))
+        self._added.set()
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._jobs.pop(uid, None)
         self._reports.pop(uid, None)
+        self._ranks.pop(uid, None)
+
+    def ranks(self, uid: str) -> tuple[RankReport, ...]:
+        """What each rank of the job said last, of whichever attempt."""
+        return tuple(self._ranks.get(uid, {}).values())
 
     def report(self, uid: str) -> ProgressReport | None:
         """What was read last for the job, of whichever attempt."""
@@ -118,9 +134,10 @@ class ProgressPoller:
                 if uid not in self._jobs:
                     self._scheduled.discard(uid)
                     continue
-                await slots.acquire()
-                poll = polls.create_task(self._poll(session, uid))
-                poll.add_done_callback(lambda _: slots.release())
+                for target in self._jobs[uid].targets:
+                    await slots.acquire()
+                    poll = polls.create_task(self._poll(session, uid, target))
+                    poll.add_done_callback(lambda _: slots.release())
                 heapq.heappush(self._due, (loop.time() + self._interval, uid))
 
     async def _sleep_until_due(self) -> None:
@@ -136,13 +153,12 @@ class ProgressPoller:
             except TimeoutError:
                 return
 
-    async def _poll(self, session: aiohttp.ClientSession, uid: str) -> None:
-        job = self._jobs.get(uid)
-        if job is None:
-            return
+    async def _poll(self, session: aiohttp.ClientSession, uid: str, target: PollTarget) -> None:
         try:
-            raw = await _fetch(session, job.target)
-            progress, loss = parse_progress(raw, self._now())
+            raw = await _fetch(session, target)
+            answered = self._now()
+            rank = parse_rank_report(raw, target, answered)
+            progress, loss = parse_progress(raw, answered)
         except TimeoutError:
             self._count("timeout")
         except (aiohttp.ClientError, OSError):
@@ -154,16 +170,23 @@ class ProgressPoller:
             self._count("invalid")
         else:
             self._count("ok")
-            self._keep(uid, job, ProgressReport(job.target.attempt, progress, loss))
+            self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
 
-    def _keep(self, uid: str, job: _Job, report: ProgressReport) -> None:
-        if self._jobs.get(uid) != job:
+    def _keep(self, uid: str, target: PollTarget, rank: RankReport, report: ProgressReport) -> None:
+        job = self._jobs.get(uid)
+        if job is None or target not in job.targets:
             # The job went on to another attempt, or is gone, while its old pod was asked.
             return
+        ranks = self._ranks.setdefault(uid, {})
+        for number in [number for number, known in ranks.items() if known.attempt != target.attempt]:
+            del ranks[number]
+        restarts = ranks[target.rank].process_restarts if target.rank in ranks else 0
+        ranks[target.rank] = rank
         before = self._reports.get(uid)
-        self._reports[uid] = report
-        if before is None or _shown(before) != _shown(report):
-            self._changed(job.key)
+        if target.rank == 0:
+            self._reports[uid] = report
+            if before is None or _shown(before) != _shown(report) or restarts != rank.process_restarts:
+                self._changed(job.key)
 
 
 def _shown(report: ProgressReport) -> ProgressReport:

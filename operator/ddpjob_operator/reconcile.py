@@ -42,6 +42,7 @@ class _Memory:
     attempt: int | None = None
     last_status_write: datetime | None = None
     launcher_attempt: int | None = None
+    claim_attempt: int | None = None
     rejections: dict[str, tuple[Rejection, datetime]] = field(default_factory=dict)
     rounds: int = 0
 
@@ -159,7 +160,9 @@ class Reconciler:
             foreign=self._caches.foreign(job),
             rejections=tuple(rejection for rejection, _ in memory.rejections.values()),
             progress=self._poller.report(job.uid),
+            ranks=self._poller.ranks(job.uid),
             launcher_attempt=memory.launcher_attempt,
+            claim_attempt=memory.claim_attempt,
             last_status_write=memory.last_status_write,
         )
 
@@ -213,6 +216,8 @@ class Reconciler:
             memory.rejections.pop(name, None)
         if outcome.launcher_attempt is not None:
             memory.launcher_attempt = outcome.launcher_attempt
+        if outcome.claim_attempt is not None:
+            memory.claim_attempt = outcome.claim_attempt
         news = False
         for rejection in outcome.rejected:
             known = memory.rejections.get(rejection.object)

@@ -114,6 +114,47 @@ INVALID: dict[str, tuple[Json, str]] = {
     ),
     "an unknown pull policy": (trainer(imagePullPolicy="Often"), r'spec\.trainer\.imagePullPolicy.*"IfNotPresent"'),
     "fewer than no restarts": ({"restart": {"maxRestarts": -1}}, r"spec\.restart\.maxRestarts.*equal to 0"),
+    "restarts in place that a static rendezvous cannot do": (
+        {"rendezvous": {"backend": "static"}, "restart": {"maxProcessRestarts": 1}},
+        r"spec\.restart\.maxProcessRestarts.*static rendezvous cannot.*use rendezvous.backend c10d",
+    ),
+    "a rule that matches nothing": (
+        {"restart": {"rules": [{"action": "Fail"}]}},
+        r"spec\.restart\.rules\[0\].*something to match: exitCodes, signals, reasons or message",
+    ),
+    "a rule for success": (
+        {"restart": {"rules": [{"action": "Fail", "exitCodes": [0]}]}},
+        r"spec\.restart\.rules\[0\]\.exitCodes\[0\].*equal to 1",
+    ),
+    "a rule for no signal": (
+        {"restart": {"rules": [{"action": "Fail", "signals": ["9"]}]}},
+        r"spec\.restart\.rules\[0\]\.signals\[0\].*should match",
+    ),
+    "a rule without action": (
+        {"restart": {"rules": [{"exitCodes": [1]}]}},
+        r"spec\.restart\.rules\[0\]\.action: Required value",
+    ),
+    "neither claim nor size": ({"checkpoint": {}}, r"spec\.checkpoint.*give either claimName .* or size"),
+    "claim and size": (
+        {"checkpoint": {"claimName": "c", "size": "1Gi"}},
+        r"spec\.checkpoint.*give either claimName .* or size",
+    ),
+    "a storage class for a claim that exists": (
+        {"checkpoint": {"claimName": "c", "storageClassName": "fast"}},
+        r"spec\.checkpoint\.storageClassName.*give size instead of claimName",
+    ),
+    "a relative path": ({"checkpoint": {"claimName": "c", "path": "runs"}}, r"spec\.checkpoint\.path.*should match"),
+    "no checkpoint kept": (
+        {"checkpoint": {"claimName": "c", "keepLast": 0}},
+        r"spec\.checkpoint\.keepLast.*equal to 1",
+    ),
+    "a deadline without an end": ({"startupDeadline": {}}, r"spec\.startupDeadline\.seconds: Required value"),
+    "an unknown action": (
+        {"progressDeadline": {"action": "Panic"}},
+        r'spec\.progressDeadline\.action.*"Warn", "Restart", "Fail"',
+    ),
+    "a stall of a second": ({"progressDeadline": {"seconds": 1}}, r"spec\.progressDeadline\.seconds.*equal to 5"),
+    "no wall time": ({"activeDeadlineSeconds": 0}, r"spec\.activeDeadlineSeconds.*equal to 1"),
     "a time that is past": ({"ttlSecondsAfterFinished": -1}, r"spec\.ttlSecondsAfterFinished.*equal to 0"),
     "an unknown policy": ({"cleanPodPolicy": "Some"}, r'spec\.cleanPodPolicy.*"None", "Running", "All"'),
     "a grace period of a day": ({"gracePeriodSeconds": 86_400}, r"spec\.gracePeriodSeconds.*equal to 3600"),
@@ -160,7 +201,8 @@ def test_what_is_left_out_is_filled_in_as_the_types_say(make: Make) -> None:
         "rendezvous": {"backend": "c10d", "port": 29500, "timeoutSeconds": 600},
         "backend": "gloo",
         "trainer": TRAINER,
-        "restart": {"maxRestarts": 3},
+        "restart": {"maxRestarts": 3, "backoffSeconds": 1, "maxBackoffSeconds": 60, "noProgressLimit": 3},
+        "progressDeadline": {"seconds": 600, "action": "Warn"},
         "suspend": False,
         "cleanPodPolicy": "Running",
         "gracePeriodSeconds": 30,
@@ -189,6 +231,20 @@ LARGEST = {
         ports=[{"containerPort": 1000 + n} for n in range(64)],
         volumeMounts=[{"name": "v", "mountPath": "/" + f"{n:02d}" * 400} for n in range(64)],
     ),
+    "32 rules of the longest": {
+        "restart": {
+            "rules": [
+                {
+                    "action": "Ignore",
+                    "exitCodes": list(range(1, 65)),
+                    "signals": [f"SIG{n:013d}" for n in range(32)],
+                    "reasons": [f"{n:064d}" for n in range(32)],
+                    "message": "m" * 256,
+                }
+            ]
+            * 32
+        }
+    },
     "a megabyte of template": {
         "template": {"spec": {"containers": [{"name": f"c{n}", "args": ["a" * 10_000] * 10} for n in range(10)]}}
     },
@@ -215,6 +271,12 @@ FIXED: dict[str, tuple[Json, Json, str]] = {
         {"rendezvous": {"conf": {"b": "1"}}},
         "rendezvous",
     ),
+    "the volume for checkpoints": (
+        {"checkpoint": {"claimName": "a"}},
+        {"checkpoint": {"claimName": "b"}},
+        "checkpoint",
+    ),
+    "a volume for checkpoints that was none": ({}, {"checkpoint": {"claimName": "a"}}, "checkpoint"),
     "the image": ({}, trainer(image="other"), "trainer"),
     "an argument": (trainer(args=["a"]), trainer(args=["b"]), "trainer"),
     "one resource for another": (
@@ -283,9 +345,17 @@ def test_what_runs_is_held_fixed_until_the_job_is_suspended(
 
 def test_what_concerns_only_the_end_can_change_at_any_time(admin: Client, make: Make) -> None:
     job = make(template={"spec": {"nodeSelector": {"a": "b"}}}, **trainer(securityContext={"runAsUser": 1}))
-    change = {"ttlSecondsAfterFinished": 5, "cleanPodPolicy": "All", "restart": {"maxRestarts": 9}, "suspend": True}
-    stored = admin.patch(path_of(job), {"spec": change})["spec"]
+    change = {
+        "ttlSecondsAfterFinished": 5,
+        "cleanPodPolicy": "All",
+        "activeDeadlineSeconds": 60,
+        "startupDeadline": {"seconds": 60, "action": "Fail"},
+        "progressDeadline": {"seconds": 60, "action": "Restart"},
+        "suspend": True,
+    }
+    stored = admin.patch(path_of(job), {"spec": {**change, "restart": {"maxRestarts": 9}}})["spec"]
     assert {key: stored[key] for key in change} == change
+    assert stored["restart"]["maxRestarts"] == 9
 
 
 def test_a_status_changes_by_its_subresource_alone_and_may_not_be_out_of_bounds(admin: Client, make: Make) -> None:

@@ -84,7 +84,8 @@ def test_everything_but_what_may_change_in_a_running_job_is_held_fixed() -> None
         for rule in NODES["spec"]["x-kubernetes-validations"]
         if "oldSelf" in rule["rule"]
     }
-    free = {"suspend", "ttlSecondsAfterFinished", "cleanPodPolicy", "restart"}
+    deadlines = {"startupDeadline", "progressDeadline", "activeDeadlineSeconds"}
+    free = {"suspend", "ttlSecondsAfterFinished", "cleanPodPolicy", "restart", *deadlines}
     assert set(NODES["spec"]["properties"]) - fixed == free
 
 

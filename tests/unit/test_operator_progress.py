@@ -72,10 +72,10 @@ async def report_of(poller: ProgressPoller, uid: str) -> ProgressReport:
 
 async def test_progress_is_read_and_kept_after_the_target_is_gone() -> None:
     async with polling(step(7)) as (poller, _, target):
-        poller.follow("u1", KEY, target)
+        poller.follow("u1", KEY, (target,))
         report = await report_of(poller, "u1")
         assert (report.attempt, report.progress.step, report.progress.percent) == (0, 7, 7)
-        poller.follow("u1", KEY, None)
+        poller.follow("u1", KEY, ())
         assert poller.followed == 0
         assert poller.report("u1") == report
         poller.forget("u1")
@@ -89,7 +89,7 @@ async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
         return web.json_response({"step": number})
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, target)
+        poller.follow("u1", KEY, (target,))
         await seen.outcome("ok", times=3)
         assert seen.changed == [KEY]
         number = 2
@@ -100,7 +100,7 @@ async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
 async def test_an_ipv6_address_is_reached() -> None:
     try:
         async with polling(step(3), host="::1") as (poller, _, target):
-            poller.follow("u1", KEY, target)
+            poller.follow("u1", KEY, (target,))
             assert (await report_of(poller, "u1")).progress.step == 3
     except OSError:
         pytest.skip("this machine has no IPv6")
@@ -153,7 +153,7 @@ def text(body: str) -> Answer:
 )
 async def test_a_hostile_endpoint_is_counted_and_ignored(answer: Answer, outcome: str) -> None:
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, target)
+        poller.follow("u1", KEY, (target,))
         await seen.outcome(outcome, times=2)
         assert poller.report("u1") is None
         assert seen.changed == []
@@ -161,7 +161,7 @@ async def test_a_hostile_endpoint_is_counted_and_ignored(answer: Answer, outcome
 
 async def test_values_of_a_wrong_type_count_as_missing() -> None:
     async with polling(text('{"step": "many", "loss": 1e400, "lastStepTime": 5, "epoch": 2}')) as (poller, _, target):
-        poller.follow("u1", KEY, target)
+        poller.follow("u1", KEY, (target,))
         progress = (await report_of(poller, "u1")).progress
         assert (progress.step, progress.loss, progress.epoch) == (None, None, 2)
 
@@ -179,9 +179,9 @@ async def test_slow_and_dead_endpoints_do_not_delay_the_others() -> None:
         async with TestServer(app, host="127.0.0.1") as healthy:
             assert healthy.port is not None
             for number in range(20):
-                poller.follow(f"slow-{number}", KEY, target)
-            poller.follow("dead", KEY, PollTarget(0, "127.0.0.1", 1))
-            poller.follow("healthy", KEY, PollTarget(0, "127.0.0.1", healthy.port))
+                poller.follow(f"slow-{number}", KEY, (target,))
+            poller.follow("dead", KEY, (PollTarget(0, "127.0.0.1", 1),))
+            poller.follow("healthy", KEY, (PollTarget(0, "127.0.0.1", healthy.port),))
             assert (await report_of(poller, "healthy")).progress.step == 9
             await seen.outcome("timeout")
             await seen.outcome("unreachable")
@@ -196,9 +196,9 @@ async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped() -> N
         return web.json_response({"step": 1})
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, target)
+        poller.follow("u1", KEY, (target,))
         await asyncio.wait_for(asked.wait(), 10)
-        poller.follow("u1", KEY, PollTarget(1, "127.0.0.1", 1))
+        poller.follow("u1", KEY, (PollTarget(1, "127.0.0.1", 1),))
         go.set()
         await seen.outcome("ok")
         assert poller.report("u1") is None

@@ -9,6 +9,7 @@ import pytest
 
 from ddpjob.observed import PodRecord, Running, Terminated
 from ddpjob.policies.attempt import view_attempt
+from ddpjob.policies.failure_class import FailureClass
 from ddpjob.policies.root_cause import find_root_cause
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,6 +82,67 @@ def test_the_cause_is_told_by_class_first_then_by_time_then_by_rank(
     assert failure is not None
     assert (failure.reason, failure.rank, failure.ordinal) == (reason, rank, ordinal)
     assert failure.pod == f"j-a0-{ordinal}"
+
+
+OOM = {"rank": 1, "signal": "SIGKILL", "time": 9.0, "message": "killed by the kernel: out of memory", "oom": True}
+ASKED = json.dumps({"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"})
+
+
+@pytest.mark.parametrize(
+    ("ended_pod", "kind"),
+    [
+        (pod(1, ended(137, OOM)), FailureClass.OUT_OF_MEMORY),
+        (pod(1, ended(137, reason="OOMKilled")), FailureClass.OUT_OF_MEMORY),
+        (pod(1, phase="Failed", reason="Evicted"), FailureClass.DISRUPTION),
+        (pod(1, ended(143, text=ASKED), disruption="EvictionByEvictionAPI"), FailureClass.DISRUPTION),
+        (pod(1, deletion_time=NOW), FailureClass.POD_LOST),
+        (pod(1, ended(143, text=ASKED), deletion_time=NOW), FailureClass.POD_LOST),
+        (pod(1, ended(137), deletion_time=NOW), FailureClass.POD_LOST),
+        (pod(1, node_lost=True), FailureClass.POD_LOST),
+        (pod(1, ended(137, KILLED)), FailureClass.SIGNAL),
+        (pod(1, ended(1, RAISED), deletion_time=NOW), FailureClass.ERROR),
+        (pod(1, ended(7, EXITED)), FailureClass.ERROR),
+        (pod(1, ended(128, reason="StartError", text="exec: not found")), FailureClass.ERROR),
+        (pod(1, ended(1, TIMED_OUT)), FailureClass.COLLECTIVE_TIMEOUT),
+        (pod(1, ended(1, LOST)), FailureClass.CONNECTION_LOST),
+        (pod(1, ended(143, text=ASKED)), FailureClass.STOPPED),
+        (pod(1, ended(143, {"rank": 2, "exitCode": 143, "time": 1.0, "message": ""})), FailureClass.STOPPED),
+    ],
+)
+def test_every_class_of_failure_is_told(ended_pod: PodRecord, kind: FailureClass) -> None:
+    attempt = view_attempt("j", 0, 2, (pod(0), ended_pod))
+    failure = find_root_cause(attempt, missing_is_failed=True, lost_is_failed=True)
+    assert failure is not None
+    assert failure.failure_class == kind.value
+    assert failure.pod == "j-a0-1"
+
+
+def test_the_others_that_failed_are_listed_as_consequences() -> None:
+    pods = (pod(0, ended(1, LOST, STOPPED)), pod(1, ended(137, KILLED)))
+    failure = find_root_cause(view_attempt("j", 0, 2, pods), missing_is_failed=True)
+    assert failure is not None
+    assert (failure.rank, failure.signal) == (3, "SIGKILL")
+    assert failure.consequences == [
+        "rank 0: ConnectionLost: exited with code 1: RuntimeError: Connection closed by peer [10.0.0.2]:4711",
+        "rank 1: Stopped: was killed by SIGTERM",
+    ]
+
+
+def test_a_thousand_consequences_fit_into_a_status() -> None:
+    failures = [{**LOST, "rank": rank} for rank in range(1000)]
+    pods = (pod(0, ended(1, *failures)), pod(1, ended(137, KILLED)))
+    failure = find_root_cause(view_attempt("j", 0, 2, pods), missing_is_failed=True)
+    assert failure is not None
+    assert (len(failure.consequences), failure.consequences[-1]) == (9, "and 992 more")
+
+
+def test_a_lost_node_is_a_failure_only_where_it_counts_as_one() -> None:
+    attempt = view_attempt("j", 0, 2, (pod(0), pod(1, node_lost=True)))
+    assert find_root_cause(attempt, missing_is_failed=True) is None
+    failure = find_root_cause(attempt, missing_is_failed=True, lost_is_failed=True)
+    assert failure is not None
+    assert (failure.reason, failure.node_name) == ("NodeLost", "node-1")
+    assert "kubectl describe node node-1" in failure.message
 
 
 def test_an_exception_comes_with_its_traceback_exit_code_and_node() -> None:

@@ -5,6 +5,7 @@ It stands in for nothing that a real API server decides; it only lets a property
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from ddpjob.api import DDPJobSpec, DDPJobStatus
 from ddpjob.api.constants import ANNOTATION_SPEC_HASH
@@ -14,6 +15,7 @@ from ddpjob.observed import (
     Observed,
     PodRecord,
     ProgressReport,
+    RankReport,
     Rejection,
     Running,
     ServiceRecord,
@@ -21,6 +23,7 @@ from ddpjob.observed import (
 )
 from ddpjob.plan import (
     Action,
+    CreateClaim,
     CreateLauncher,
     CreatePod,
     CreateService,
@@ -51,6 +54,8 @@ class World:
     foreign: dict[str, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
+    ranks: dict[int, RankReport] = field(default_factory=dict)
+    claim_attempt: int | None = None
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
     creations: list[str] = field(default_factory=list)
@@ -76,7 +81,9 @@ class World:
             foreign=self.foreign,
             rejections=self.rejections,
             progress=self.progress,
+            ranks=tuple(self.ranks.values()),
             launcher_attempt=self.launcher_attempt,
+            claim_attempt=self.claim_attempt,
             last_status_write=self.last_write,
         )
 
@@ -114,6 +121,8 @@ class World:
 
     def crash(self) -> None:
         self.launcher_attempt = None
+        self.claim_attempt = None
+        self.ranks = {}
         self.last_write = None
         self.progress = None
 
@@ -123,6 +132,8 @@ class World:
             self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
         elif isinstance(action, CreateLauncher):
             self.launcher_attempt = action.attempt
+        elif isinstance(action, CreateClaim):
+            self.claim_attempt = action.attempt
         elif isinstance(action, CreatePod):
             name = action.manifest["metadata"]["name"]
             assert name not in self.pods, f"{name} was created while it existed"
@@ -146,6 +157,13 @@ class World:
             self.delete_pod(action.name, action.grace_seconds)
         elif isinstance(action, DeleteJob):
             self.job_deleted = True
+
+    def report_rank(self, rank: int, step: int | None, *, since_step: float = 0.5, **fields: Any) -> None:
+        """A rank answers on /progress at this moment."""
+        attempt = self.status.attempt if self.status is not None else 0
+        self.ranks[rank] = RankReport(
+            attempt, rank, rank, self.now, step, seconds_since_step=None if step is None else since_step, **fields
+        )
 
     def delete_pod(self, name: str, grace: int | None = None) -> None:
         pod = self.pods.get(name)

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue
 
 from ddpjob.api.base import ApiModel
+from ddpjob.api.checkpoint import Checkpoint
 from ddpjob.api.constants import MAX_NODES
+from ddpjob.api.deadlines import ProgressDeadline, StartupDeadline
 from ddpjob.api.kubernetes import (
     ContainerPort,
     EnvFromSource,
@@ -15,6 +17,7 @@ from ddpjob.api.kubernetes import (
     SecurityContext,
     VolumeMount,
 )
+from ddpjob.api.restart import Restart
 
 
 class Launcher(StrEnum):
@@ -80,13 +83,6 @@ class Rendezvous(ApiModel):
         ),
     ] = {}
     """Further keys of torchrun --rdzv-conf, such as keep_alive_interval: "2"."""
-
-
-class Restart(ApiModel):
-    """What happens after a failure: all pods of the attempt are replaced by those of the next one."""
-
-    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
-    """How many times a failed job starts again before it counts as Failed."""
 
 
 class Metrics(ApiModel):
@@ -198,7 +194,7 @@ _ALWAYS_THERE = (
     "gracePeriodSeconds",
     "metrics",
 )
-_CAN_BE_LEFT_OUT = ("template",)
+_CAN_BE_LEFT_OUT = ("template", "checkpoint")
 
 
 _PORTS_APART: JsonValue = {
@@ -206,6 +202,15 @@ _PORTS_APART: JsonValue = {
     "+ (type(self.procsPerNode) == int ? int(self.procsPerNode) : 256)",
     "message": "spec.rendezvous.port lies among the metrics ports (spec.metrics.port + local rank): choose another",
     "fieldPath": ".rendezvous.port",
+}
+
+
+_RESTARTS_OF_STATIC: JsonValue = {
+    "rule": "self.rendezvous.backend != 'static' || !has(self.restart.maxProcessRestarts) "
+    "|| self.restart.maxProcessRestarts == 0",
+    "message": "the static rendezvous cannot restart processes inside running pods: "
+    "remove spec.restart.maxProcessRestarts, or use rendezvous.backend c10d",
+    "fieldPath": ".restart.maxProcessRestarts",
 }
 
 
@@ -228,6 +233,7 @@ class DDPJobSpec(ApiModel):
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 _PORTS_APART,
+                _RESTARTS_OF_STATIC,
                 *(_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)),
             ],
         },
@@ -261,8 +267,16 @@ class DDPJobSpec(ApiModel):
     """The container that trains."""
     template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}
     """A pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels, annotations. Its container named trainer is merged with spec.trainer, which wins; other containers are kept."""
+    checkpoint: Checkpoint | None = None
+    """Where checkpoints are kept; without it there is no volume, and a restart begins anew unless the program keeps its own."""
     restart: Restart = Restart()
     """What happens after a failure."""
+    startup_deadline: StartupDeadline | None = None
+    """How long an attempt may take to its first step; no limit when left out."""
+    progress_deadline: ProgressDeadline = ProgressDeadline()
+    """How long a training may go without a newer step."""
+    active_deadline_seconds: Annotated[int | None, Field(ge=1, le=315360000)] = None
+    """Wall time of the job since it started or was last resumed, restarts included: then it is asked to save and stop, and fails with DeadlineExceeded. As PBS' walltime; no limit when left out."""
     suspend: bool = False
     """No pods while true; running ones are asked to stop. False again starts the next attempt."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=315360000)] = None

@@ -45,6 +45,7 @@ class Phase(StrEnum):
     STARTING = "Starting"
     RUNNING = "Running"
     RESTARTING = "Restarting"
+    STALLED = "Stalled"
     SUSPENDING = "Suspending"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
@@ -58,6 +59,7 @@ class ConditionType(StrEnum):
     PODS_SCHEDULED = "PodsScheduled"
     RENDEZVOUS_READY = "RendezvousReady"
     TRAINING = "Training"
+    TRAINING_STALLED = "TrainingStalled"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -83,7 +85,21 @@ class Restarts(ApiModel):
     """Attempts that were started again after a failure."""
 
     counted: Count = 0
-    """How many of spec.restart.maxRestarts are used."""
+    """Restarts that count against spec.restart.maxRestarts."""
+    ignored: Count = 0
+    """Restarts that do not: after a preemption, an eviction, or by a rule."""
+    process: Count = 0
+    """Restarts of the worker processes inside running pods, in all attempts together."""
+    in_a_row: Count = 0
+    """Restarts in a row without a newer step: how often the backoff was doubled."""
+    without_progress: Count = 0
+    """Counted restarts in a row without a newer step, see spec.restart.noProgressLimit."""
+    furthest_step: BigCount | None = None
+    """The highest step that any attempt has reported."""
+    last_furthest_step: BigCount | None = None
+    """What furthestStep was at the last restart."""
+    recent_times: Annotated[list[Time], Field(max_length=1000)] = []
+    """When the last counted ones happened, where spec.restart.windowSeconds is given."""
     last_reason: Word | None = None
     """Why the last one happened."""
     last_time: Time | None = None
@@ -108,6 +124,10 @@ class Nodes(ApiModel):
 class Progress(ApiModel):
     """What the program last reported, read from global rank 0."""
 
+    attempt: Count | None = None
+    """Attempt that reported it."""
+    process_restarts: Count | None = None
+    """Restarts of the worker processes in that attempt."""
     epoch: BigCount | None = None
     """Current epoch, from 1."""
     total_epochs: BigCount | None = None
@@ -162,6 +182,8 @@ class Failure(ApiModel):
     """Node that the pod ran on."""
     attempt: Count | None = None
     """Attempt in which it failed."""
+    failure_class: Annotated[Word | None, Field(alias="class")] = None
+    """Kind of failure: OutOfMemory, Disruption, PodLost, Signal, Error, Stalled, Deadline, CollectiveTimeout, ConnectionLost or Stopped."""
     exit_code: ExitCode | None = None
     """Exit code of the worker process itself, not torchrun's 1."""
     signal: Word | None = None
@@ -172,6 +194,10 @@ class Failure(ApiModel):
     """What happened and what to do."""
     traceback: Text | None = None
     """The end of the Python traceback, where there is one."""
+    consequences: Annotated[
+        list[Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]], Field(max_length=16)
+    ] = []
+    """What else failed because of it, each as who: what."""
 
 
 class DDPJobStatus(ApiModel):
@@ -206,6 +232,8 @@ class DDPJobStatus(ApiModel):
     """What spec.backend came to."""
     start_time: Time | None = None
     """When the first pods were made."""
+    attempt_start_time: Time | None = None
+    """When the pods of the current attempt had all been made."""
     first_step_time: Time | None = None
     """When the first training step was seen."""
     completion_time: Time | None = None

@@ -4,9 +4,15 @@ Every torchrun option reads PET_<NAME>, so a container's command is never rewrit
 given to the static rendezvous alone: c10d ignores them and says so on every node.
 """
 
+from typing import Final
+
 from ddpjob.api.spec import DDPJobSpec, Rendezvous, RendezvousBackend
+from ddpjob.children.checkpoint import checkpoint_environment
 from ddpjob.children.names import pod_name, service_name
 from ddpjob.observed import JobRecord
+
+PROCESS_RESTARTS: Final = 3
+"""spec.restart.maxProcessRestarts where it is left out."""
 
 
 def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
@@ -40,18 +46,21 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         "DDPJOB_BACKEND": spec.backend.value,
         "DDPJOB_METRICS_PORT": str(spec.metrics.port),
         "DDPJOB_GRACE_PERIOD_SECONDS": str(spec.grace_period_seconds),
+        "DDPJOB_PROGRESS_DEADLINE_SECONDS": str(spec.progress_deadline.seconds),
         "DDPJOB_RENDEZVOUS_HOST": first,
         "DDPJOB_RENDEZVOUS_PORT": str(spec.rendezvous.port),
         "DDPJOB_RENDEZVOUS_TIMEOUT": str(spec.rendezvous.timeout_seconds),
         "PET_NNODES": str(spec.nodes),
         "PET_NPROC_PER_NODE": str(processes),
-        "PET_MAX_RESTARTS": "0",
+        "PET_MAX_RESTARTS": str(process_restarts(spec)),
         "PET_RDZV_ID": rendezvous_id(job.uid, attempt),
         "PET_RDZV_BACKEND": spec.rendezvous.backend.value,
         "PET_RDZV_CONF": _rendezvous_conf(spec.rendezvous, ordinal),
         # Decides the order of the ranks and becomes MASTER_ADDR; left out, it is whatever the image resolves itself to.
         "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.nodes),
     }
+    if spec.checkpoint is not None:
+        environment.update(checkpoint_environment(job, spec.checkpoint))
     trainer = spec.trainer
     if trainer.command is None:
         environment["DDPJOB_LAUNCHER"] = spec.launcher.value
@@ -65,6 +74,15 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         # Given to the static rendezvous too, it would win over PET_MASTER_*.
         environment["PET_RDZV_ENDPOINT"] = f"{first}:{spec.rendezvous.port}"
     return environment
+
+
+def process_restarts(spec: DDPJobSpec) -> int:
+    """What spec.restart.maxProcessRestarts comes to: how often torchrun restarts workers inside running pods."""
+    if spec.rendezvous.backend is RendezvousBackend.STATIC:
+        # Survivors of a static rendezvous look for each other under another restart count, and hang.
+        return 0
+    asked = spec.restart.max_process_restarts
+    return PROCESS_RESTARTS if asked is None else asked
 
 
 def _rendezvous_conf(rendezvous: Rendezvous, ordinal: int) -> str:

@@ -12,6 +12,9 @@ _NOT_OF_THE_PODS: Final = (
     "ttl_seconds_after_finished",
     "clean_pod_policy",
     "restart",
+    "startup_deadline",
+    "progress_deadline",
+    "active_deadline_seconds",
 )
 """Fields that can change while pods run, since no pod is made of them."""
 

@@ -29,6 +29,11 @@ def launcher_name(job: str, content: str) -> str:
     return f"{job}-launcher-{content}"
 
 
+def claim_name(job: str) -> str:
+    """The claim for checkpoints, where the operator makes it."""
+    return f"{job}-checkpoints"
+
+
 def ordinal_width(nodes: int) -> int:
     """Digits of the largest ordinal.
 

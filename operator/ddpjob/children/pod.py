@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from ddpjob.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob.api.spec import DDPJobSpec
+from ddpjob.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
+from ddpjob.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
 from ddpjob.children.environment import pod_environment
 from ddpjob.children.hashes import spec_hash
 from ddpjob.children.launcher_config import FILE, launcher_config_name
@@ -20,6 +22,10 @@ LAUNCHER_FOLDER: Final = "/ddpjob"
 SHARED_MEMORY_VOLUME: Final = "ddpjob-shared-memory"
 SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 the path that torch's data loaders use
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+
+
+# Changed only where its root differs: going through a large volume at every start would take minutes.
+_VOLUME_GROUP: Final = {"fsGroup": WRITERS_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def processes_of(spec: DDPJobSpec) -> int:
@@ -55,14 +61,21 @@ def build_pod(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> M
             # A namespace with thousands of services would put as many variables into every container.
             "enableServiceLinks": False,
             **copy.deepcopy(template_spec),
+            **_security_context(spec, template_spec.get("securityContext") or {}),
             "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
             "subdomain": service_name(job.name),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": spec.grace_period_seconds,
             "containers": [container, *others_of(spec.template)],
-            "volumes": _volumes(job, container, template_spec.get("volumes") or []),
+            "volumes": _volumes(job, spec, container, template_spec.get("volumes") or []),
         },
     }
+
+
+def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
+    if spec.checkpoint is None or not isinstance(users, dict):
+        return {}
+    return {"securityContext": {**_VOLUME_GROUP, **users}}
 
 
 def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, Any]:
@@ -79,7 +92,7 @@ def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: 
     # Ours come first: a user's variable may refer to them as $(DDPJOB_NODE_RANK).
     container["env"] = [*({"name": name, "value": value} for name, value in ours.items()), *users]
     container["ports"] = [*_ports(spec, processes), *(container.get("ports") or [])]
-    container["volumeMounts"] = [*_mounts(spec, container), *(container.get("volumeMounts") or [])]
+    container["volumeMounts"] = [*_mounts(spec, container, ordinal), *(container.get("volumeMounts") or [])]
     return container
 
 
@@ -93,16 +106,20 @@ def _ports(spec: DDPJobSpec, processes: int) -> list[dict[str, Any]]:
     ]
 
 
-def _mounts(spec: DDPJobSpec, container: dict[str, Any]) -> list[dict[str, Any]]:
+def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = []
     if not _has_shared_memory(container):
         mounts.append({"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER})
     if spec.trainer.command is None:
         mounts.append({"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_FOLDER, "readOnly": True})
+    if spec.checkpoint is not None and is_mounted(spec.checkpoint, ordinal):
+        mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": spec.checkpoint.path})
     return mounts
 
 
-def _volumes(job: JobRecord, container: dict[str, Any], users: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _volumes(
+    job: JobRecord, spec: DDPJobSpec, container: dict[str, Any], users: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     # A list: what a user's mount has for a name may be of any type, and the API server judges it.
     mounted = [mount.get("name") for mount in container["volumeMounts"]]
     ours: list[dict[str, Any]] = []
@@ -111,6 +128,8 @@ def _volumes(job: JobRecord, container: dict[str, Any], users: list[dict[str, An
         ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
     if LAUNCHER_VOLUME in mounted:
         ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name)}})
+    if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:
+        ours.append(checkpoint_volume(job, spec.checkpoint))
     return [*ours, *copy.deepcopy(users)]
 
 

@@ -51,7 +51,7 @@ def has_stopped(pod: PodRecord, now: datetime) -> bool:
     Waiting for a lost node would block the next attempt for minutes. It is safe not to: the names and the rendezvous id
     of an attempt are its own.
     """
-    if is_terminal(pod) or isinstance(pod.trainer, Terminated):
+    if is_terminal(pod) or isinstance(pod.trainer, Terminated) or pod.node_lost:
         return True
     return pod.deletion_time is not None and now >= pod.deletion_time + LOST_AFTER
 

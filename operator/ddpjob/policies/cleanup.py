@@ -14,7 +14,7 @@ from ddpjob.policies.situation import Decision, Situation
 KEPT_ATTEMPTS: Final = 3
 """Attempts before the current one whose ordinal 0 and root-cause pod are kept, so that their logs can be read."""
 
-ABANDONED_GRACE_SECONDS: Final = 2
+ABANDONED_GRACE_SECONDS: Final = 1
 """Grace period for the pods of a failed attempt: with a rank gone, the others cannot save anything together."""
 
 

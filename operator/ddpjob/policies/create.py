@@ -3,17 +3,18 @@
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from ddpjob.children.checkpoint import build_claim
 from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.names import service_name
 from ddpjob.children.pod import build_pod
 from ddpjob.children.service import build_service
-from ddpjob.plan import CreateLauncher, CreatePod, CreateService, Manifest
+from ddpjob.plan import CreateClaim, CreateLauncher, CreatePod, CreateService, Manifest
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
 from ddpjob.policies.restart import not_before
 from ddpjob.policies.situation import Decision, Situation
 
-_Child: TypeAlias = CreateService | CreateLauncher | CreatePod
+_Child: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreatePod
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
 """How long a name that is taken or a quota that is used up is left alone before the next try."""
@@ -25,7 +26,7 @@ def creating(situation: Situation) -> Decision | None:
     if status.pods_created:
         return None
     left = left_pods(situation)
-    due = not_before(status)
+    due = not_before(situation)
     if left_pods_run(situation) or (due is not None and situation.now < due):
         waits = (*left_pods_look_again(situation), *((due,) if due is not None else ()))
         return Decision(status, left, look_again=waits)
@@ -39,7 +40,11 @@ def creating(situation: Situation) -> Decision | None:
         strays = () if blocked else stray_pods(situation)
         return Decision(status, (*left, *strays, *children), unwritten=fresh, look_again=again)
     created = status.model_copy(
-        update={"pods_created": True, "start_time": status.start_time or situation.now},
+        update={
+            "pods_created": True,
+            "start_time": status.start_time or situation.now,
+            "attempt_start_time": situation.now,
+        },
     )
     return Decision(created, left, transition=True)
 
@@ -63,10 +68,13 @@ def _shared_children(situation: Situation) -> tuple[_Child, ...]:
     children: list[_Child] = []
     if situation.observed.service is None:
         children.append(CreateService(build_service(job, spec)))
-    # The ConfigMap is not watched. Whether it is there is known only to the process that made it, and creating what
-    # exists costs one request an attempt after the operator has been restarted.
+    # ConfigMap and claim are not watched. Whether one is there is known only to the process that made it, and creating
+    # what exists costs one request an attempt after the operator has been restarted.
     if spec.trainer.command is None and situation.observed.launcher_attempt != situation.attempt.number:
         children.append(CreateLauncher(build_launcher(job), situation.attempt.number))
+    claim = build_claim(job, spec.checkpoint) if spec.checkpoint is not None else None
+    if claim is not None and situation.observed.claim_attempt != situation.attempt.number:
+        children.append(CreateClaim(claim, situation.attempt.number))
     return tuple(children)
 
 

@@ -10,16 +10,7 @@ _BLOCKED = ("NameTaken", "Forbidden")
 def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int) -> tuple[Event, ...]:
     """The events of a status change: PodsCreated, Training and Succeeded for a job that goes well."""
     before = old or DDPJobStatus()
-    events: list[Event] = []
-    if new.restarts.counted > before.restarts.counted and new.failure is not None:
-        events.append(
-            Event(
-                "Warning",
-                "Restarting",
-                f"{new.failure.message}; attempt {new.attempt} starts "
-                f"(restart {new.restarts.counted} of {max_restarts})",
-            ),
-        )
+    events = _restarts(before, new, max_restarts)
     blocked = _newly(before, new, ConditionType.PODS_SCHEDULED, "False")
     if blocked is not None and blocked.reason in _BLOCKED:
         events.append(Event("Warning", blocked.reason, blocked.message))
@@ -45,6 +36,38 @@ def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts:
             reason = kind.value if kind is not ConditionType.FAILED else condition.reason
             events.append(Event("Warning" if level == "Warning" else "Normal", reason, condition.message))
     return tuple(events)
+
+
+def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> list[Event]:
+    events: list[Event] = []
+    if new.restarts.counted > before.restarts.counted and new.failure is not None:
+        events.append(
+            Event(
+                "Warning",
+                "Restarting",
+                f"{new.failure.message}; attempt {new.attempt} starts "
+                f"(restart {new.restarts.counted} of {max_restarts})",
+            ),
+        )
+    if new.restarts.ignored > before.restarts.ignored and new.failure is not None:
+        message = f"{new.failure.message}; attempt {new.attempt} starts (not counted)"
+        events.append(Event("Warning", "Restarting", message))
+    if new.restarts.process > before.restarts.process:
+        events.append(
+            Event(
+                "Warning",
+                "ProcessesRestarted",
+                "a worker process ended; torchrun has restarted the workers inside the running pods "
+                f"({new.restarts.process} times so far), the pods' logs say why",
+            )
+        )
+    stalled = _newly(before, new, ConditionType.TRAINING_STALLED, "True")
+    if stalled is not None:
+        events.append(Event("Warning", ConditionType.TRAINING_STALLED.value, stalled.message))
+    late = _newly(before, new, ConditionType.TRAINING, "False")
+    if late is not None and late.reason == "StartupDeadlineExceeded" and not new.finished:
+        events.append(Event("Warning", late.reason, late.message))
+    return events
 
 
 def _newly(old: DDPJobStatus, new: DDPJobStatus, kind: ConditionType, status: str) -> Condition | None:

@@ -6,6 +6,7 @@ from ddpjob.policies.attempt import NodeState, node_state
 from ddpjob.policies.conditions import Fact
 from ddpjob.policies.create import taken_names
 from ddpjob.policies.situation import Situation
+from ddpjob.policies.startup import has_started, startup_due
 from ddpjob.policies.suspend import RESUMED, STOPPING
 
 _NAMED_OBJECTS = 3
@@ -35,7 +36,7 @@ def attempt_facts(situation: Situation, status: DDPJobStatus, *, steps: bool) ->
         )
     return (
         _pods_scheduled(situation),
-        _rendezvous_ready(situation),
+        rendezvous_ready(situation),
         _training(situation, steps=steps),
     )
 
@@ -54,7 +55,7 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
         told = "; ".join(f"{rejection.object}: {rejection.message}" for rejection in refused[:_NAMED_OBJECTS])
         return refused[0].kind.value, f"the API server refuses to create {told}"
-    if status.restarts.counted and not status.holds(ConditionType.SUSPENDED):
+    if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
         return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
     return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
 
@@ -75,7 +76,8 @@ def _pods_scheduled(situation: Situation) -> Fact:
     )
 
 
-def _rendezvous_ready(situation: Situation) -> Fact:
+def rendezvous_ready(situation: Situation) -> Fact:
+    """The condition RendezvousReady: which pods are not up, and why."""
     kind = ConditionType.RENDEZVOUS_READY
     states = situation.attempt.states()
     up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
@@ -92,10 +94,21 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
         return Fact(kind, "True", "StepsReported", "rank 0 reports steps")
     states = situation.attempt.states()
     if all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states):
+        if _is_late(situation):
+            return Fact(
+                kind, "False", "StartupDeadlineExceeded", "rank 0 has reported no step within spec.startupDeadline"
+            )
         return Fact(
             kind, "Unknown", "NoProgressReported", "all nodes run; the program has not reported a step, or reports none"
         )
+    if _is_late(situation):
+        return Fact(kind, "False", "StartupDeadlineExceeded", "not all nodes are up within spec.startupDeadline")
     return Fact(kind, "False", "WaitingForNodes", "not all nodes are up")
+
+
+def _is_late(situation: Situation) -> bool:
+    due = startup_due(situation)
+    return due is not None and situation.now >= due and not has_started(situation)
 
 
 def _obstacles(pods: tuple[PodRecord, ...]) -> str:
@@ -133,6 +146,8 @@ def phase_of(status: DDPJobStatus) -> Phase:
     if suspended is not None and suspended.reason == STOPPING:
         return Phase.SUSPENDING
     if status.holds(ConditionType.RENDEZVOUS_READY):
+        if status.holds(ConditionType.TRAINING_STALLED):
+            return Phase.STALLED
         return Phase.RUNNING
     resumed_since = suspended.last_transition_time if suspended is not None and suspended.reason == RESUMED else None
     restarted = status.restarts.last_time

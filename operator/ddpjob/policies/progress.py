@@ -1,9 +1,7 @@
 """status.progress: what the program reported, live from rank 0 and at the end from its pod's termination message."""
 
-from ddpjob.api.spec import DDPJobSpec
-from ddpjob.api.status import Progress
-from ddpjob.observed import Observed, Running, Terminated
-from ddpjob.plan import PollTarget
+from ddpjob.api.status import DDPJobStatus, Progress
+from ddpjob.observed import Observed, Terminated
 from ddpjob.policies.attempt import Attempt
 from ddpjob.report import parse_progress, parse_report
 
@@ -13,6 +11,41 @@ def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, s
 
     The termination message of ordinal 0 wins: the last poll is always a little older than the end.
     """
+    found = _from_rank_zero(observed, attempt)
+    restarts = _process_restarts(observed, attempt)
+    if found is None:
+        return (Progress(attempt=attempt.number, process_restarts=restarts), "") if restarts else None
+    progress, loss = found
+    return progress.model_copy(update={"attempt": attempt.number, "process_restarts": restarts or None}), loss
+
+
+def with_restarts(status: DDPJobStatus, before: DDPJobStatus | None) -> DDPJobStatus:
+    """The status whose restarts tell of the steps and the process restarts in its progress.
+
+    Args:
+        status: with the progress that will be written.
+        before: what was written last.
+    """
+    progress = status.progress
+    if progress is None:
+        return status
+    known = before.progress if before is not None else None
+    counted = (known.process_restarts or 0) if known is not None and known.attempt == progress.attempt else 0
+    steps = [
+        step
+        for step in (status.restarts.furthest_step, progress.step or None, progress.last_checkpoint_step)
+        if step is not None
+    ]
+    restarts = status.restarts.model_copy(
+        update={
+            "process": status.restarts.process + max(0, (progress.process_restarts or 0) - counted),
+            "furthest_step": max(steps, default=None),
+        }
+    )
+    return status.model_copy(update={"restarts": restarts})
+
+
+def _from_rank_zero(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
     first = attempt.nodes[0]
     if first is not None and isinstance(first.trainer, Terminated):
         report = parse_report(first.trainer.message)
@@ -24,9 +57,12 @@ def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, s
     return None
 
 
-def poll_target(spec: DDPJobSpec, attempt: Attempt) -> PollTarget | None:
-    """Where the progress of the current attempt can be read, or None while its first node does not run."""
-    first = attempt.nodes[0]
-    if first is None or not isinstance(first.trainer, Running) or first.pod_ip is None:
-        return None
-    return PollTarget(attempt.number, first.pod_ip, spec.metrics.port)
+def _process_restarts(observed: Observed, attempt: Attempt) -> int:
+    """The most restarts that an agent or a rank tells of: each agent counts those that it took part in."""
+    live = [report.process_restarts for report in observed.ranks if report.attempt == attempt.number]
+    ended = [
+        report.process_restarts
+        for pod in attempt.present
+        if isinstance(pod.trainer, Terminated) and (report := parse_report(pod.trainer.message)) is not None
+    ]
+    return max((*live, *ended), default=0)

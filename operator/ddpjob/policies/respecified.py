@@ -17,5 +17,5 @@ def respecified(situation: Situation) -> Decision | None:
     if known <= {spec_hash(situation.spec)} or situation.spec.suspend:
         return None
     status = situation.status
-    left = status.model_copy(update={"attempt": status.attempt + 1, "pods_created": False})
+    left = status.model_copy(update={"attempt": status.attempt + 1, "pods_created": False, "attempt_start_time": None})
     return Decision(left, transition=True)

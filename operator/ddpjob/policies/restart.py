@@ -1,20 +1,22 @@
-"""spec.restart: what follows a failure, and how long the next attempt waits."""
+"""spec.restart: what follows a failure, and what is remembered of it."""
 
 from datetime import datetime, timedelta
 from typing import Final
 
 from ddpjob.api.constants import MAX_ATTEMPT
+from ddpjob.api.restart import RestartAction
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Restarts
-from ddpjob.observed import Terminated
+from ddpjob.observed import PodRecord, Running, Terminated
 from ddpjob.plan import Action
-from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.attempt import LOST_AFTER, NodeState
 from ddpjob.policies.cleanup import missing_pods
 from ddpjob.policies.conditions import Fact, with_facts
+from ddpjob.policies.restart_budget import budget_left, counted_restart, ignored_restart
+from ddpjob.policies.restart_rules import action_for
 from ddpjob.policies.root_cause import find_root_cause, is_consequence
 from ddpjob.policies.situation import Decision, Situation
+from ddpjob.policies.stall import makes_steps
 
-BACKOFF: Final = timedelta(seconds=1)
-MAX_BACKOFF: Final = timedelta(seconds=60)
 SETTLE: Final = timedelta(seconds=5)
 
 
@@ -26,25 +28,49 @@ def failed(situation: Situation) -> Decision | None:
     failure = _failure(situation)
     if failure is None:
         return None
-    settled = _settled_at(situation, failure)
-    if settled is not None and situation.now < settled:
-        return Decision(situation.status, look_again=(settled,))
+    wait = _settled_at(situation, failure) or _saved_at(situation, failure)
+    if wait is not None and situation.now < wait:
+        return Decision(situation.status, look_again=(wait,))
+    return leave(situation, failure)
+
+
+def leave(situation: Situation, failure: Failure) -> Decision:
+    """What follows a failure: the next attempt, counted or not, or the end of the job."""
     status, allowed = situation.status, situation.spec.restart.max_restarts
-    used = status.restarts.counted
-    if used >= allowed or status.attempt >= MAX_ATTEMPT:
-        return give_up(
-            situation,
-            "MaxRestartsExceeded" if allowed else "RestartsNotAllowed",
-            f"{failure.message} (attempt {status.attempt}; spec.restart.maxRestarts: {used} of {allowed} used)",
-            failure,
-            missing_pods(situation),
-        )
-    restarts = Restarts(counted=used + 1, last_reason=failure.reason, last_time=situation.now)
-    left = status.model_copy(
-        update={"attempt": status.attempt + 1, "pods_created": False, "restarts": restarts, "failure": failure},
-    )
+    action = action_for(failure, situation.spec.restart.rules)
+    if action is RestartAction.FAIL:
+        return _give_up(situation, "FailedByRule", "a rule of spec.restart.rules says Fail", failure)
+    if action is RestartAction.IGNORE and status.attempt < MAX_ATTEMPT:
+        return _next_attempt(situation, failure, ignored_restart(status.restarts, failure.reason, situation.now))
+    used = budget_left(status.restarts, situation.spec.restart, situation.now)
+    if used.exhausted or status.attempt >= MAX_ATTEMPT:
+        reason = "MaxRestartsExceeded" if allowed else "RestartsNotAllowed"
+        return _give_up(situation, reason, f"spec.restart.maxRestarts: {used.used} of {allowed} used", failure)
+    restarts = counted_restart(status.restarts, situation.spec.restart, failure.reason, situation.now)
+    limit = situation.spec.restart.no_progress_limit
+    if limit and restarts.furthest_step is not None and restarts.without_progress >= limit:
+        why = f"spec.restart.noProgressLimit: {limit} restarts in a row made no step beyond {restarts.furthest_step}"
+        return _give_up(situation, "NoProgress", why, failure)
+    return _next_attempt(situation, failure, restarts)
+
+
+def _next_attempt(situation: Situation, failure: Failure, restarts: Restarts) -> Decision:
     # The pods are deleted only after this has been written: an operator that dies in between still knows why they go.
+    left = situation.status.model_copy(
+        update={
+            "attempt": situation.status.attempt + 1,
+            "pods_created": False,
+            "attempt_start_time": None,
+            "restarts": restarts,
+            "failure": failure,
+        },
+    )
     return Decision(left, transition=True)
+
+
+def _give_up(situation: Situation, reason: str, why: str, failure: Failure) -> Decision:
+    message = f"{failure.message} (attempt {situation.status.attempt}; {why})"
+    return give_up(situation, reason, message, failure, missing_pods(situation))
 
 
 def _settled_at(situation: Situation, failure: Failure) -> datetime | None:
@@ -60,11 +86,30 @@ def _settled_at(situation: Situation, failure: Failure) -> datetime | None:
     return min(known) + SETTLE if known else None
 
 
+def _saved_at(situation: Situation, failure: Failure) -> datetime | None:
+    """Until when a pod is waited for that was told to stop: with it all ranks agree to save before they leave."""
+    pod = next((pod for pod in situation.attempt.present if pod.name == failure.pod), None)
+    if pod is None or pod.node_lost or pod.deletion_time is None or not isinstance(pod.trainer, Running):
+        return None
+    # Only a training that makes steps has something to save.
+    return pod.deletion_time + LOST_AFTER if makes_steps(situation) or _is_saving(situation, pod) else None
+
+
+def _is_saving(situation: Situation, pod: PodRecord) -> bool:
+    progress = situation.status.progress
+    reports_steps = progress is not None and progress.attempt == situation.attempt.number and bool(progress.step)
+    return reports_steps and pod.deletion_time is not None and situation.now <= pod.deletion_time
+
+
 def _failure(situation: Situation) -> Failure | None:
     states = situation.attempt.states()
-    if NodeState.FAILED not in states and not (situation.status.pods_created and NodeState.MISSING in states):
+    created = situation.status.pods_created
+    # The other ranks would wait for the lost one until their collective times out. As long as steps are made, the node
+    # is well and only its kubelet is not.
+    lost = any(pod.node_lost for pod in situation.attempt.present) and not makes_steps(situation)
+    if NodeState.FAILED not in states and not (created and NodeState.MISSING in states) and not lost:
         return None
-    return find_root_cause(situation.attempt, missing_is_failed=situation.status.pods_created)
+    return find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost)
 
 
 def give_up(
@@ -82,16 +127,19 @@ def give_up(
     )
 
 
-def not_before(status: DDPJobStatus) -> datetime | None:
-    """When the pods of the current attempt may be made: failures in a row double the wait, up to a minute.
+def not_before(situation: Situation) -> datetime | None:
+    """When the pods of the current attempt may be made: failures in a row double the wait.
 
     A resumed job does not wait: nothing failed.
     """
+    status, spec = situation.status, situation.spec.restart
     restarts = status.restarts
-    if restarts.last_time is None or restarts.counted == 0:
+    if restarts.last_time is None or restarts.in_a_row == 0 or _resumed_since(status, restarts.last_time):
         return None
+    doublings = min(restarts.in_a_row - 1, 20)
+    return restarts.last_time + timedelta(seconds=min(spec.backoff_seconds << doublings, spec.max_backoff_seconds))
+
+
+def _resumed_since(status: DDPJobStatus, moment: datetime) -> bool:
     suspended = status.condition(ConditionType.SUSPENDED)
-    if suspended is not None and suspended.last_transition_time > restarts.last_time:
-        return None
-    doublings = min(restarts.counted - 1, 10)
-    return restarts.last_time + min(BACKOFF * (1 << doublings), MAX_BACKOFF)
+    return suspended is not None and suspended.last_transition_time > moment

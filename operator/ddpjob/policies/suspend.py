@@ -71,7 +71,7 @@ def resuming(situation: Situation) -> Decision | None:
     # A job that was suspended before it had any pod starts with attempt 0.
     number = status.attempt + 1 if status.start_time is not None else status.attempt
     fact = Fact(ConditionType.SUSPENDED, "False", RESUMED, f"resumed with attempt {number}")
-    resumed = status.model_copy(update={"attempt": number, "pods_created": False})
+    resumed = status.model_copy(update={"attempt": number, "pods_created": False, "attempt_start_time": None})
     return Decision(
         with_facts(resumed, (fact,), situation.job.generation, situation.now),
         transition=True,

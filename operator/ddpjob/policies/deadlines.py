@@ -1,0 +1,94 @@
+"""spec.startupDeadline, spec.progressDeadline and spec.activeDeadlineSeconds: what follows when they have passed."""
+
+from datetime import datetime, timedelta
+
+from ddpjob.api.deadlines import DeadlineAction, StartupDeadline
+from ddpjob.api.status import ConditionType, DDPJobStatus, Failure
+from ddpjob.plan import DeletePod
+from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.cleanup import live_pods
+from ddpjob.policies.facts import rendezvous_ready
+from ddpjob.policies.failure_class import FailureClass
+from ddpjob.policies.restart import give_up, leave
+from ddpjob.policies.situation import Decision, Situation
+from ddpjob.policies.stall import acts, failure_of, find_stall, next_look
+from ddpjob.policies.startup import has_started, startup_due
+from ddpjob.policies.suspend import RESUMED
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+
+def active_deadline(situation: Situation) -> Decision | None:
+    """A job that has had its wall time: its pods are asked to save and stop, and it has failed."""
+    due = active_due(situation)
+    if due is None or situation.now < due:
+        return None
+    seconds = situation.spec.active_deadline_seconds
+    message = f"the job was active for spec.activeDeadlineSeconds ({seconds} s): it was asked to save and stop"
+    failure = Failure(
+        attempt=situation.status.attempt,
+        failure_class=FailureClass.DEADLINE.value,
+        reason=DEADLINE_EXCEEDED,
+        message=message,
+    )
+    stops = tuple(DeletePod(pod.name, pod.uid) for pod in live_pods(situation.attempt) if pod.deletion_time is None)
+    return give_up(situation, DEADLINE_EXCEEDED, message, failure, stops)
+
+
+def active_due(situation: Situation) -> datetime | None:
+    """When the job has had its wall time; a suspension starts it anew, as in a Job."""
+    status, seconds = situation.status, situation.spec.active_deadline_seconds
+    if seconds is None or status.start_time is None:
+        return None
+    suspended = status.condition(ConditionType.SUSPENDED)
+    since = status.start_time
+    if suspended is not None and suspended.reason == RESUMED:
+        since = max(since, suspended.last_transition_time)
+    return since + timedelta(seconds=seconds)
+
+
+def startup_deadline(situation: Situation) -> Decision | None:
+    """An attempt that has made no step in time."""
+    deadline, due = situation.spec.startup_deadline, startup_due(situation)
+    if deadline is None or due is None or deadline.action is DeadlineAction.WARN:
+        return None
+    if situation.now < due or has_started(situation):
+        return None
+    failure = _not_started(situation, deadline)
+    if deadline.action is DeadlineAction.RESTART:
+        return leave(situation, failure)
+    return give_up(situation, failure.reason, failure.message, failure)
+
+
+def stalled(situation: Situation) -> Decision | None:
+    """A training that stands still, where spec.progressDeadline.action asks for more than a warning."""
+    stall = find_stall(situation)
+    if stall is None or not acts(situation, stall):
+        return None
+    failure = failure_of(stall, situation.attempt)
+    if situation.spec.progress_deadline.action is DeadlineAction.RESTART:
+        return leave(situation, failure)
+    return give_up(situation, failure.reason, failure.message, failure)
+
+
+def next_deadline(situation: Situation, status: DDPJobStatus) -> tuple[datetime, ...]:
+    """The moments at which a deadline may have passed."""
+    if status.finished or status.holds(ConditionType.SUSPENDED):
+        return ()
+    dues = (active_due(situation), None if has_started(situation) else startup_due(situation))
+    return (*(due for due in dues if due is not None), *next_look(situation))
+
+
+def _not_started(situation: Situation, deadline: StartupDeadline) -> Failure:
+    ready = rendezvous_ready(situation)
+    states = situation.attempt.states()
+    ordinal = next((index for index, state in enumerate(states) if state is NodeState.PENDING), None)
+    waits = ready.message if ready.status != "True" else "all nodes run, but rank 0 has reported no step"
+    return Failure(
+        ordinal=ordinal,
+        pod=situation.attempt.names[ordinal] if ordinal is not None else None,
+        attempt=situation.attempt.number,
+        failure_class=FailureClass.DEADLINE.value,
+        reason="StartupDeadlineExceeded",
+        message=f"no first step within spec.startupDeadline ({deadline.seconds} s): {waits}"[:1024],
+    )

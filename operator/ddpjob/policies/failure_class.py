@@ -1,0 +1,85 @@
+"""status.failure.class: the kinds of failures, and which of two is more likely the cause of the other."""
+
+import re
+from enum import StrEnum
+from typing import Final
+
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""The condition that Kubernetes gives a pod which it takes away for reasons that are not the pod's."""
+SIGTERM_EXIT_CODE: Final = 143
+
+_LOST_CONNECTION: Final = re.compile(
+    r"connection (was )?(likely )?(closed|reset|refused|lost|aborted)|broken pipe|remote process exited|"
+    r"connectFullMesh failed|Rendezvous\w*Error|DistNetworkError|DistStoreError|NCCL.*(system|remote) error",
+    re.IGNORECASE,
+)
+_TIMEOUT: Final = re.compile(r"\btimed out\b|watchdog caught collective operation", re.IGNORECASE)
+
+
+class FailureClass(StrEnum):
+    """Kinds of failures."""
+
+    OUT_OF_MEMORY = "OutOfMemory"
+    """The kernel killed a process that wanted more memory than the container may have."""
+    DISRUPTION = "Disruption"
+    """Kubernetes took the pod away: preempted, evicted, drained, its node removed."""
+    POD_LOST = "PodLost"
+    """The pod was deleted, is gone, or its node does not answer."""
+    SIGNAL = "Signal"
+    """A process was killed by a signal."""
+    ERROR = "Error"
+    """The program raised, exited with a code of its own, or could not be started."""
+    STALLED = "Stalled"
+    """The training made no step for longer than spec.progressDeadline."""
+    DEADLINE = "Deadline"
+    """spec.startupDeadline or spec.activeDeadlineSeconds has passed."""
+    COLLECTIVE_TIMEOUT = "CollectiveTimeout"
+    """A collective operation did not end in time: another rank did not take part."""
+    CONNECTION_LOST = "ConnectionLost"
+    """The other side of a connection went away."""
+    STOPPED = "Stopped"
+    """The process was told to stop."""
+
+
+_LIKELIHOOD: Final = {
+    FailureClass.OUT_OF_MEMORY: 0,
+    FailureClass.DISRUPTION: 0,
+    FailureClass.POD_LOST: 0,
+    FailureClass.SIGNAL: 1,
+    FailureClass.ERROR: 2,
+    FailureClass.STALLED: 3,
+    FailureClass.DEADLINE: 3,
+    FailureClass.COLLECTIVE_TIMEOUT: 4,
+    FailureClass.CONNECTION_LOST: 5,
+    FailureClass.STOPPED: 6,
+}
+CONSEQUENCES: Final = (FailureClass.COLLECTIVE_TIMEOUT, FailureClass.CONNECTION_LOST, FailureClass.STOPPED)
+"""What has a cause elsewhere."""
+
+
+def likelihood(kind: FailureClass) -> int:
+    """Rank among the causes, the most likely one 0: times alone mislead, the victims of a SIGKILL report first."""
+    return _LIKELIHOOD[kind]
+
+
+def class_of_process(exit_code: int | None, signal: str | None, text: str, *, out_of_memory: bool) -> FailureClass:
+    """The class of a process' end.
+
+    Args:
+        exit_code: of the process itself, None where a signal ended it.
+        signal: as SIGKILL.
+        text: what it said.
+        out_of_memory: whether the kernel killed it for its memory.
+    """
+    if out_of_memory:
+        return FailureClass.OUT_OF_MEMORY
+    if signal == "SIGTERM" or exit_code == SIGTERM_EXIT_CODE:
+        # An agent stops its other workers by SIGTERM once one has failed.
+        return FailureClass.STOPPED
+    if signal:
+        return FailureClass.SIGNAL
+    if _LOST_CONNECTION.search(text):
+        return FailureClass.CONNECTION_LOST
+    if _TIMEOUT.search(text):
+        return FailureClass.COLLECTIVE_TIMEOUT
+    return FailureClass.ERROR
