@@ -84,7 +84,7 @@ def _succeeded(status: DDPJobStatus | None, nodes: int) -> frozenset[int]:
     known = status.nodes if status is not None and status.pods_created else None
     if known is None or known.desired != nodes:
         return frozenset()
-    return parse_ordinals(known.succeeded_ordinals, nodes)
+    return parse_ordinals(known.succeeded_ordinals or "", nodes)
 
 
 def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
@@ -166,7 +166,8 @@ def _nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
         failed=states.count(NodeState.FAILED) + (states.count(missing_failed) if missing_failed else 0),
         succeeded_ordinals=format_ordinals(
             ordinal for ordinal, state in enumerate(states) if state is NodeState.SUCCEEDED
-        ),
+        )
+        or None,
     )
 
 

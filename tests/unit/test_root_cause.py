@@ -133,6 +133,7 @@ def test_a_thousand_consequences_fit_into_a_status() -> None:
     pods = (pod(0, ended(1, *failures)), pod(1, ended(137, KILLED)))
     failure = find_root_cause(view_attempt("j", 0, 2, pods), missing_is_failed=True)
     assert failure is not None
+    assert failure.consequences is not None
     assert (len(failure.consequences), failure.consequences[-1]) == (9, "and 992 more")
 
 

@@ -98,7 +98,7 @@ class Restarts(ApiModel):
     """The highest step that any attempt has reported."""
     last_furthest_step: BigCount | None = None
     """What furthestStep was at the last restart."""
-    recent_times: Annotated[list[Time], Field(max_length=1000)] = []
+    recent_times: Annotated[list[Time] | None, Field(max_length=1000)] = None
     """When the last counted ones happened, where spec.restart.windowSeconds is given."""
     last_reason: Word | None = None
     """Why the last one happened."""
@@ -117,7 +117,7 @@ class Nodes(ApiModel):
     """Whose trainer has exited with 0."""
     failed: Count = 0
     """Whose trainer failed, or that are gone."""
-    succeeded_ordinals: Annotated[str, Field(max_length=65536, pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$")] = ""
+    succeeded_ordinals: Annotated[str | None, Field(max_length=65536, pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] = None
     """The succeeded ones, as 0-2,5. A pod of theirs that is removed later has not failed."""
 
 
@@ -195,8 +195,8 @@ class Failure(ApiModel):
     traceback: Text | None = None
     """The end of the Python traceback, where there is one."""
     consequences: Annotated[
-        list[Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]], Field(max_length=16)
-    ] = []
+        list[Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]] | None, Field(max_length=16)
+    ] = None
     """What else failed because of it, each as who: what."""
 
 

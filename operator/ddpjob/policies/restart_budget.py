@@ -23,12 +23,12 @@ def budget_left(restarts: Restarts, spec: Restart, now: datetime) -> Budget:
 
 def counted_restart(restarts: Restarts, spec: Restart, reason: str, now: datetime) -> Restarts:
     """The restarts after one more that counts."""
-    recent = [] if spec.window_seconds is None else [*_inside(restarts, spec.window_seconds, now), now]
+    recent = None if spec.window_seconds is None else [*_inside(restarts, spec.window_seconds, now), now]
     return _after(restarts, reason, now).model_copy(
         update={
             "counted": restarts.counted + 1,
             "without_progress": 0 if _progressed(restarts) else restarts.without_progress + 1,
-            "recent_times": recent[-spec.max_restarts :] if spec.max_restarts else [],
+            "recent_times": recent and recent[-spec.max_restarts :],
         }
     )
 
@@ -56,4 +56,4 @@ def _progressed(restarts: Restarts) -> bool:
 
 
 def _inside(restarts: Restarts, window: int, now: datetime) -> list[datetime]:
-    return [moment for moment in restarts.recent_times if moment > now - timedelta(seconds=window)]
+    return [moment for moment in restarts.recent_times or [] if moment > now - timedelta(seconds=window)]

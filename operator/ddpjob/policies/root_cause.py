@@ -64,7 +64,7 @@ def find_root_cause(attempt: Attempt, *, missing_is_failed: bool, lost_is_failed
     told = others[:_NAMED_CONSEQUENCES]
     rest = len(others) - len(told)
     return found[0].failure.model_copy(
-        update={"consequences": [*told, *([f"and {rest} more"] if rest > 0 else [])]},
+        update={"consequences": [*told, *([f"and {rest} more"] if rest > 0 else [])] or None},
     )
 
 
