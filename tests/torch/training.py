@@ -2,9 +2,11 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +55,31 @@ def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
     options = ["--nnodes", "1", "--nproc-per-node", str(processes), "--rdzv-backend", "c10d"]
     options += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test", "--max-restarts", "0"]
     return [sys.executable, "-m", "torch.distributed.run", *options, *program]
+
+
+def plain(processes: int, *program: str) -> list[Training]:
+    """Run a training whose every rank is started by itself, in a process group of its own as torchrun does."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, *program],
+            env=environment(**place, RANK=str(rank)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        for rank in range(processes)
+    ]
+    try:
+        with ThreadPoolExecutor(processes) as readers:
+            outputs = list(readers.map(lambda rank: rank.communicate()[0], ranks))
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [Training(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ddpjob_trainer.group import Group, process_group
     from ddpjob_trainer.listener import Listener
     from ddpjob_trainer.log import EpochLines, configure_logging
+    from ddpjob_trainer.stop import Stopped, StopRequests
     from ddpjob_trainer.telemetry import Telemetry
     from ddpjob_trainer.trainer import Settings, Trainer
 
@@ -25,6 +26,8 @@ __all__ = [
     "Listener",
     "MisuseError",
     "Settings",
+    "StopRequests",
+    "Stopped",
     "Telemetry",
     "Trainer",
     "checkpoints",
@@ -45,6 +48,8 @@ _HOMES: Final = {
     "Listener": "listener",
     "EpochLines": "log",
     "configure_logging": "log",
+    "StopRequests": "stop",
+    "Stopped": "stop",
     "Telemetry": "telemetry",
     "Settings": "trainer",
     "Trainer": "trainer",

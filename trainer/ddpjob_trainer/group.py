@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ddpjob_trainer.environment import Backend, Environment, Launcher, MisuseError
+from ddpjob_trainer.stop import Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Group:
 
 @contextmanager
 def process_group(environment: Environment, timeout: timedelta | None = None) -> Iterator[Group]:
-    """Join the group of all processes, and leave it when the body has succeeded.
+    """Join the group of all processes, and leave it when the body has succeeded or all have agreed to stop.
 
     Args:
         environment: the place of this process.
@@ -67,8 +68,16 @@ def process_group(environment: Environment, timeout: timedelta | None = None) ->
         dist.init_process_group(backend.value, init_method="env://", timeout=timeout)
     keep_for_ever(dist.group.WORLD)
     # After an exception the process ends anyway, while leaving the group could wait for peers that never answer.
-    yield Group(dist.get_rank(), dist.get_world_size(), device, backend)
-    # Nobody leaves while others still need it, and the threads of this process come to rest.
+    try:
+        yield Group(dist.get_rank(), dist.get_world_size(), device, backend)
+    except Stopped:
+        _leave()
+        raise
+    _leave()
+
+
+def _leave() -> None:
+    # Nobody leaves while others still need the group, and the threads of this process come to rest.
     dist.barrier()
     dist.destroy_process_group()
 

@@ -54,5 +54,8 @@ class Listener:
     def finished(self) -> None:
         """All epochs are done."""
 
+    def stopped(self, step: int) -> None:
+        """The training ends after this step because it was asked to; what there is to save is saved."""
+
     def failed(self) -> None:
         """The training ends with an exception."""

@@ -131,6 +131,10 @@ class Telemetry(Listener):
         self._progress = replace(self._progress, epoch=self._progress.total_epochs, finished=True)
         self._write(last=True)
 
+    def stopped(self, step: int) -> None:  # noqa: ARG002 it is known from step_finished
+        """Leave the last progress in the file."""
+        self._write(last=True)
+
     def failed(self) -> None:
         """Leave the last progress in the file."""
         self._write(last=True)

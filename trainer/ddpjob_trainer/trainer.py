@@ -1,6 +1,7 @@
 """The training loop, readable from top to bottom."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
 from ddpjob_trainer.sampler import Position, ResumableSampler
+from ddpjob_trainer.stop import Stopped, StopRequests
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 """Given the model and a batch on its device, the loss to minimise: a tensor without dimensions."""
@@ -107,8 +109,12 @@ class Trainer:
             pin_memory=group.device.type == "cuda",
             # Without one of its own it would draw from the generator whose state is saved, once an iteration.
             generator=self._generator,
+            worker_init_fn=_leave_signals_to_the_trainer,
         )
+        self._requests = StopRequests(self._exchange, first=group.first, clock=clock)
         self._position = Position()
+        # What a resume would find; at the beginning there is nothing worth saving.
+        self._saved = Position()
         self._total_steps = 0
         self._consumed = 0
 
@@ -123,22 +129,28 @@ class Trainer:
         return self._sampler.share().steps
 
     def run(self) -> None:
-        """Train until all epochs are done.
+        """Train until all epochs are done, or until SIGTERM has reached any of the ranks.
 
         Raises:
+            Stopped: all ranks were asked to stop and have saved their last step; a resume goes on with the next one.
             SaveError: a checkpoint could not be written.
             MisfitError: the checkpoint to resume from is of another model.
         """
         try:
-            plan = self._resume()
-            self._tell(lambda listener: listener.started(plan))
-            # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
-            devices = [self._group.device] if self._group.device.type == "cuda" else None
-            model = DistributedDataParallel(self._module, device_ids=devices)
-            while self._position.epoch < self._settings.total_epochs:
-                self._train_epoch(model)
-                self._finish_epoch()
-            self._tell(lambda listener: listener.finished())
+            with self._requests:
+                plan = self._resume()
+                self._tell(lambda listener: listener.started(plan))
+                # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
+                devices = [self._group.device] if self._group.device.type == "cuda" else None
+                model = DistributedDataParallel(self._module, device_ids=devices)
+                while self._position.epoch < self._settings.total_epochs:
+                    self._train_epoch(model)
+                    self._finish_epoch()
+                self._tell(lambda listener: listener.finished())
+        except Stopped as stopped:
+            step = stopped.step
+            self._tell(lambda listener: listener.stopped(step))
+            raise
         except BaseException:
             self._tell(lambda listener: listener.failed())
             raise
@@ -147,7 +159,7 @@ class Trainer:
         randomness.seed_everything(self._settings.seed + self._group.rank)
         found = self._checkpoints.resume(self._state()) if self._checkpoints is not None else None
         if found is not None:
-            self._position = found
+            self._position = self._saved = found
             _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
         epochs_left = self._settings.total_epochs - self._position.epoch
         steps_left = 0
@@ -157,6 +169,7 @@ class Trainer:
         return Plan(self._settings.total_epochs, self._total_steps, self._position.step, resumed=found is not None)
 
     def _train_epoch(self, model: nn.Module) -> None:
+        self._stop_if(self._requests.agreed_now(self._position.step))
         start = self._position
         self._sampler.start_at(start)
         self._generator.manual_seed(self._settings.seed + start.epoch)
@@ -178,8 +191,10 @@ class Trainer:
             if record is not None:
                 self._log(*record)
             # At the end of the epoch the position is the beginning of the next one.
-            if index + 1 < share.steps and self._is_save_step():
-                self._save()
+            if index + 1 < share.steps:
+                if self._is_save_step():
+                    self._save()
+                self._stop_if(self._requests.agreed(step))
             before = self._clock()
 
     def _train_step(
@@ -202,8 +217,11 @@ class Trainer:
 
     def _finish_epoch(self) -> None:
         epoch = self._position.epoch + 1
-        self._position = Position(epoch, 0, self._position.step)
         due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
+        if due and self._evaluate is not None:
+            # An evaluation may last longer than a stop may take. A resume begins with the one that is still due.
+            self._stop_if(self._requests.agreed_now(self._position.step))
+        self._position = Position(epoch, 0, self._position.step)
         if due and self._evaluate is not None:
             self._module.eval()
             with torch.no_grad():
@@ -217,8 +235,18 @@ class Trainer:
             return
         before = self._clock()
         self._checkpoints.save(self._state(), self._position)
+        self._saved = self._position
         step, seconds = self._position.step, self._clock() - before
         self._tell(lambda listener: listener.checkpoint_saved(step, seconds))
+
+    def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
+        if not agreed:
+            return
+        if self._position != self._saved:
+            self._save()
+        resume = "from which a resume goes on" if self._checkpoints is not None else "and nothing is saved"
+        _log.info("asked to stop: all ranks end after step %d, %s", self._position.step, resume)
+        raise Stopped(self._position.step)
 
     def _log(self, loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
         record = LogRecord(self._position.step, self._exchange.mean(loss), rate, float(norm), self._consumed)
@@ -238,6 +266,12 @@ class Trainer:
     def _tell(self, what: Callable[[Listener], None]) -> None:
         for listener in self._listeners:
             what(listener)
+
+
+def _leave_signals_to_the_trainer(_worker: int) -> None:
+    # torchrun signals a rank's whole process group. A loader process that died of it would fail the rank, which is
+    # still to save.
+    os.setpgid(0, 0)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds

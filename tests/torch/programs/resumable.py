@@ -1,12 +1,16 @@
-"""A training whose every loss and every sample that was read is printed exactly, and that can be killed at a step.
+"""A training whose every loss and every sample that was read is printed exactly, and that can be ended at a step.
 
 resumable.py FOLDER [--epochs N] [--batch-size N] [--save-every-steps N] [--die-at-step N] [--fail-at-step N] [--nan]
+    [--stop-at STEP|start|evaluation] [--stop-rank N] [--step-seconds N] [--data-workers N]
+
+--stop-at sends SIGTERM to a rank with its data loader's processes, as torchrun does; without --stop-rank to each rank.
 """
 
 import argparse
 import os
 import random
 import signal
+import time
 
 import numpy as np
 import torch
@@ -25,7 +29,7 @@ from ddpjob_trainer import (
     process_group,
 )
 from ddpjob_trainer.digest import parameters_digest
-from ddpjob_trainer.listener import LogRecord
+from ddpjob_trainer.listener import LogRecord, Plan
 from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
 
@@ -45,18 +49,38 @@ class Numbers(Dataset[tuple[int, torch.Tensor]]):
 class Witness(Listener):
     """Prints every step on rank 0, and ends the process where it is told to."""
 
-    def __init__(self, rank: int, die_at: int, fail_at: int) -> None:
+    def __init__(self, rank: int, die_at: int, fail_at: int, stop_at: str | None) -> None:
         self.rank = rank
         self.die_at = die_at
         self.fail_at = fail_at
+        self.stop_at = stop_at
         self.read: list[int] = []
 
     def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
         say(f"RANK {self.rank} STEP {step} READ {self.read}")
         assert samples == len(self.read)
         assert 0 <= waited <= seconds
+        self.stop_if(str(step))
         if step == self.fail_at:
             raise ValueError("failed on purpose")
+
+    def started(self, plan: Plan) -> None:
+        say(f"RANK {self.rank} STARTS AFTER {plan.step}")
+        self.stop_if("start")
+
+    def evaluate(self, _model: nn.Module) -> float:
+        self.stop_if("evaluation")
+        return 0.5
+
+    def evaluated(self, accuracy: float) -> None:
+        say(f"RANK {self.rank} EVALUATED {accuracy}")
+
+    def stopped(self, step: int) -> None:
+        say(f"RANK {self.rank} STOPPED AFTER {step}")
+
+    def stop_if(self, here: str) -> None:
+        if here == self.stop_at:
+            os.killpg(os.getpgrp(), signal.SIGTERM)
 
     def logged(self, record: LogRecord) -> None:
         if self.rank == 0:
@@ -81,6 +105,10 @@ def main() -> None:
     parser.add_argument("--die-at-step", type=int, default=0)
     parser.add_argument("--fail-at-step", type=int, default=0)
     parser.add_argument("--nan", action="store_true")
+    parser.add_argument("--stop-at")
+    parser.add_argument("--stop-rank", type=int)
+    parser.add_argument("--step-seconds", type=float, default=0)
+    parser.add_argument("--data-workers", type=int, default=0)
     environment = current_environment()
     options = parser.parse_args(environment.arguments)
     configure_logging(environment)
@@ -88,11 +116,13 @@ def main() -> None:
         seed_everything(7)
         model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        witness = Witness(group.rank, options.die_at_step, options.fail_at_step)
+        stop_at = options.stop_at if options.stop_rank in (None, group.rank) else None
+        witness = Witness(group.rank, options.die_at_step, options.fail_at_step, stop_at)
 
         def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
             indices, numbers = batch
             witness.read = indices.tolist()
+            time.sleep(options.step_seconds)
             # From all three generators, so that the curve goes on only where all of them do.
             noise = 0.1 * (float(torch.rand(())) + random.random() + np.random.rand())  # noqa: NPY002, S311
             wrong = (model(numbers) - numbers.sum(1, keepdim=True) + noise) ** 2
@@ -105,6 +135,7 @@ def main() -> None:
             scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=200),
             loss=loss,
             dataset=Numbers(),
+            evaluate=witness.evaluate,
             checkpoints=checkpoints(environment, Exchange(group.device), options.folder),
             settings=Settings(
                 total_epochs=options.epochs,
@@ -112,6 +143,7 @@ def main() -> None:
                 save_every_steps=options.save_every_steps,
                 log_every=1,
                 seed=3,
+                data_workers=options.data_workers,
             ),
             listeners=(Telemetry(environment, group), witness),
         ).run()

@@ -1,0 +1,136 @@
+"""That all ranks stop at one step, whichever of them is asked, and how little it costs them to agree."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpjob_trainer.stop import EXIT_CODE, Stopped, StopRequests
+
+
+@dataclass
+class Ranks:
+    """Threads that add up their numbers, as processes would by an all-reduce."""
+
+    size: int
+    looks: int = 0
+    given: list[tuple[float, ...]] = field(default_factory=list)
+    totals: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.meeting = threading.Barrier(self.size, self._add, timeout=10)
+        self.lock = threading.Lock()
+
+    def sum(self, *values: float) -> list[float]:
+        with self.lock:
+            self.given.append(values)
+        self.meeting.wait()
+        return self.totals
+
+    def _add(self) -> None:
+        self.totals = [sum(column) for column in zip(*self.given, strict=True)]
+        self.given = []
+        self.looks += 1
+
+
+@dataclass
+class Clock:
+    """A clock that only goes on when it is told to."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def train(ranks: Ranks, rank: int, steps: int, seconds: Callable[[int], float], asked_at: int | None) -> int | None:
+    """Steps after which a rank stopped, or None where it was never told to."""
+    clock = Clock(1000.0 * rank)
+    requests = StopRequests(ranks, first=rank == 0, clock=clock)
+    for step in range(1, steps + 1):
+        clock.now += seconds(step) * (1 + rank / 10)
+        if step == asked_at:
+            requests._ask(signal.SIGTERM, None)
+        if requests.agreed(step):
+            return step
+    return None
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 60), st.floats(-4, 0.5).map(lambda power: 10**power))
+@settings(max_examples=60, deadline=None)
+def test_all_ranks_stop_at_one_step_soon_after_any_of_them_was_asked(
+    size: int, asked: int, asked_at: int, seconds: float
+) -> None:
+    ranks = Ranks(size)
+    with ThreadPoolExecutor(size) as pool:
+        runs = [
+            pool.submit(train, ranks, rank, 30_000, lambda _: seconds, asked_at if rank == asked % size else None)
+            for rank in range(size)
+        ]
+        stopped = {run.result() for run in runs}
+    (step,) = stopped
+    assert step is not None
+    assert asked_at <= step
+    assert (step - asked_at) * seconds <= max(1.0, seconds) + 1e-6
+
+
+def test_a_second_of_short_steps_costs_one_look() -> None:
+    ranks = Ranks(1)
+    assert train(ranks, 0, 20_000, lambda _: 0.001, None) is None
+    assert ranks.looks <= 20 + 2
+
+
+def test_steps_that_become_slower_are_noticed_at_the_next_look() -> None:
+    ranks = Ranks(1)
+    train(ranks, 0, 1000, lambda step: 0.01 if step <= 500 else 2.0, None)
+    assert ranks.looks >= 400 - 1
+
+
+@pytest.fixture
+def own_handler() -> object:
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    yield signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_is_taken_while_a_training_runs_and_given_back_afterwards(own_handler: object) -> None:
+    with StopRequests(Ranks(1), first=True) as requests:
+        assert not requests.agreed_now(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert requests.agreed_now(0)
+    assert signal.getsignal(signal.SIGTERM) is own_handler
+    with pytest.raises(ValueError, match="broken"), StopRequests(Ranks(1), first=True):
+        raise ValueError("broken")
+    assert signal.getsignal(signal.SIGTERM) is own_handler
+
+
+def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> None:
+    def run() -> object:
+        with StopRequests(Ranks(1), first=True) as requests:
+            assert not requests.agreed_now(0)
+            return signal.getsignal(signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run).result() is own_handler
+
+
+def test_stopped_ends_the_process_with_143_in_silence_and_a_further_sigterm_changes_nothing() -> None:
+    program = (
+        "import os, signal\n"
+        "from ddpjob_trainer.stop import Stopped, StopRequests\n"
+        "try:\n"
+        "    with StopRequests(None, first=True): raise Stopped(7)\n"
+        "finally: os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (EXIT_CODE, b"")
+    assert EXIT_CODE == 143
+    assert Stopped(7).step == 7

@@ -1,0 +1,97 @@
+"""Ending a training early because it was asked to: all ranks together, at the same step.
+
+SIGTERM may reach one process of many or all of them. A rank that left by itself would keep the others waiting in a
+collective, so all ranks look at certain steps whether any of them was asked. Each look agrees on the step of the next
+one too, since the ranks' clocks would not: it costs one small all-reduce about once a second.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Final, Protocol, Self
+
+EXIT_CODE: Final = 128 + signal.SIGTERM
+"""How a shell tells a process that SIGTERM has ended. Never 0: who was asked to stop has not succeeded."""
+SECONDS_BETWEEN_LOOKS: Final = 1.0
+_MOST_STEPS_BETWEEN_LOOKS: Final = 1_000_000
+
+
+class Stopped(SystemExit):
+    """All ranks have agreed to stop, and have saved what is to be saved; ends the process with exit code 143."""
+
+    def __init__(self, step: int) -> None:
+        """Args:
+        step: the last one that is done.
+        """
+        super().__init__(EXIT_CODE)
+        self.step = step
+
+
+class Sums(Protocol):
+    """Adds up numbers over all ranks."""
+
+    def sum(self, *values: float) -> list[float]:
+        """The sums over all ranks of each of some numbers, exactly the same on every rank."""
+
+
+class StopRequests:
+    """Takes SIGTERM while it is entered, and says at which step all ranks stop.
+
+    Every rank calls `agreed` after the same steps, and `agreed_now` at the same other points. A rank for which either
+    is true saves, if there is something to save, and raises `Stopped`.
+    """
+
+    def __init__(self, sums: Sums, *, first: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args:
+        sums: over the ranks of the training.
+        first: whether this is rank 0, whose speed decides when the next look is.
+        clock: seconds.
+        """
+        self._sums = sums
+        self._first = first
+        self._clock = clock
+        self._asked = False
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
+        self._handles = False
+        self._last_look: tuple[float, int] | None = None
+        self._seconds_per_step = 0.0
+        self._next_look = 0
+
+    def __enter__(self) -> Self:
+        # Python lets no other thread handle signals; such a rank is still told by the others.
+        self._handles = threading.current_thread() is threading.main_thread()
+        if self._handles:
+            self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, reason: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._handles:
+            return
+        if isinstance(reason, Stopped):
+            # A launcher that has seen the first rank leave sends SIGTERM to the others, which are on their way out:
+            # it must not change their exit code.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+
+    def agreed(self, step: int) -> bool:
+        """Whether all ranks stop after this step; looks about once a second, after every step where steps are slow."""
+        return step >= self._next_look and self.agreed_now(step)
+
+    def agreed_now(self, step: int) -> bool:
+        """Look at once, `step` being the last one that is done, and say whether all ranks stop."""
+        now = self._clock()
+        if self._last_look is not None and step > self._last_look[1]:
+            self._seconds_per_step = (now - self._last_look[0]) / (step - self._last_look[1])
+        self._last_look = (now, step)
+        asked, seconds_per_step = self._sums.sum(float(self._asked), self._seconds_per_step if self._first else 0.0)
+        steps = SECONDS_BETWEEN_LOOKS / seconds_per_step if seconds_per_step > 0 else 1
+        self._next_look = step + max(int(min(steps, _MOST_STEPS_BETWEEN_LOOKS)), 1)
+        return asked > 0
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked = True
