@@ -1,25 +1,22 @@
-"""The launcher with the real torchrun: two nodes on loopback, every way a worker can end, stopping.
+"""The launcher with the real torchrun: two nodes on loopback, every way a worker can end.
 
 Programs that need no process group leave torch out: what is tested is the launcher, and they start at once.
 """
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import Job, free_port, launchers
 
 pytest.importorskip("torch")
-
-LAUNCHER = Path(__file__).parents[2] / "operator" / "ddpjob" / "launcher" / "launcher.py"
 
 WITHOUT_WRAPPER = """
 import sys
@@ -63,150 +60,11 @@ if rank == "3": end(sys.argv[1])
 signal.pause()
 """
 
-# Runs until it is told to stop, then ends as the first argument says.
-UNTIL_STOPPED = """
-import os, pathlib, signal, sys
-def stop(number, frame):
-    pathlib.Path("told-" + os.environ["RANK"]).touch()
-    if sys.argv[1] == "save": sys.exit(0)
-signal.signal(signal.SIGTERM, stop)
-pathlib.Path("up-" + os.environ["RANK"]).touch()
-while True: signal.pause()
-"""
-
-
-class Node:
-    """One launcher process as a pod would run it."""
-
-    def __init__(self, folder: Path, command: list[str], environment: dict[str, str]) -> None:
-        self._log, self._output = folder / "termination-log", folder / "output"
-        self._log.touch()
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=folder.parent,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**environment, "DDPJOB_TERMINATION_LOG": str(self._log)},
-                start_new_session=True,
-            )
-
-    def end(self, timeout: float = 120) -> int:
-        try:
-            return self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"still runs after {timeout} s:\n{self.output}")
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    @property
-    def report(self) -> dict[str, Any]:
-        text = self._log.read_bytes()
-        assert len(text) <= 2048
-        report: dict[str, Any] = json.loads(text)
-        return report
-
-
-class Job:
-    """Launchers of one job on loopback, each node with an address of its own that sorts by the ordinal."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self._nodes, self._port = folder, list[Node](), _free_port()
-        for name in [name for name in os.environ if name.startswith(("PET_", "DDPJOB_", "OMP_"))]:
-            monkeypatch.delenv(name)
-
-    def program(self, text: str) -> str:
-        (self.folder / "train.py").write_text(text)
-        return "train.py"
-
-    def start(
-        self,
-        node: int,
-        nodes: int,
-        program: str,
-        *arguments: str,
-        kind: str = "script",
-        processes: int = 2,
-        backend: str = "c10d",
-        timeout: int = 60,
-        **more: str,
-    ) -> Node:
-        host = "127.0.0.1"
-        rendezvous = (
-            {
-                "PET_RDZV_ENDPOINT": f"{host}:{self._port}",
-                "PET_RDZV_CONF": f"is_host={int(node == 0)},join_timeout={timeout},read_timeout={timeout}",
-            }
-            if backend == "c10d"
-            else {
-                "PET_NODE_RANK": str(node),
-                "PET_MASTER_ADDR": host,
-                "PET_MASTER_PORT": str(self._port),
-                "PET_RDZV_CONF": f"timeout={timeout}",
-            }
-        )
-        environment = {
-            **os.environ,
-            "DDPJOB_NAME": "digits",
-            "DDPJOB_NAMESPACE": "ml",
-            "DDPJOB_ATTEMPT": "0",
-            "DDPJOB_NODE_RANK": str(node),
-            "DDPJOB_NODES": str(nodes),
-            "DDPJOB_LAUNCHER": "torchrun",
-            "DDPJOB_PROGRAM": program,
-            "DDPJOB_PROGRAM_KIND": kind,
-            "DDPJOB_RENDEZVOUS_HOST": host,
-            "DDPJOB_RENDEZVOUS_PORT": str(self._port),
-            "DDPJOB_RENDEZVOUS_TIMEOUT": str(timeout),
-            "PET_NNODES": str(nodes),
-            "PET_NPROC_PER_NODE": str(processes),
-            "PET_RDZV_BACKEND": backend,
-            "PET_RDZV_ID": "uid-0",
-            "PET_MAX_RESTARTS": "0",
-            "PET_LOCAL_ADDR": f"127.0.0.{node + 1}",
-            "GLOO_SOCKET_IFNAME": "lo",
-            **rendezvous,
-            **more,
-        }
-        folder = self.folder / f"node-{node}"
-        folder.mkdir()
-        started = Node(folder, [sys.executable, str(LAUNCHER), *arguments], environment)
-        self._nodes.append(started)
-        return started
-
-    def both(self, program: str, *arguments: str, **options: Any) -> tuple[Node, Node]:
-        return self.start(0, 2, program, *arguments, **options), self.start(1, 2, program, *arguments, **options)
-
-    def wait_for(self, *names: str) -> None:
-        _wait(lambda: all((self.folder / name).exists() for name in names), lambda: self._nodes[0].output)
-
-    def clear(self) -> None:
-        for node in self._nodes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(node.process.pid, signal.SIGKILL)
-            node.process.wait()
-
-
-def _wait(condition: Callable[[], bool], explain: Callable[[], str]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    job = Job(tmp_path, monkeypatch)
-    yield job
-    job.clear()
+    with launchers(tmp_path, monkeypatch) as job:
+        yield job
 
 
 # A job that succeeds
@@ -274,7 +132,7 @@ def test_a_program_sees_what_it_sees_under_torchrun(job: Job, kind: str) -> None
     node = job.start(0, 1, name, "--lr", "0.1", "x y", kind=kind, processes=1)
     assert node.end() == 0, node.output
     torchrun = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={_free_port()}"]
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
         + ["-m"] * (kind == "module")
         + [name, "--lr", "0.1", "x y"],
         cwd=job.folder,
@@ -288,13 +146,6 @@ def test_a_program_sees_what_it_sees_under_torchrun(job: Job, kind: str) -> None
         [line for line in output.splitlines() if line.startswith("SEEN")] for output in (node.output, torchrun.stdout)
     )
     assert seen == expected != []
-
-
-def test_workers_that_are_restarted_in_place_are_no_failure(job: Job) -> None:
-    program = job.program("import os, sys; sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')")
-    node = job.start(0, 1, program, PET_MAX_RESTARTS="1")
-    assert node.end() == 0, node.output
-    assert node.report == {"exitCode": 0}
 
 
 # A worker that fails
@@ -383,57 +234,3 @@ def test_variables_that_torchrun_refuses_are_an_error_with_a_report(job: Job) ->
     node = job.start(0, 1, job.program(""), PET_MAX_RESTARTS="many")
     assert node.end() == 1
     assert "PET_*" in node.report["failures"][0]["message"]
-
-
-# Stopping
-
-
-def test_workers_that_save_and_end_are_waited_for(job: Job) -> None:
-    node = job.start(0, 1, job.program(UNTIL_STOPPED), "save")
-    job.wait_for("up-0", "up-1")
-    node.process.send_signal(signal.SIGTERM)
-    assert node.end() == 143
-    assert node.report == {"exitCode": 143, "message": "stopped by SIGTERM"}
-    assert (job.folder / "told-0").exists()
-    assert (job.folder / "told-1").exists()
-
-
-def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) -> None:
-    node = job.start(0, 1, job.program(UNTIL_STOPPED), "stay", DDPJOB_GRACE_PERIOD_SECONDS="4")
-    job.wait_for("up-0", "up-1")
-    begin = time.monotonic()
-    node.process.send_signal(signal.SIGTERM)
-    assert node.end() == 143
-    assert 2 <= time.monotonic() - begin < 4
-    assert node.report == {
-        "exitCode": 143,
-        "message": "stopped by SIGTERM; 2 of 2 workers did not end within 2 s",
-    }
-
-
-@pytest.mark.parametrize(
-    ("node", "backend", "sign"),
-    [(0, "c10d", "node 0 of 2"), (0, "static", "node 0 of 2"), (1, "c10d", "waiting for node 0")],
-)
-def test_a_stop_does_not_wait_for_a_rendezvous(job: Job, node: int, backend: str, sign: str) -> None:
-    waiting = job.start(node, 2, job.program(""), backend=backend)
-    _wait(lambda: sign in waiting.output, lambda: waiting.output)
-    begin = time.monotonic()
-    waiting.process.send_signal(signal.SIGTERM)
-    assert waiting.end() == 143
-    assert time.monotonic() - begin < 3
-    assert waiting.report == {"exitCode": 143, "message": "stopped by SIGTERM"}
-
-
-def test_a_node_whose_workers_have_finished_is_not_stopped_but_done(job: Job) -> None:
-    program = job.program(
-        "import os, pathlib, signal\n"
-        "if os.environ['GROUP_RANK'] == '0': signal.pause()\n"
-        "pathlib.Path('done-' + os.environ['RANK']).touch()\n"
-    )
-    _, second = job.both(program)
-    job.wait_for("done-2", "done-3")
-    _wait(lambda: b"exitCode" in second._log.read_bytes(), lambda: second.output)
-    second.process.send_signal(signal.SIGTERM)
-    assert second.end() == 0
-    assert second.report == {"exitCode": 0}

@@ -78,12 +78,13 @@ progress = st.none() | st.dictionaries(st.text(max_size=30), st.integers() | st.
 def test_a_report_never_exceeds_its_size_and_can_always_be_read(
     code: int, ends: list[dict[str, Any]], message: str, reached: dict[str, Any] | None
 ) -> None:
-    report = launcher.encode_report(code, ends, message, reached)
+    report = launcher.encode_report(code, ends, message, reached, restarts=3, stopped=True)
     assert len(report) <= 2048
     assert b"\n" not in report
     parsed = parse_report(report.decode("utf-8"))
     assert parsed is not None
     assert json.loads(report)["exitCode"] == code
+    assert (parsed.process_restarts, parsed.stopped) == (3, True)
     if ends:
         first = parsed.failures[0]
         assert (first.rank, first.local_rank, first.exit_code) == (
@@ -490,7 +491,11 @@ def test_an_agent_that_does_not_end_in_time_is_killed_and_reported_as_stopped(fo
     assert guard.stdout.readline() == "ready\n"
     guard.send_signal(signal.SIGTERM)
     assert guard.wait(30) == 143
-    assert json.loads((folder / "log").read_text()) == {"exitCode": 143, "message": "stopped by SIGTERM"}
+    assert json.loads((folder / "log").read_text()) == {
+        "exitCode": 143,
+        "stopped": True,
+        "message": "stopped by SIGTERM",
+    }
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])

@@ -34,6 +34,10 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 REPORT_BYTES = 2048
+# What a worker ends with once the ranks have agreed to stop and have saved.
+AGREED_STOP = 128 + signal.SIGTERM
+# Seconds that the other workers of a node have before a restart in place: they cannot go on, and all nodes wait.
+RESTART_PATIENCE = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _WORKER = "--ddpjob-worker"
 _LEFT = "ddpjob/left"
@@ -153,10 +157,20 @@ def say(text: str) -> None:
 
 
 def encode_report(
-    code: int, failures: list[dict[str, Any]], message: str = "", progress: dict[str, Any] | None = None
+    code: int,
+    failures: list[dict[str, Any]],
+    message: str = "",
+    progress: dict[str, Any] | None = None,
+    *,
+    restarts: int = 0,
+    stopped: bool = False,
 ) -> bytes:
     """The report as one line of JSON of at most REPORT_BYTES: what is dropped first is a traceback's beginning."""
     report: dict[str, Any] = {"exitCode": code}
+    if stopped:
+        report["stopped"] = True
+    if restarts:
+        report["processRestarts"] = restarts
     if message:
         report["message"] = clip(message, 512)
     if progress and len(_json(progress)) <= REPORT_BYTES // 3:
@@ -356,6 +370,9 @@ class Agent:
         """Make an agent that keeps its files in `folder`."""
         self._folder = folder
         self._context: Any = None
+        self._rounds = 0
+        self._restarting = False
+        self._last_round: tuple[int, list[dict[str, Any]]] | None = None
         self._store: Any = None
         self._code: int | None = None
         self._stopping = False
@@ -370,10 +387,16 @@ class Agent:
             self._end(0)
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the report has to say it
             self._park_if_stopping()
-            if type(error).__name__ == "ChildFailedError":
-                self._failed(error.failures)  # type: ignore[attr-defined]
+            name = type(error).__name__
+            if name == "ChildFailedError":
+                self._end(*self._ends(error.failures))  # type: ignore[attr-defined]
+            elif self._context and _agreed_to_stop(self._context):
+                # Node 0 was faster, and took the store with it.
+                self._end(AGREED_STOP, message="the ranks agreed to stop", stopped=True)
             else:
-                self._end(1, [own_failure(error)])
+                # Workers that could not start again, because another node has ended, were ended by something before.
+                code, before = self._last_round if self._last_round and self._restarting else (1, [])
+                self._end(code, [*before, own_failure(error)])
         return self._code or 0
 
     def _launch(self) -> None:
@@ -393,6 +416,8 @@ class Agent:
             libuv_off()
             environment["USE_LIBUV"] = "0"
         worker = [_WORKER, "yes" if libuv else "no", kind, program, *sys.argv[1:]]
+        # What newer torch does by itself; older ones look at their workers every 5 s.
+        environment.setdefault("PET_MONITOR_INTERVAL", "0.1")
         try:
             options = torchrun.parse_args([os.path.abspath(__file__), *worker])
         except SystemExit as error:
@@ -443,21 +468,26 @@ class Agent:
         from torch.distributed.elastic.multiprocessing import PContext
 
         start, close, wait = PContext.start, PContext.close, PContext.wait
-        barrier: Any = getattr(SimpleElasticAgent, "_exit_barrier", None)
 
         def started(context: Any) -> None:
             with self._lock:
-                self._context = context
-                start(context)
-                self._handle_signals()
+                if not self._stopping:
+                    self._context, self._restarting = context, False
+                    self._rounds += 1
+                    start(context)
+                    self._handle_signals()
+            self._park_if_stopping()
 
         def closed(context: Any, death_sig: Any = None, timeout: float = 0) -> None:  # noqa: ARG001
             self._park_if_stopping()
             # torch tells a failure only when the other workers have ended as well.
             failures = getattr(context, "_failures", None)
-            if failures and _no_restart_left(context):
-                self._failed({int(context.envs[local]["RANK"]): failure for local, failure in failures.items()})
-            close(context, death_sig, self._patience)
+            if failures and not self._restarting:
+                self._failed(context)
+            elif not self._restarting:
+                # The agent itself has failed: its workers may be about to save.
+                self._outlast(context, signal.SIGTERM)
+            close(context, death_sig, RESTART_PATIENCE if self._restarting else self._patience)
 
         def waited(context: Any, *args: Any, **kwargs: Any) -> Any:
             result = wait(context, *args, **kwargs)
@@ -465,32 +495,93 @@ class Agent:
                 self._end(0)
             return result
 
+        PContext.start, PContext.close, PContext.wait = started, closed, waited
+        self._mend_restarts(SimpleElasticAgent)
+        if hasattr(SimpleElasticAgent, "_exit_barrier"):
+            self._mend_success(SimpleElasticAgent)
+
+    def _mend_restarts(self, agents: Any) -> None:
+        """Let restarts in place take one from every node's budget, and start with an empty store."""
+        meet, restart = agents._rendezvous, agents._restart_workers  # noqa: SLF001
+
+        def restarted(agent: Any, group: Any) -> None:
+            if group.state.name == "HEALTHY":
+                # Where only the node whose workers failed counts it, the nodes disagree on how many restarts are left.
+                if _fixed_size(group.spec.rdzv_handler):
+                    agent._remaining_restarts = max(0, agent._remaining_restarts - 1)  # noqa: SLF001
+                self._last_round = None
+                say(f"another node's workers have ended: all start again in place, restart {self._rounds}")
+            self._restarting = True
+            restart(agent, group)
+
+        def met(agent: Any, group: Any) -> None:
+            handler = group.spec.rdzv_handler
+            # torch gives the new workers the store of the old ones, who have left their addresses in it.
+            if getattr(handler, "_bootstrap_store_info", None):
+                handler._bootstrap_store_info = None  # noqa: SLF001
+            _look_more_often(handler)
+            meet(agent, group)
+
+        agents._rendezvous, agents._restart_workers = met, restarted  # noqa: SLF001
+
+    def _mend_success(self, agents: Any) -> None:
+        """Let nobody wait for workers that have finished, and the store's host leave last."""
+        barrier = agents._exit_barrier  # noqa: SLF001
+
         def left_together(agent: Any) -> None:
+            group = agent.get_worker_group()
+            # Whoever wanted to start its workers again would wait for ours in vain.
+            with contextlib.suppress(Exception):
+                group.spec.rdzv_handler.set_closed()
             barrier(agent)
-            self._store, group = agent._store, agent.get_worker_group()  # noqa: SLF001 -- nobody else has the store
+            self._store = agent._store  # noqa: SLF001 -- nobody else has the store
             if group.group_rank == 0:
                 _linger(self._store, group.group_world_size)
 
-        PContext.start, PContext.close, PContext.wait = started, closed, waited
-        if barrier:
-            SimpleElasticAgent._exit_barrier = left_together  # noqa: SLF001
+        agents._exit_barrier = left_together  # noqa: SLF001
 
-    def _failed(self, failures: dict[int, Any]) -> None:
+    def _failed(self, context: Any) -> None:
+        """Judge the end of a round of workers, while those that have not failed still run."""
+        agreed = any(failure.exitcode == AGREED_STOP for failure in context._failures.values())  # noqa: SLF001
+        if agreed:
+            late = self._outlast(context)
+            if _agreed_to_stop(context):
+                self._end(AGREED_STOP, message=f"the ranks agreed to stop{late}", stopped=True)
+                leave(AGREED_STOP)
+            _add_failures(context)
+        failures = context._failures.items()  # noqa: SLF001
+        code, entries = self._ends({int(context.envs[local]["RANK"]): failure for local, failure in failures})
+        if agreed:
+            self._end(code, entries)
+            leave(code)
+        if _restarts_left(context):
+            self._restarting, self._last_round = True, (code, entries)
+            cause = entries[0]
+            say(f"rank {cause['rank']}: {cause['message']}: all workers start again in place, restart {self._rounds}")
+        else:
+            self._end(code, entries)
+
+    def _ends(self, failures: dict[int, Any]) -> tuple[int, list[dict[str, Any]]]:
+        """The container's exit code, and what the report says of the workers that failed, the likely cause first."""
         files = self._context.error_files
         ends = [
             (worker_failure(rank, failure, files[failure.local_rank]), failure.exitcode)
             for rank, failure in failures.items()
         ]
         # Who was killed is more likely the cause than who lost the connection to it and said so first.
-        ends.sort(key=lambda end: ("signal" not in end[0], end[0]["time"], end[0]["rank"]))
-        self._end(container_code(ends[0][1]), [entry for entry, _ in ends])
+        ends.sort(key=lambda end: (end[1] == AGREED_STOP, "signal" not in end[0], end[0]["time"], end[0]["rank"]))
+        return container_code(ends[0][1]), [entry for entry, _ in ends]
 
-    def _end(self, code: int, failures: list[dict[str, Any]] | None = None, message: str = "") -> None:
+    def _end(
+        self, code: int, failures: list[dict[str, Any]] | None = None, message: str = "", *, stopped: bool = False
+    ) -> None:
         with self._lock:
             if self._code is not None:
                 return
             self._code = code
-            write_report(encode_report(code, failures or [], message, self._progress()))
+            restarts = max(0, self._rounds - 1)
+            report = encode_report(code, failures or [], message, self._progress(), restarts=restarts, stopped=stopped)
+            write_report(report)
         for failure in failures or []:
             who = f"rank {failure['rank']}: " if "rank" in failure else ""
             say(f"{who}{failure['message']}")
@@ -524,24 +615,26 @@ class Agent:
             number = os.read(reader, 1)[0]
         with self._lock:
             self._stopping = True
-            workers = list(self._context.pids().values()) if self._context else []
+        say(f"{signal_name(number)}: stopping the workers, at most {self._patience:g} s")
+        late = self._outlast(self._context, number)
+        self._end(128 + number, message=f"stopped by {signal_name(number)}{late}", stopped=True)
+        leave(self._code or 0)
+
+    def _outlast(self, context: Any, number: int = 0) -> str:
+        """Wait for the workers' end, if need be after a signal to each, and kill who is late; say how many were."""
+        workers = list(context.pids().values()) if context else []
         alive = [pid for pid in workers if _runs(pid)]
-        say(f"{signal_name(number)}: stopping {len(alive)} workers, at most {self._patience:g} s")
         for pid in alive:
             # The program alone, not its process group: data loaders are needed to finish the step and save.
             # It may end, and be reaped, at any moment: the others must be told all the same.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        deadline = time.monotonic() + self._patience
-        while alive and time.monotonic() < deadline:
-            time.sleep(0.05)
-            alive = [pid for pid in alive if _runs(pid)]
-        for pid in alive:
+        late = _still_running(alive, self._patience)
+        for pid in late:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        late = f"; {len(alive)} of {len(workers)} workers did not end within {self._patience:g} s" if alive else ""
-        self._end(128 + number, message=f"stopped by {signal_name(number)}{late}")
-        leave(self._code or 0)
+        _still_running(late, 0.5)
+        return f"; {len(late)} of {len(workers)} workers did not end within {self._patience:g} s" if late else ""
 
     def _park_if_stopping(self) -> None:
         while self._stopping:
@@ -556,9 +649,50 @@ def _linger(store: Any, nodes: int) -> None:
             time.sleep(0.05)
 
 
-def _no_restart_left(context: Any) -> bool:
+def _fixed_size(handler: Any) -> bool:
+    settings = getattr(handler, "settings", None)
+    return settings is None or settings.min_nodes == settings.max_nodes
+
+
+def _look_more_often(handler: Any) -> None:
+    """Let a small job's agents look at the rendezvous more often than once a second: a restart waits for it thrice."""
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+
+    holder, delay = getattr(handler, "_state_holder", None), getattr(dynamic_rendezvous, "_delay", None)
+    if holder and delay and not hasattr(delay, "ddpjob"):
+        pause = min(1.0, max(0.2, handler.settings.max_nodes / 100))
+
+        def shorter(seconds: Any) -> None:
+            delay(pause if seconds == 1 else seconds)
+
+        shorter.ddpjob = True  # type: ignore[attr-defined]
+        dynamic_rendezvous._delay, holder._cache_duration = shorter, pause  # noqa: SLF001
+
+
+def _restarts_left(context: Any) -> bool:
     environment = context.envs[0]
-    return int(environment["TORCHELASTIC_RESTART_COUNT"]) >= int(environment["TORCHELASTIC_MAX_RESTARTS"])
+    return int(environment["TORCHELASTIC_RESTART_COUNT"]) < int(environment["TORCHELASTIC_MAX_RESTARTS"])
+
+
+def _exit_codes(context: Any) -> dict[int, int | None]:
+    return {local: handler.proc.poll() for local, handler in context.subprocess_handlers.items()}
+
+
+def _agreed_to_stop(context: Any) -> bool:
+    codes = _exit_codes(context).values()
+    ours = (-signal.SIGTERM, -signal.SIGKILL)
+    return AGREED_STOP in codes and all(code in (0, AGREED_STOP, *ours) for code in codes)
+
+
+def _add_failures(context: Any) -> None:
+    """Let torch know of workers that have failed since it looked."""
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    for local, code in _exit_codes(context).items():
+        if code and local not in context._failures:  # noqa: SLF001
+            process = context.subprocess_handlers[local].proc
+            failure = ProcessFailure(local, process.pid, code, context.error_files[local])
+            context._failures[local] = failure  # noqa: SLF001
 
 
 def _runs(pid: int) -> bool:
@@ -567,6 +701,15 @@ def _runs(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False
+
+
+def _still_running(pids: list[int], patience: float) -> list[int]:
+    deadline = time.monotonic() + patience
+    alive = [pid for pid in pids if _runs(pid)]
+    while alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+        alive = [pid for pid in alive if _runs(pid)]
+    return alive
 
 
 def has_libuv() -> bool:
@@ -620,7 +763,7 @@ def guard(child: int, watched: set[int]) -> int:
         if not os.path.exists(_termination_log()) or not os.path.getsize(_termination_log()):
             killed = {"signal": name, "time": time.time(), "message": f"the launcher itself was killed by {name}"}
             message = f"stopped by {name}" if stopped else ""
-            write_report(encode_report(128 + number, [] if stopped else [killed], message))
+            write_report(encode_report(128 + number, [] if stopped else [killed], message, stopped=bool(stopped)))
         return 128 + number
 
 
