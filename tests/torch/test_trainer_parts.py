@@ -13,19 +13,21 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DistributedSampler  # noqa: E402
+from torch.utils.data import DistributedSampler, TensorDataset  # noqa: E402
 from training import environment  # noqa: E402
 
 from ddpjob_trainer import randomness  # noqa: E402
+from ddpjob_trainer.activity import Activity  # noqa: E402
 from ddpjob_trainer.ancestry import NothingToResumeError  # noqa: E402
 from ddpjob_trainer.checkpoint import Checkpoints, MisfitError, SaveError, TrainingState, checkpoints  # noqa: E402
 from ddpjob_trainer.environment import Environment, MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
-from ddpjob_trainer.listener import LogRecord, Plan  # noqa: E402
+from ddpjob_trainer.listener import Listener, LogRecord, Plan  # noqa: E402
 from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
+from ddpjob_trainer.trainer import Settings, Trainer  # noqa: E402
 from ddpjob_trainer.tree import from_json, to_json  # noqa: E402
 
 
@@ -238,6 +240,58 @@ def test_speed_and_remaining_time_follow_what_was_measured_between_log_steps(gro
     progress = telemetry.progress()
     assert (progress.samples_per_second, progress.eta_seconds) == (16.0, 95 * 0.5)
     assert progress.last_step_time == 1.7e9 + now
+
+
+class Heard(Listener):
+    """Remembers what a training told, in one row."""
+
+    def __init__(self) -> None:
+        self.row: list[str] = []
+
+    def activity_changed(self, activity: Activity) -> None:
+        if self.row[-1:] != [activity.value]:
+            self.row.append(activity.value)
+
+    def step_finished(self, step: int, *_: float) -> None:
+        self.row.append(f"{step} done")
+
+    def checkpoint_saved(self, step: int, *_: float) -> None:
+        self.row.append(f"{step} saved")
+
+
+def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
+    heard = Heard()
+    model = nn.Linear(1, 1)
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).sum(),
+        dataset=TensorDataset(torch.ones(2, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, save_every_steps=1),
+        evaluate=lambda _: 1.0,
+        checkpoints=saved(tmp_path, group),
+        listeners=(heard,),
+    ).run()
+    first = ["data", "step", "1 done", "checkpoint", "step", "1 saved"]
+    second = ["data", "step", "2 done", "data", "step", "evaluation", "step", "checkpoint", "step", "2 saved"]
+    assert heard.row == first + second
+
+
+def test_telemetry_tells_what_a_loop_of_ones_own_does(group: Group) -> None:
+    now = 50.0
+    telemetry = Telemetry(job(), group, clock=lambda: now)
+    progress = telemetry.progress()
+    assert (progress.activity, progress.seconds_since_step) == (Activity.STARTING, None)
+    now += 3
+    telemetry.step_finished(1, 8, 0.1, 0.0)
+    now += 2
+    telemetry.activity_changed(Activity.EVALUATION)
+    now += 1
+    progress = telemetry.progress()
+    assert (progress.activity, progress.activity_seconds, progress.seconds_since_step) == (Activity.EVALUATION, 1, 3)
+    telemetry.finished()
+    assert telemetry.progress().activity is Activity.FINISHED
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")

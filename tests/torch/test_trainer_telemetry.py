@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -121,3 +122,36 @@ def test_a_loss_that_is_not_a_number_is_told_as_text(tmp_path: Path) -> None:
     )
     progress = json.loads(file.read_text())
     assert (progress["loss"], progress["lossText"]) == (None, "nan")
+
+
+def test_a_rank_that_waits_for_data_for_ever_shows_where_and_who_waits_for_it(base_port: int, tmp_path: Path) -> None:
+    variables = {"DDPJOB_METRICS_PORT": str(base_port), "DDPJOB_PROGRESS_DEADLINE_SECONDS": "2"}
+    with started(torchrun(2, PROGRAM, str(tmp_path), "--hang-rank", "1"), variables) as training:
+        assert training.stdout is not None
+        dumped: dict[str, str] = {}
+        stacks = ""
+        while len(dumped) < 2 or "read_from_a_volume_that_is_gone" not in stacks:
+            line = training.stdout.readline()
+            assert line, "the training ended by itself"
+            head = re.match(r"rank (\d) has finished no step for \d+ s: step 2 is done, activity (\w+) for \d+ s", line)
+            if head:
+                assert head[1] not in dumped
+                dumped[head[1]] = head[2]
+            elif dumped:
+                stacks += line
+        assert dumped == {"0": "step", "1": "data"}
+        for rank in (0, 1):
+            progress = json.loads(get(base_port + rank, "/progress"))
+            assert (progress["step"], progress["activity"]) == (2, dumped[str(rank)])
+            assert progress["secondsSinceStep"] >= progress["activitySeconds"] > 1
+            assert progress["processRestarts"] == 0
+
+
+def test_an_evaluation_longer_than_the_deadline_is_no_hang(tmp_path: Path) -> None:
+    file = tmp_path / "progress.json"
+    done = succeed(
+        ["python3", PROGRAM, str(tmp_path / "checkpoints"), "--epochs", "1", "--evaluation-seconds", "5"],
+        {"DDPJOB_PROGRESS_DEADLINE_SECONDS": "2", "DDPJOB_PROGRESS_FILE": str(file)},
+    )
+    assert "has finished no step" not in done.output
+    assert json.loads(file.read_text())["activity"] == "finished"

@@ -50,6 +50,7 @@ OPERATOR = {
     "DDPJOB_CHECKPOINT_KEEP_LAST": "5",
     "DDPJOB_RESUME_FROM": "digits-of-monday",
     "DDPJOB_PROGRESS_FILE": "/run/progress.json",
+    "DDPJOB_PROGRESS_DEADLINE_SECONDS": "600",
 }
 
 
@@ -122,6 +123,7 @@ def test_the_operator_tells_the_job_and_the_ordinal_under_every_launcher() -> No
         assert (found.job.name, found.job.namespace, found.job.uid, found.job.attempt) == ("digits", "team", "0b1c", 2)
         assert found.http_port == 9401 + found.local_rank
         assert (found.job.checkpoint_path, found.job.progress_file) == ("/checkpoints", "/run/progress.json")
+        assert found.job.progress_deadline_seconds == 600
         assert (found.job.checkpoint_keep_last, found.job.resume_from) == (5, "digits-of-monday")
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpjob_trainer.activity import Activity
 from ddpjob_trainer.progress import Progress, ProgressFile
 
 RUNNING = Progress(
@@ -24,6 +25,10 @@ RUNNING = Progress(
     learning_rate=0.001,
     last_step_time=1_700_000_000.25,
     last_checkpoint_step=180,
+    activity=Activity.DATA,
+    activity_seconds=1.23456,
+    seconds_since_step=1.5,
+    process_restarts=2,
 )
 
 
@@ -43,12 +48,17 @@ def test_progress_reads_as_the_operator_expects_it() -> None:
         "rank": 0,
         "attempt": 1,
         "finished": False,
+        "activity": "data",
+        "activitySeconds": 1.235,
+        "secondsSinceStep": 1.5,
+        "processRestarts": 2,
     }
 
 
 def test_before_the_first_step_what_is_unknown_is_null() -> None:
     raw = json.loads(Progress(rank=3, world_size=4, attempt=0).as_json())
     assert (raw["step"], raw["loss"], raw["etaSeconds"], raw["lastStepTime"]) == (0, None, None, None)
+    assert (raw["activity"], raw["secondsSinceStep"], raw["processRestarts"]) == ("starting", None, 0)
     assert "lossText" not in raw
     assert "accuracy" not in raw
 

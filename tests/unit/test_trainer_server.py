@@ -9,7 +9,7 @@ import pytest
 from ddpjob_trainer.metrics import ProcessInfo, TrainerMetrics
 from ddpjob_trainer.server import HttpServer
 
-INFO = ProcessInfo("digits", 3, 1, 1, 4, 0, "cpu", "gloo", "2.6.0")
+INFO = ProcessInfo("digits", 3, 1, 1, 4, 0, 2, "cpu", "gloo", "2.6.0")
 
 
 def fail() -> tuple[str, bytes]:
@@ -160,6 +160,7 @@ def test_metrics_have_the_jobs_name_and_the_rank_on_every_series() -> None:
     assert all('ddpjob="digits"' in line and 'rank="3"' in line for line in series)
     assert 'ddpjob_trainer_steps_total{ddpjob="digits",rank="3"} 1.0' in series
     assert 'ddpjob_trainer_world_size{ddpjob="digits",rank="3"} 4.0' in series
+    assert 'ddpjob_trainer_process_restarts{ddpjob="digits",rank="3"} 2.0' in series
     assert 'ddpjob_trainer_step_duration_seconds_bucket{ddpjob="digits",le="0.025",rank="3"} 1.0' in series
     info = next(line for line in series if line.startswith("ddpjob_trainer_process_info"))
     assert 'local_rank="1"' in info

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ddpjob_trainer.activity import Activity
     from ddpjob_trainer.checkpoint import Checkpoints, checkpoints
     from ddpjob_trainer.environment import Environment, MisuseError, current_environment
     from ddpjob_trainer.exchange import Exchange
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ddpjob_trainer.trainer import Settings, Trainer
 
 __all__ = [
+    "Activity",
     "Checkpoints",
     "Environment",
     "EpochLines",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Activity": "activity",
     "Checkpoints": "checkpoint",
     "checkpoints": "checkpoint",
     "Environment": "environment",

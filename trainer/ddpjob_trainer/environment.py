@@ -60,6 +60,8 @@ class JobEnvironment:
     """How many checkpoints stay; None leaves it to the program."""
     resume_from: str | None = None
     """Name of the older job whose checkpoints are continued."""
+    progress_deadline_seconds: int = 0
+    """Without a finished step for so long a rank shows where it hangs; 0 never does."""
     progress_file: str | None = None
     """File for the last progress of rank 0, which survives the process."""
 
@@ -200,6 +202,7 @@ def _parse_job(told: _Variables) -> JobEnvironment:
         checkpoint_path=told.text("DDPJOB_CHECKPOINT_PATH"),
         checkpoint_keep_last=told.number("DDPJOB_CHECKPOINT_KEEP_LAST", least=1),
         resume_from=told.text("DDPJOB_RESUME_FROM"),
+        progress_deadline_seconds=told.number("DDPJOB_PROGRESS_DEADLINE_SECONDS") or 0,
         progress_file=told.text("DDPJOB_PROGRESS_FILE"),
     )
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ddpjob_trainer.activity import Activity
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -41,6 +43,9 @@ class Listener:
 
     def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
         """A step is done: this rank's samples, seconds since the step before, seconds of it spent waiting for data."""
+
+    def activity_changed(self, activity: Activity) -> None:
+        """The rank now does this, which may be what it did before; `starting` at first, `finished` comes by itself."""
 
     def logged(self, record: LogRecord) -> None:
         """A log step is done."""

@@ -24,6 +24,8 @@ class ProcessInfo:
     node_rank: int
     world_size: int
     attempt: int
+    process_restarts: int
+    """How often torchrun has restarted the processes within the attempt."""
     device: str
     backend: str
     torch: str
@@ -59,6 +61,8 @@ class TrainerMetrics:
             "checkpoint_duration_seconds", "Seconds that training stood still for a checkpoint.", _CHECKPOINT_BUCKETS
         )
         self._gauge("world_size", "Processes of the training.").set(info.world_size)
+        restarts = self._gauge("process_restarts", "Restarts of the processes by torchrun within the attempt.")
+        restarts.set(info.process_restarts)
         self._process_info(info)
         # Memory, CPU seconds and open files of the process, under the names that every Prometheus client uses.
         ProcessCollector(registry=self._registry)

@@ -9,7 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob_trainer.activity import Activity
+
 LEAST_SECONDS_BETWEEN_FILES: Final = 1.0
+_DECIMALS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,12 @@ class Progress:
     accuracy: float | None = None
     """Of the last evaluation, from 0 to 1."""
     finished: bool = False
+    activity: Activity = Activity.STARTING
+    activity_seconds: float = 0.0
+    seconds_since_step: float | None = None
+    """Since this process' last finished step, None before its first."""
+    process_restarts: int = 0
+    """How often torchrun has restarted the processes within the attempt."""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -64,6 +73,10 @@ class Progress:
             "rank": self.rank,
             "attempt": self.attempt,
             "finished": self.finished,
+            "activity": self.activity,
+            "activitySeconds": round(self.activity_seconds, _DECIMALS),
+            "secondsSinceStep": None if self.seconds_since_step is None else round(self.seconds_since_step, _DECIMALS),
+            "processRestarts": self.process_restarts,
         }
         if self.accuracy is not None:
             fields["accuracy"] = self.accuracy

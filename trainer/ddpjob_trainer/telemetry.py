@@ -10,12 +10,14 @@ from typing import Final
 
 import torch
 
+from ddpjob_trainer.activity import Activity, Pulse
 from ddpjob_trainer.environment import Environment
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
 from ddpjob_trainer.metrics import ProcessInfo, TrainerMetrics
 from ddpjob_trainer.progress import Progress, ProgressFile
 from ddpjob_trainer.server import HttpServer
+from ddpjob_trainer.watchdog import Watchdog
 
 _NEWEST_WEIGHT: Final = 0.3
 """Of the newest measurement in the shown speed: smooth enough to read, quick enough to follow."""
@@ -24,9 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class Telemetry(Listener):
-    """Turns what a training tells into metrics and progress. None of its own troubles reach the training.
+    """Turns what a training tells into metrics and progress, and shows where it hangs.
 
-    A training loop of one's own calls the methods of Listener: `started`, `step_finished` and, now and then, `logged`.
+    None of its own troubles reach the training. A training loop of one's own calls the methods of Listener: `started`,
+    `step_finished` and, now and then, `logged`; `activity_changed` before checkpoints and evaluations keeps these from
+    being taken for a hang, and `finished` ends all judgement.
     """
 
     def __init__(
@@ -48,7 +52,13 @@ class Telemetry(Listener):
         self.metrics = TrainerMetrics(_info(environment, group))
         self._clock = clock
         self._wall_clock = wall_clock
-        self._progress = Progress(rank=group.rank, world_size=group.world_size, attempt=environment.job.attempt)
+        self._pulse = Pulse(clock)
+        self._progress = Progress(
+            rank=group.rank,
+            world_size=group.world_size,
+            attempt=environment.job.attempt,
+            process_restarts=environment.restart_count,
+        )
         # Written by the thread that trains, read by the one that serves: replaced as one, so that they fit together.
         self._newest: tuple[int, float | None] = (0, None)
         self._mark: tuple[float, int, int] | None = None
@@ -56,6 +66,10 @@ class Telemetry(Listener):
         if group.first and environment.job.progress_file:
             self._file = ProgressFile(Path(environment.job.progress_file), clock)
         self._server = self._serve(environment.http_port)
+        self._watchdog: Watchdog | None = None
+        if environment.job.progress_deadline_seconds > 0:
+            self._watchdog = Watchdog(group.rank, self._pulse, environment.job.progress_deadline_seconds)
+            self._watchdog.start()
 
     @property
     def port(self) -> int | None:
@@ -65,10 +79,21 @@ class Telemetry(Listener):
     def progress(self) -> Progress:
         """How far the training is now."""
         step, ended = self._newest
-        return replace(self._progress, step=step, last_step_time=ended)
+        moment = self._pulse.moment()
+        return replace(
+            self._progress,
+            step=step,
+            last_step_time=ended,
+            activity=moment.activity,
+            activity_seconds=moment.activity_seconds,
+            seconds_since_step=moment.seconds_since_step,
+        )
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving and watching."""
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -95,6 +120,7 @@ class Telemetry(Listener):
 
     def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
         """Count a step."""
+        self._pulse.step_finished(step)
         now = self._wall_clock()
         self._newest = (step, now)
         metrics = self.metrics
@@ -104,6 +130,10 @@ class Telemetry(Listener):
         metrics.samples.inc(samples)
         metrics.data_wait.inc(waited)
         metrics.step_seconds.observe(seconds)
+
+    def activity_changed(self, activity: Activity) -> None:
+        """Show what this rank does."""
+        self._pulse.change(activity)
 
     def logged(self, record: LogRecord) -> None:
         """Take over what was read back from the device."""
@@ -127,6 +157,7 @@ class Telemetry(Listener):
 
     def finished(self) -> None:
         """Leave the final progress in the file."""
+        self._pulse.change(Activity.FINISHED)
         # A training that was resumed after its end has had no epoch at all.
         self._progress = replace(self._progress, epoch=self._progress.total_epochs, finished=True)
         self._write(last=True)
@@ -194,6 +225,7 @@ def _info(environment: Environment, group: Group) -> ProcessInfo:
         node_rank=environment.node_rank,
         world_size=group.world_size,
         attempt=environment.job.attempt,
+        process_restarts=environment.restart_count,
         device=device,
         backend=group.backend.value,
         torch=str(torch.__version__),

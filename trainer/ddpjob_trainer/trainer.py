@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from ddpjob_trainer import randomness
+from ddpjob_trainer.activity import Activity
 from ddpjob_trainer.checkpoint import Checkpoints, TrainingState
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
@@ -176,9 +177,11 @@ class Trainer:
         share = self._sampler.share(start.consumed)
         self._tell(lambda listener: listener.epoch_started(start.epoch + 1, share.steps))
         model.train()
+        self._begin(Activity.DATA)
         before = self._clock()
         for index, batch in enumerate(self._loader):
             waited = self._clock() - before
+            self._begin(Activity.STEP)
             log = self._is_log_step(self._position.step + 1)
             record = self._train_step(model, batch, log=log)
             consumed = share.consumed_after(index + 1)
@@ -195,6 +198,7 @@ class Trainer:
                 if self._is_save_step():
                     self._save()
                 self._stop_if(self._requests.agreed(step))
+            self._begin(Activity.DATA)
             before = self._clock()
 
     def _train_step(
@@ -216,6 +220,7 @@ class Trainer:
         return None if norm is None else (loss, norm, rate)
 
     def _finish_epoch(self) -> None:
+        self._begin(Activity.STEP)
         epoch = self._position.epoch + 1
         due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
         if due and self._evaluate is not None:
@@ -223,9 +228,11 @@ class Trainer:
             self._stop_if(self._requests.agreed_now(self._position.step))
         self._position = Position(epoch, 0, self._position.step)
         if due and self._evaluate is not None:
+            self._begin(Activity.EVALUATION)
             self._module.eval()
             with torch.no_grad():
                 accuracy = self._evaluate(self._module)
+            self._begin(Activity.STEP)
             self._tell(lambda listener: listener.evaluated(accuracy))
         if due or self._is_save_step():
             self._save()
@@ -233,9 +240,11 @@ class Trainer:
     def _save(self) -> None:
         if self._checkpoints is None:
             return
+        self._begin(Activity.CHECKPOINT)
         before = self._clock()
         self._checkpoints.save(self._state(), self._position)
         self._saved = self._position
+        self._begin(Activity.STEP)
         step, seconds = self._position.step, self._clock() - before
         self._tell(lambda listener: listener.checkpoint_saved(step, seconds))
 
@@ -262,6 +271,10 @@ class Trainer:
 
     def _state(self) -> TrainingState:
         return TrainingState(self._module, self._optimizer, self._scheduler)
+
+    def _begin(self, activity: Activity) -> None:
+        for listener in self._listeners:
+            listener.activity_changed(activity)
 
     def _tell(self, what: Callable[[Listener], None]) -> None:
         for listener in self._listeners:

@@ -1,15 +1,18 @@
 """A training whose every loss and every sample that was read is printed exactly, and that can be ended at a step.
 
 resumable.py FOLDER [--epochs N] [--batch-size N] [--save-every-steps N] [--die-at-step N] [--fail-at-step N] [--nan]
-    [--stop-at STEP|start|evaluation] [--stop-rank N] [--step-seconds N] [--data-workers N]
+    [--stop-at STEP|start|evaluation] [--stop-rank N] [--step-seconds N] [--data-workers N] [--hang-rank N]
+    [--evaluation-seconds N]
 
 --stop-at sends SIGTERM to a rank with its data loader's processes, as torchrun does; without --stop-rank to each rank.
+--hang-rank lets a rank wait for ever for data after its first steps.
 """
 
 import argparse
 import os
 import random
 import signal
+import threading
 import time
 
 import numpy as np
@@ -34,26 +37,39 @@ from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
 
 SIZE = 102
+HANGS_AFTER = 20
 
 
 class Numbers(Dataset[tuple[int, torch.Tensor]]):
     """Vectors of four numbers, each with its index."""
 
+    def __init__(self, *, hang: bool) -> None:
+        self.hang = hang
+        self.reads = 0
+
     def __len__(self) -> int:
         return SIZE
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        self.reads += 1
+        if self.hang and self.reads > HANGS_AFTER:
+            read_from_a_volume_that_is_gone()
         return index, torch.sin(torch.arange(4) + index)
+
+
+def read_from_a_volume_that_is_gone() -> None:
+    threading.Event().wait()
 
 
 class Witness(Listener):
     """Prints every step on rank 0, and ends the process where it is told to."""
 
-    def __init__(self, rank: int, die_at: int, fail_at: int, stop_at: str | None) -> None:
+    def __init__(self, rank: int, die_at: int, fail_at: int, stop_at: str | None, evaluation: float) -> None:
         self.rank = rank
         self.die_at = die_at
         self.fail_at = fail_at
         self.stop_at = stop_at
+        self.evaluation = evaluation
         self.read: list[int] = []
 
     def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
@@ -70,6 +86,7 @@ class Witness(Listener):
 
     def evaluate(self, _model: nn.Module) -> float:
         self.stop_if("evaluation")
+        time.sleep(self.evaluation)
         return 0.5
 
     def evaluated(self, accuracy: float) -> None:
@@ -109,6 +126,8 @@ def main() -> None:
     parser.add_argument("--stop-rank", type=int)
     parser.add_argument("--step-seconds", type=float, default=0)
     parser.add_argument("--data-workers", type=int, default=0)
+    parser.add_argument("--hang-rank", type=int)
+    parser.add_argument("--evaluation-seconds", type=float, default=0)
     environment = current_environment()
     options = parser.parse_args(environment.arguments)
     configure_logging(environment)
@@ -117,7 +136,7 @@ def main() -> None:
         model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         stop_at = options.stop_at if options.stop_rank in (None, group.rank) else None
-        witness = Witness(group.rank, options.die_at_step, options.fail_at_step, stop_at)
+        witness = Witness(group.rank, options.die_at_step, options.fail_at_step, stop_at, options.evaluation_seconds)
 
         def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
             indices, numbers = batch
@@ -134,7 +153,7 @@ def main() -> None:
             optimizer=optimizer,
             scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=200),
             loss=loss,
-            dataset=Numbers(),
+            dataset=Numbers(hang=options.hang_rank == group.rank),
             evaluate=witness.evaluate,
             checkpoints=checkpoints(environment, Exchange(group.device), options.folder),
             settings=Settings(

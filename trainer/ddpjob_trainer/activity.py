@@ -1,0 +1,87 @@
+"""What a rank does at this moment, and since when: what tells a rank that is behind from those that wait for it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+
+class Activity(StrEnum):
+    """What a rank does."""
+
+    STARTING = "starting"
+    DATA = "data"
+    """Waits for its data loader."""
+    STEP = "step"
+    """Forward, backward, a collective or the optimizer."""
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    FINISHED = "finished"
+
+
+LONG: Final = frozenset({Activity.CHECKPOINT, Activity.EVALUATION})
+"""Activities that rightly last many steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of a rank; all seconds are of the process' own clock, which no other machine's is compared with."""
+
+    activity: Activity
+    activity_seconds: float
+    step: int | None
+    """The last one that this process has finished; None before its first."""
+    seconds_since_step: float | None
+    quiet_seconds: float
+    """Since the last finished step, or since something long began or ended after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    activity: Activity
+    since: float
+    step: int | None
+    stepped: float
+    sign: float
+
+
+class Pulse:
+    """Told by the thread that trains, read by others."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args:
+        clock: seconds, the same whatever is done to the machine's time.
+        """
+        self._clock = clock
+        now = clock()
+        # Replaced as one, so that a reader never sees a half of it.
+        self._state = _State(Activity.STARTING, now, None, now, now)
+
+    def change(self, activity: Activity) -> None:
+        """Something else begins, or the same goes on."""
+        state = self._state
+        if activity is state.activity:
+            return
+        now = self._clock()
+        sign = now if LONG & {activity, state.activity} else state.sign
+        self._state = replace(state, activity=activity, since=now, sign=sign)
+
+    def step_finished(self, step: int) -> None:
+        """A step is done."""
+        # A loop that tells nothing but its steps is within one from its first on.
+        if self._state.activity is Activity.STARTING:
+            self.change(Activity.STEP)
+        now = self._clock()
+        self._state = replace(self._state, step=step, stepped=now, sign=now)
+
+    def moment(self) -> Moment:
+        """What is now."""
+        state, now = self._state, self._clock()
+        return Moment(
+            activity=state.activity,
+            activity_seconds=now - state.since,
+            step=state.step,
+            seconds_since_step=None if state.step is None else now - state.stepped,
+            quiet_seconds=now - state.sign,
+        )
