@@ -21,10 +21,12 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import random
 import runpy
 import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -38,6 +40,7 @@ REPORT_BYTES = 2048
 AGREED_STOP = 128 + signal.SIGTERM
 # Seconds that the other workers of a node have before a restart in place: they cannot go on, and all nodes wait.
 RESTART_PATIENCE = 1.0
+DNS_PORT = 53
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _WORKER = "--ddpjob-worker"
 _LEFT = "ddpjob/left"
@@ -320,6 +323,9 @@ def check_program(kind: str, program: str) -> None:
         raise LaunchError(f"no module named {program}: check spec.trainer.module, image and workingDir")
 
 
+# Waiting for node 0
+
+
 def absolute_name(name: str) -> str:
     """The name with the cluster's domain and a final dot, where the resolver's configuration tells the domain.
 
@@ -333,20 +339,68 @@ def absolute_name(name: str) -> str:
     return name
 
 
+def name_exists(name: str) -> bool | None:
+    """Whether the cluster's name server knows the absolute name; None where it does not say.
+
+    A server remembers for up to 30 s, for everybody, that it was asked in vain for a name and a type of record. So this
+    asks for types that nobody uses, each time for another: a server tells for any type whether the name exists.
+    """
+    number, kind = random.randrange(1 << 16), random.randrange(0xF000, 0xFFFF)  # noqa: S311
+    with contextlib.suppress(OSError, ValueError, struct.error):
+        labels = [label.encode("ascii") for label in name.rstrip(".").split(".")]
+        question = b"".join(struct.pack("!B", len(label)) + label for label in labels) + struct.pack("!BHH", 0, kind, 1)
+        query = struct.pack("!6H", number, 0x0100, 1, 0, 0, 0) + question
+        for server in _name_servers():
+            code = _ask(server, query)
+            if code is not None:
+                # NOERROR, whatever records there are, or NXDOMAIN; else it could not tell.
+                return {0: True, 3: False}.get(code)
+    return None
+
+
+def _name_servers() -> list[str]:
+    with open("/etc/resolv.conf") as file:
+        lines = [line.split() for line in file]
+    return [line[1] for line in lines if line[:1] == ["nameserver"] and len(line) > 1][:3]
+
+
+def _ask(server: str, query: bytes) -> int | None:
+    """The response code of the answer; None where there is none in a second."""
+    with contextlib.suppress(OSError):
+        found = socket.getaddrinfo(server, DNS_PORT, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)[0]
+        with socket.socket(found[0], socket.SOCK_DGRAM) as asked:
+            asked.settimeout(1)
+            asked.connect(found[4])
+            asked.send(query)
+            answer = asked.recv(4096)
+        # Same number and question, and marked as a response.
+        if answer[:2] == query[:2] and answer[12:].lower().startswith(query[12:].lower()) and answer[2] & 0x80:
+            return answer[3] & 0x0F
+    return None
+
+
 def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> None:
     """Wait until rank 0's name resolves and, with `connect`, its store answers."""
     begin, pause, say_at = time.monotonic(), 0.1, 2.0
+    # Many who wait ask less often: the server and the store are one for all.
+    longest = max(1.0, int(os.environ.get("DDPJOB_NODES", "1")) / 100)
+    # Should a server deny every name when asked for a strange type, then the usual question is put now and then.
+    look_at = 60.0
     while True:
+        waited = time.monotonic() - begin
         try:
-            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            if connect:
-                socket.create_connection((host, port), timeout=5).close()
+            if host.endswith(".") and waited < look_at and name_exists(host) is False:
+                problem = f"{host} does not exist yet"
+            else:
+                look_at = waited + 60 if waited >= look_at else look_at
+                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                if connect:
+                    socket.create_connection((host, port), timeout=5).close()
+                return
         except socket.gaierror as error:
             problem = f"{host} does not resolve yet ({error.strerror})"
         except OSError as error:
             problem = f"{host}:{port} does not answer yet ({error.strerror or error})"
-        else:
-            return
         waited = time.monotonic() - begin
         if waited >= timeout:
             raise LaunchError(
@@ -357,7 +411,7 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> N
             say(f"waiting for node 0 for {waited:.0f} s: {problem}")
             say_at = waited + 10
         time.sleep(min(pause, max(0.0, timeout - waited)))
-        pause = min(1.0, pause * 2)
+        pause = min(longest, pause * 2)
 
 
 # The agent
