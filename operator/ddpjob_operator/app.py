@@ -225,6 +225,8 @@ class Operator:
         for record in (before, after):
             if record is None:
                 continue
+            if isinstance(record, PodRecord):
+                self._poller.ended(record)
             owner = self._keys.get(record.owner_uid or "")
             if owner is not None:
                 # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.

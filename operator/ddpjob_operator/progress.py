@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from ddpjob.observed import ProgressReport, RankReport
+from ddpjob.observed import PodRecord, ProgressReport, RankReport, Terminated
 from ddpjob.plan import PollTarget
 from ddpjob.rank_report import parse_rank_report
-from ddpjob.report import parse_progress
+from ddpjob.report import parse_progress, parse_report
 from ddpjob_operator.store import Key
 
 _LONGEST_ANSWER: Final = 64 * 1024
@@ -99,6 +99,16 @@ class ProgressPoller:
         self._jobs.pop(uid, None)
         self._reports.pop(uid, None)
         self._ranks.pop(uid, None)
+
+    def ended(self, pod: PodRecord) -> None:
+        """Keep what the first node reported at its end: a pod that is being deleted may be gone at the next look."""
+        if pod.ordinal != 0 or pod.owner_uid is None or pod.attempt is None or not isinstance(pod.trainer, Terminated):
+            return
+        report, known = parse_report(pod.trainer.message), self._reports.get(pod.owner_uid)
+        if report is None or report.progress is None or (known is not None and known.attempt > pod.attempt):
+            return
+        progress, loss = parse_progress(report.progress, self._now())
+        self._reports[pod.owner_uid] = ProgressReport(pod.attempt, progress, loss)
 
     def ranks(self, uid: str) -> tuple[RankReport, ...]:
         """What each rank of the job said last, of whichever attempt."""

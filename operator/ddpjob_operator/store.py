@@ -95,7 +95,8 @@ class Store(Generic[R]):
         self._bury(record.uid, version_of(record))
         current = self._records.get((record.namespace, record.name))
         if current is not None and current.uid == record.uid and version_of(current) <= version_of(record):
-            self._drop(current)
+            # What is shown last may be more than what was known: how a container ended, for one.
+            self._drop(current, last=record)
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
         """An answer told that the object of this uid is gone for good."""
@@ -135,11 +136,11 @@ class Store(Generic[R]):
             self._groups.setdefault(group, {})[key] = record
         self._listener(current, record)
 
-    def _drop(self, record: R) -> None:
+    def _drop(self, record: R, *, last: R | None = None) -> None:
         key = (record.namespace, record.name)
         del self._records[key]
         self._leave_groups(key, record)
-        self._listener(record, None)
+        self._listener(last or record, None)
 
     def _leave_groups(self, key: Key, record: R) -> None:
         for group in self._groups_of(record):

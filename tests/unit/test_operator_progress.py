@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ddpjob.observed import ProgressReport
+from ddpjob.observed import PodRecord, ProgressReport, Terminated
 from ddpjob.plan import PollTarget
 from ddpjob_operator.progress import ProgressPoller
 from ddpjob_operator.store import Key
@@ -185,6 +185,34 @@ async def test_slow_and_dead_endpoints_do_not_delay_the_others() -> None:
             assert (await report_of(poller, "healthy")).progress.step == 9
             await seen.outcome("timeout")
             await seen.outcome("unreachable")
+
+
+def ended_pod(ordinal: int, attempt: int, step: int) -> PodRecord:
+    message = json.dumps({"exitCode": 143, "progress": {"step": step}})
+    return PodRecord(
+        *("n", f"j-a{attempt}-{ordinal}", "u", "1", "u1", "j"),
+        attempt,
+        ordinal,
+        "Failed",
+        trainer=Terminated(143, None, "Error", message, None),
+    )
+
+
+async def test_what_the_first_node_reports_at_its_end_is_kept_although_its_pod_is_gone() -> None:
+    async with polling(step(41)) as (poller, seen, target):
+        poller.follow("u1", KEY, (target,))
+        await seen.outcome("ok")
+        poller.ended(ended_pod(1, 0, 99))
+        poller.follow("u1", KEY, ())
+        poller.ended(ended_pod(0, 0, 48))
+        kept = poller.report("u1")
+        assert kept is not None
+        assert kept.progress.step == 48
+        poller.ended(ended_pod(0, 1, 60))
+        poller.ended(ended_pod(0, 0, 48))
+        newest = poller.report("u1")
+        assert newest is not None
+        assert (newest.attempt, newest.progress.step) == (1, 60)
 
 
 async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped() -> None:

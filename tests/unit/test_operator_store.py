@@ -157,3 +157,12 @@ def test_a_list_after_any_gap_in_the_events_ends_in_the_same_state(
             things.deleted(thing) if kind == "DELETED" else things.seen(thing)
     things.replace(list(live.values()), str(len(events)))
     assert {thing.name: thing for thing in things} == live
+
+
+def test_what_is_shown_last_of_an_object_is_told_with_its_end() -> None:
+    things, changes = store()
+    things.seen(OLD)
+    last = replace(NEW, group="last")
+    things.deleted(last)
+    assert changes[-1] == (last, None)
+    assert things.group(OLD.group) == ()

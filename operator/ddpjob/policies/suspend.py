@@ -57,10 +57,10 @@ def suspending(situation: Situation) -> Decision | None:
 
 
 def _is_waited_for(pod: PodRecord, now: datetime) -> bool:
-    if pod.deletion_time is not None:
-        # A node that does not answer must not keep the job from being suspended.
-        return now < pod.deletion_time + LOST_AFTER
-    return not is_terminal(pod)
+    if is_terminal(pod):
+        return False
+    # A node that does not answer must not keep the job from being suspended.
+    return pod.deletion_time is None or now < pod.deletion_time + LOST_AFTER
 
 
 def resuming(situation: Situation) -> Decision | None:
