@@ -154,9 +154,14 @@ def test_a_program_sees_what_it_sees_under_torchrun(job: Job, kind: str) -> None
 @pytest.mark.parametrize(
     ("how", "failure", "message", "traceback"),
     [
-        ("raise", {"exitCode": 1}, "ValueError: bad batch é", 'raise ValueError("bad batch'),
-        ("record", {"exitCode": 1}, "ValueError: bad batch é", 'raise ValueError("bad batch'),
-        ("exit", {"exitCode": 7}, "SystemExit: 7", "sys.exit(7)"),
+        ("raise", {"exitCode": 1, "errorType": "ValueError"}, "ValueError: bad batch é", 'raise ValueError("bad batch'),
+        (
+            "record",
+            {"exitCode": 1, "errorType": "ValueError"},
+            "ValueError: bad batch é",
+            'raise ValueError("bad batch',
+        ),
+        ("exit", {"exitCode": 7, "errorType": "SystemExit"}, "SystemExit: 7", "sys.exit(7)"),
         ("kill", {"signal": "SIGKILL"}, "killed by SIGKILL", ""),
         ("segv", {"signal": "SIGSEGV"}, "Fatal Python error: Segmentation fault", "train.py"),
     ],
@@ -173,7 +178,7 @@ def test_the_report_names_the_rank_that_failed_and_how(
     (told,) = report["failures"]
     assert told["rank"] == 3
     assert told["localRank"] == 1
-    assert {key: told[key] for key in ("exitCode", "signal") if key in told} == failure
+    assert {key: told[key] for key in ("exitCode", "signal", "errorType", "oom") if key in told} == failure
     assert told["message"] == message
     assert traceback in told.get("traceback", "")
     assert before - 1 < told["time"] < time.time() + 1
@@ -199,6 +204,22 @@ def test_who_was_killed_comes_before_who_lost_the_connection_to_it(job: Job) -> 
     )
     assert node.end() == 137, node.output
     assert [failure["rank"] for failure in node.report["failures"]] == [1, 0]
+
+
+@pytest.mark.parametrize(("code", "container"), [(1, 1), (2, 2), (125, 125), (126, 1), (142, 1), (200, 1), (255, 1)])
+def test_the_report_has_the_exit_code_that_the_program_gave(job: Job, code: int, container: int) -> None:
+    node = job.start(0, 1, job.program(f"import sys; sys.exit({code})"), processes=1)
+    assert node.end() == container, node.output
+    assert node.report["exitCode"] == container
+    assert node.report["failures"][0]["exitCode"] == code
+
+
+def test_a_module_that_the_program_lacks_is_named_by_its_exception(job: Job) -> None:
+    node = job.start(0, 1, job.program("import gone_with_the_wind"), processes=1)
+    assert node.end() == 1, node.output
+    (failure,) = node.report["failures"]
+    assert failure["errorType"] == "ModuleNotFoundError"
+    assert failure["message"] == "ModuleNotFoundError: No module named 'gone_with_the_wind'"
 
 
 @pytest.mark.parametrize(

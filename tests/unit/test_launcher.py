@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -383,7 +383,7 @@ def test_a_termination_log_that_cannot_be_written_does_not_hide_the_end(folder: 
 
 
 def _files(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
-    def read(path: str) -> io.StringIO:
+    def read(path: str, **_: object) -> io.StringIO:
         if path not in files:
             raise FileNotFoundError(path)
         return io.StringIO(files[path])
@@ -411,6 +411,70 @@ def test_threads_follow_the_cpu_limit(
 ) -> None:
     _files(monkeypatch, files)
     assert launcher.omp_threads(processes) == threads
+
+
+MEMORY_V1 = "/sys/fs/cgroup/memory/memory."
+MEMORY_V2 = "/sys/fs/cgroup/memory."
+
+
+@pytest.mark.parametrize(
+    ("files", "kills", "limit"),
+    [
+        ({MEMORY_V2 + "events": "low 0\noom 2\noom_kill 2\n", MEMORY_V2 + "max": "536870912\n"}, 2, " (limit 512 MiB)"),
+        ({MEMORY_V2 + "events": "low 0\noom 0\noom_kill 0\n", MEMORY_V2 + "max": "max\n"}, 0, ""),
+        (
+            {
+                MEMORY_V1 + "oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+                MEMORY_V1 + "limit_in_bytes": "1073741824\n",
+            },
+            1,
+            " (limit 1024 MiB)",
+        ),
+        (
+            {MEMORY_V1 + "oom_control": "oom_kill_disable 0\n", MEMORY_V1 + "limit_in_bytes": "9223372036854771712"},
+            0,
+            "",
+        ),
+        ({MEMORY_V2 + "events": "oom_kill"}, 0, ""),
+        ({}, 0, ""),
+    ],
+)
+def test_the_kernel_tells_whom_it_killed_for_memory(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, str], kills: int, limit: str
+) -> None:
+    _files(monkeypatch, files)
+    assert (launcher.oom_kills(), launcher.memory_limit()) == (kills, limit)
+
+
+LOADER = "RuntimeError: DataLoader worker (pid 12) is killed by signal: Killed. "
+OUT_OF_MEMORY = "killed by the kernel: out of memory (limit 512 MiB)"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said", "grown", "message"),
+    [
+        (-9, "", True, OUT_OF_MEMORY),
+        (-9, "", False, "killed by SIGKILL"),
+        (-11, "", True, "killed by SIGSEGV"),
+        (1, LOADER, True, f"{LOADER.rstrip('. ')} ({OUT_OF_MEMORY})"),
+        (1, LOADER, False, LOADER),
+        (1, "ValueError: bad", True, "ValueError: bad"),
+    ],
+)
+def test_a_worker_that_ran_out_of_memory_is_told_from_one_that_was_killed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int, said: str, message: str, *, grown: bool
+) -> None:
+    _files(monkeypatch, {MEMORY_V2 + "max": str(512 << 20)})
+    error_file = folder / "error.json"
+    if said:
+        error_file.touch()
+    recorded = {"message": {"message": said, "extraInfo": {"time": 5.0}}} if said else {}
+    end = SimpleNamespace(
+        local_rank=1, exitcode=exit_code, error_file=str(error_file), error_file_data=recorded, timestamp=5
+    )
+    entry = launcher.worker_failure(3, end, str(error_file), out_of_memory=grown)
+    assert entry["message"] == message
+    assert entry.get("oom", False) == ("out of memory" in message)
 
 
 @pytest.mark.parametrize(

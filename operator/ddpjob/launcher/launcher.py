@@ -233,8 +233,12 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def worker_failure(rank: int, failure: Any, error_file: str) -> dict[str, Any]:
-    """One worker's end, from torch's ProcessFailure, for the report."""
+def worker_failure(rank: int, failure: Any, error_file: str, *, out_of_memory: bool = False) -> dict[str, Any]:
+    """One worker's end, from torch's ProcessFailure, for the report.
+
+    With `out_of_memory` the kernel has killed processes of this container: a worker that was killed without a word, or
+    that says its data loader was, is one of them.
+    """
     entry: dict[str, Any] = {"rank": rank, "localRank": failure.local_rank}
     if failure.exitcode < 0:
         entry["signal"] = signal_name(-failure.exitcode)
@@ -249,12 +253,19 @@ def worker_failure(rank: int, failure: Any, error_file: str) -> dict[str, Any]:
         extra = recorded.get("extraInfo") or {}
         message, stack = str(recorded.get("message") or message), str(extra.get("py_callstack") or "")
         moment = float(extra.get("time") or failure.timestamp)
+        name = message.partition(":")[0]
+        if name.isidentifier():
+            entry["errorType"] = clip(name, 64)
     elif recorded:
         message = str(recorded)
     elif failure.exitcode < 0:
         with contextlib.suppress(OSError), open(fault_file(error_file), errors="replace") as file:
             stack = file.read(4096)
         message = stack.partition("\n")[0] or message
+    if out_of_memory and (failure.exitcode == -signal.SIGKILL or "killed by signal: Killed" in message):
+        entry["oom"] = True
+        why = f"killed by the kernel: out of memory{memory_limit()}"
+        message = why if failure.exitcode < 0 else f"{message.rstrip('. ')} ({why})"
     entry.update(time=moment, message=message, **({"traceback": stack} if stack else {}))
     return entry
 
@@ -288,6 +299,28 @@ def pods_of_the_job(selector: str = "") -> str:
 
 
 # The environment
+
+
+def oom_kills() -> int:
+    """How many processes of this container the kernel has killed because there was no memory left for them."""
+    words = _cgroup("memory.events", "memory/memory.oom_control").split()
+    with contextlib.suppress(ValueError, IndexError):
+        return int(words[words.index("oom_kill") + 1])
+    return 0
+
+
+def memory_limit() -> str:
+    """The container's memory limit, in brackets; empty where it has none."""
+    limit = _cgroup("memory.max", "memory/memory.limit_in_bytes").strip()
+    # Version 1 writes a huge number for none.
+    return f" (limit {int(limit) >> 20} MiB)" if limit.isdigit() and int(limit) < 1 << 60 else ""
+
+
+def _cgroup(*names: str) -> str:
+    for name in names:
+        with contextlib.suppress(OSError), open(f"/sys/fs/cgroup/{name}") as file:
+            return file.read()
+    return ""
 
 
 def omp_threads(processes: int) -> int | None:
@@ -424,7 +457,7 @@ class Agent:
         """Make an agent that keeps its files in `folder`."""
         self._folder = folder
         self._context: Any = None
-        self._rounds = 0
+        self._rounds = self._oom_kills = 0
         self._restarting = False
         self._last_round: tuple[int, list[dict[str, Any]]] | None = None
         self._store: Any = None
@@ -528,6 +561,7 @@ class Agent:
                 if not self._stopping:
                     self._context, self._restarting = context, False
                     self._rounds += 1
+                    self._oom_kills = oom_kills()
                     start(context)
                     self._handle_signals()
             self._park_if_stopping()
@@ -617,10 +651,10 @@ class Agent:
 
     def _ends(self, failures: dict[int, Any]) -> tuple[int, list[dict[str, Any]]]:
         """The container's exit code, and what the report says of the workers that failed, the likely cause first."""
-        files = self._context.error_files
+        files, out_of_memory = self._context.error_files, oom_kills() > self._oom_kills
         ends = [
-            (worker_failure(rank, failure, files[failure.local_rank]), failure.exitcode)
-            for rank, failure in failures.items()
+            (worker_failure(rank, end, files[end.local_rank], out_of_memory=out_of_memory), end.exitcode)
+            for rank, end in failures.items()
         ]
         # Who was killed is more likely the cause than who lost the connection to it and said so first.
         ends.sort(key=lambda end: (end[1] == AGREED_STOP, "signal" not in end[0], end[0]["time"], end[0]["rank"]))
@@ -797,7 +831,7 @@ def guard(child: int, watched: set[int]) -> int:
 
     An agent that is killed (by the kernel for its memory, say) or does not end in time cannot report: then this does.
     """
-    stopped, deadline = 0, float("inf")
+    stopped, deadline, kills = 0, float("inf"), oom_kills()
     while True:
         event = signal.sigtimedwait(watched, max(0.0, min(deadline - time.monotonic(), 3600.0)))
         if event is not None and event.si_signo != signal.SIGCHLD:
@@ -816,6 +850,8 @@ def guard(child: int, watched: set[int]) -> int:
         name = signal_name(number)
         if not os.path.exists(_termination_log()) or not os.path.getsize(_termination_log()):
             killed = {"signal": name, "time": time.time(), "message": f"the launcher itself was killed by {name}"}
+            if number == signal.SIGKILL and oom_kills() > kills:
+                killed.update(oom=True, message=f"the launcher was killed by the kernel: out of memory{memory_limit()}")
             message = f"stopped by {name}" if stopped else ""
             write_report(encode_report(128 + number, [] if stopped else [killed], message, stopped=bool(stopped)))
         return 128 + number
