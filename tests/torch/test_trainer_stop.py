@@ -1,10 +1,11 @@
 """A training that is asked to stop ends on all ranks at one step, and goes on from that very step."""
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
-from training import Training, checkpoints_in, plain, run, succeed, torchrun
+from training import Training, checkpoints_in, plain, ranks_started, run, succeed, torchrun
 
 PROGRAM = str(Path(__file__).with_name("programs") / "resumable.py")
 STEPS_AN_EPOCH = 7
@@ -61,6 +62,17 @@ def test_asked_before_the_first_step_at_the_end_of_an_epoch_or_in_an_evaluation_
 def test_asked_when_all_is_done_but_the_end_a_training_succeeds(tmp_path: Path) -> None:
     ranks = plain(2, PROGRAM, str(tmp_path), *RARE, "--epochs", "1", "--stop-at", "evaluation")
     assert [rank.code for rank in ranks] == [0, 0]
+
+
+def test_a_rank_that_waits_for_one_that_hangs_ends_soon_after_sigterm_and_shows_where(tmp_path: Path) -> None:
+    with ranks_started(2, PROGRAM, str(tmp_path), *RARE, "--hang-rank", "1") as (waits, hangs):
+        assert hangs.stdout is not None
+        assert "HANGS\n" in hangs.stdout
+        waits.terminate()
+        said, _ = waits.communicate()
+    assert waits.returncode == -signal.SIGTERM, said
+    assert re.search(r"asked to stop, but no step has ended for \d+ s \(activity step\)", said)
+    assert "in _train_step" in said
 
 
 def test_torchrun_sees_the_exit_code_of_an_agreed_stop_and_kills_no_rank_on_its_way_out(tmp_path: Path) -> None:

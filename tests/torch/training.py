@@ -57,8 +57,9 @@ def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *options, *program]
 
 
-def plain(processes: int, *program: str) -> list[Training]:
-    """Run a training whose every rank is started by itself, in a process group of its own as torchrun does."""
+@contextmanager
+def ranks_started(processes: int, *program: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """The running ranks of a training, each started by itself in a process group of its own, as torchrun does."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -74,11 +75,19 @@ def plain(processes: int, *program: str) -> list[Training]:
         for rank in range(processes)
     ]
     try:
-        with ThreadPoolExecutor(processes) as readers:
-            outputs = list(readers.map(lambda rank: rank.communicate()[0], ranks))
+        yield ranks
     finally:
-        for rank in ranks:
-            rank.kill()
+        for each in ranks:
+            each.kill()
+            each.wait()
+            if each.stdout is not None:
+                each.stdout.close()
+
+
+def plain(processes: int, *program: str) -> list[Training]:
+    """Run a training whose every rank is started by itself to its end."""
+    with ranks_started(processes, *program) as ranks, ThreadPoolExecutor(processes) as readers:
+        outputs = list(readers.map(lambda rank: rank.communicate()[0], ranks))
     return [Training(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
 
 

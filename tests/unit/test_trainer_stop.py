@@ -1,6 +1,7 @@
 """That all ranks stop at one step, whichever of them is asked, and how little it costs them to agree."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddpjob_trainer.activity import Activity, Pulse
+from ddpjob_trainer.last_resort import LastResort
 from ddpjob_trainer.stop import EXIT_CODE, Stopped, StopRequests
 
 
@@ -120,6 +123,74 @@ def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> Non
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(run).result() is own_handler
+
+
+@pytest.mark.usefixtures("own_handler")
+def test_a_forked_process_can_be_ended_as_ever() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with StopRequests(Ranks(1), first=True) as requests:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        assert not requests.agreed_now(0)
+
+
+HANGS = """
+import os, signal, sys, threading
+from ddpjob_trainer import last_resort
+from ddpjob_trainer.activity import Activity
+from ddpjob_trainer.stop import StopRequests
+last_resort.LEAST_PATIENCE = 0.5
+
+class Alone:
+    def sum(self, *values): return list(values)
+
+with StopRequests(Alone(), first=True) as requests:
+    requests.agreed(1)
+    requests.activity_changed(Activity(sys.argv[1]))
+    done = threading.Event()
+    os.kill(os.getpid(), signal.SIGTERM)
+    done.wait(None if sys.argv[1] == "data" else 3)
+    assert requests.agreed_now(1)
+print("it has looked")
+"""
+
+
+def test_a_rank_that_hangs_ends_soon_after_sigterm_and_shows_where() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS, "data"], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM
+    assert re.search(r"asked to stop, but no step has ended for \d+ s \(activity data\)", done.stderr)
+    assert "in wait" in done.stderr
+
+
+def test_a_rank_that_evaluates_is_left_to_it() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS, "evaluation"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "it has looked\n"), done.stderr
+
+
+def test_the_patience_with_a_rank_after_sigterm_follows_its_steps() -> None:
+    clock = Clock()
+    pulse = Pulse(clock)
+    seconds_per_step = 0.1
+    resort = LastResort(pulse, lambda: seconds_per_step)
+    clock.now = 100.0
+    assert not resort.overdue(9.9)
+    assert resort.overdue(10)
+    pulse.step_finished(1)
+    assert not resort.overdue(50)
+    clock.now += 10
+    assert resort.overdue(50)
+    seconds_per_step = 4.0
+    assert not resort.overdue(50)
+    clock.now += 2
+    assert resort.overdue(50)
+    pulse.change(Activity.CHECKPOINT)
+    clock.now += 500
+    assert not resort.overdue(500)
+    resort.close()
 
 
 def test_stopped_ends_the_process_with_143_in_silence_and_a_further_sigterm_changes_nothing() -> None:

@@ -273,6 +273,7 @@ class Trainer:
         return TrainingState(self._module, self._optimizer, self._scheduler)
 
     def _begin(self, activity: Activity) -> None:
+        self._requests.activity_changed(activity)
         for listener in self._listeners:
             listener.activity_changed(activity)
 

@@ -53,6 +53,7 @@ class Numbers(Dataset[tuple[int, torch.Tensor]]):
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
         self.reads += 1
         if self.hang and self.reads > HANGS_AFTER:
+            say("HANGS")
             read_from_a_volume_that_is_gone()
         return index, torch.sin(torch.arange(4) + index)
 
