@@ -155,7 +155,11 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank last answered on /progress: `seconds_since_step` by its own clock, at the moment `answered`."""
+    """What one rank last answered on /progress, at the moment `answered`, by its own clock.
+
+    `quiet_seconds` are those since its last sign of progress: a finished step, or a checkpoint or an evaluation that
+    began or ended; `seconds_since_step` is None before its first step. `stack` is where a rank that hangs is.
+    """
 
     attempt: int
     rank: int
@@ -165,6 +169,8 @@ class RankReport:
     activity: Activity | None = None
     activity_seconds: float | None = None
     seconds_since_step: float | None = None
+    quiet_seconds: float | None = None
+    stack: str | None = None
     process_restarts: int = 0
 
 

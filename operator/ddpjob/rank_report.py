@@ -1,11 +1,13 @@
 """What a rank tells on /progress of itself: how far it is, and what it is doing."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from ddpjob.observed import Activity, RankReport
 from ddpjob.plan import PollTarget
 from ddpjob.report import finite_number, whole_number
+
+_LONGEST_STACK: Final = 2048
 
 
 def parse_rank_report(raw: dict[str, Any], target: PollTarget, answered: datetime) -> RankReport:
@@ -25,8 +27,14 @@ def parse_rank_report(raw: dict[str, Any], target: PollTarget, answered: datetim
         activity=_activity(raw.get("activity")),
         activity_seconds=finite_number(raw.get("activitySeconds")),
         seconds_since_step=finite_number(raw.get("secondsSinceStep")),
+        quiet_seconds=finite_number(raw.get("quietSeconds")),
+        stack=_stack(raw.get("stack")),
         process_restarts=max(0, whole_number(raw.get("processRestarts")) or 0),
     )
+
+
+def _stack(value: object) -> str | None:
+    return value.encode("utf-8", "replace").decode()[-_LONGEST_STACK:] if isinstance(value, str) and value else None
 
 
 def _activity(value: object) -> Activity | None:

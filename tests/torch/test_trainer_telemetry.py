@@ -145,6 +145,8 @@ def test_a_rank_that_waits_for_data_for_ever_shows_where_and_who_waits_for_it(ba
             assert (progress["step"], progress["activity"]) == (2, dumped[str(rank)])
             assert progress["secondsSinceStep"] >= progress["activitySeconds"] > 1
             assert progress["processRestarts"] == 0
+            assert progress["quietSeconds"] >= 2
+        assert "read_from_a_volume_that_is_gone" in json.loads(get(base_port + 1, "/progress"))["stack"]
 
 
 def test_an_evaluation_longer_than_the_deadline_is_no_hang(tmp_path: Path) -> None:

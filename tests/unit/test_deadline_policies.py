@@ -142,6 +142,29 @@ def test_all_ranks_are_asked_only_when_a_stall_is_suspected() -> None:
     assert plan.requeue_after <= timedelta(seconds=3)
 
 
+def test_an_evaluation_is_not_charged_to_the_step_after_it() -> None:
+    world = training()
+    stand_still(world, 100, (0, 40, "evaluation"), (1, 40, "evaluation"))
+    world.advance(60)
+    for rank in (0, 1):
+        world.report_rank(rank, 40, since_step=166, quiet_seconds=2, activity=Activity.DATA)
+    world.settle()
+    assert not stalled(world)
+
+
+def test_the_status_shows_where_the_culprit_hangs_or_else_who_waits_for_it() -> None:
+    world = training(progressDeadline={"seconds": 20, "action": "Fail"})
+    world.advance(21)
+    world.report_rank(0, 40, since_step=27, activity=Activity.STEP, stack='File "train.py", line 7, in step')
+    world.settle()
+    world.advance(2)
+    world.settle()
+    assert world.status is not None
+    assert world.status.failure is not None
+    assert world.status.failure.rank == 1
+    assert world.status.failure.traceback == 'rank 0 hangs in:\nFile "train.py", line 7, in step'
+
+
 def test_the_action_restart_waits_for_the_stacks_and_counts() -> None:
     world = training(progressDeadline={"seconds": 20, "action": "Restart"})
     stand_still(world, 21, (0, 40, "step"), (1, 39, "step"))

@@ -51,6 +51,7 @@ def test_progress_reads_as_the_operator_expects_it() -> None:
         "activity": "data",
         "activitySeconds": 1.235,
         "secondsSinceStep": 1.5,
+        "quietSeconds": 0.0,
         "processRestarts": 2,
     }
 

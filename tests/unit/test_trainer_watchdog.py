@@ -146,6 +146,17 @@ def test_the_dump_shows_the_head_and_where_every_thread_is(capsys: pytest.Captur
     assert "in test_the_dump_shows_the_head" in said
 
 
+def test_where_the_training_hangs_is_told_until_it_goes_on() -> None:
+    rank = Rank()
+    rank.pulse.step_finished(7)
+    assert rank.watchdog.stack(7) is None
+    rank.wait(2 * DEADLINE)
+    stack = rank.watchdog.stack(7)
+    assert stack is not None
+    assert "test_where_the_training_hangs_is_told_until_it_goes_on" in stack
+    assert rank.watchdog.stack(8) is None
+
+
 def test_a_closed_stream_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()

@@ -44,6 +44,10 @@ class Progress:
     activity_seconds: float = 0.0
     seconds_since_step: float | None = None
     """Since this process' last finished step, None before its first."""
+    quiet_seconds: float = 0.0
+    """Since its last sign of progress: a finished step, or a checkpoint or evaluation that began or ended."""
+    stack: str | None = None
+    """Where a rank that hangs is, as the end of a traceback."""
     process_restarts: int = 0
     """How often torchrun has restarted the processes within the attempt."""
 
@@ -76,8 +80,11 @@ class Progress:
             "activity": self.activity,
             "activitySeconds": round(self.activity_seconds, _DECIMALS),
             "secondsSinceStep": None if self.seconds_since_step is None else round(self.seconds_since_step, _DECIMALS),
+            "quietSeconds": round(self.quiet_seconds, _DECIMALS),
             "processRestarts": self.process_restarts,
         }
+        if self.stack is not None:
+            fields["stack"] = self.stack
         if self.accuracy is not None:
             fields["accuracy"] = self.accuracy
         if self.loss is not None and not math.isfinite(self.loss):

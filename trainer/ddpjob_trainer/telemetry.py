@@ -87,6 +87,8 @@ class Telemetry(Listener):
             activity=moment.activity,
             activity_seconds=moment.activity_seconds,
             seconds_since_step=moment.seconds_since_step,
+            quiet_seconds=moment.quiet_seconds,
+            stack=None if self._watchdog is None or moment.step is None else self._watchdog.stack(moment.step),
         )
 
     def close(self) -> None:
@@ -188,7 +190,8 @@ class Telemetry(Listener):
         if self._file is None:
             return
         try:
-            self._file.write(self.progress(), last=last)
+            # The stack is for those who look while it hangs, and the file is kept small for the report.
+            self._file.write(replace(self.progress(), stack=None), last=last)
         except OSError as reason:
             self._file = None
             _log.warning("progress is no longer written to a file: %s", reason)

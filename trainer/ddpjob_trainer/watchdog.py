@@ -5,6 +5,7 @@ import faulthandler
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,8 @@ PATIENCE_WITH_LONG: Final = 10
 """How many deadlines a checkpoint or an evaluation may last."""
 _CHECKS_A_DEADLINE: Final = 20
 _LONGEST_INTERVAL: Final = 5.0
+_SHOWN_CALLS: Final = 8
+_LONGEST_STACK: Final = 2000
 
 
 class Watchdog:
@@ -31,6 +34,7 @@ class Watchdog:
         self._deadline = deadline
         self._say = say or dump_stacks
         self._dumped: int | None = None
+        self._stack = ""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ddpjob-watchdog", daemon=True)
 
@@ -44,6 +48,10 @@ class Watchdog:
         if self._thread.is_alive():
             self._thread.join()
 
+    def stack(self, step: int) -> str | None:
+        """Where the training was when it was found to hang after this step; None where it was not, or goes on."""
+        return self._stack if self._dumped == step else None
+
     def check(self) -> None:
         """Dump the stacks where it is time to; once for each stall, a new step ends it."""
         now = self._pulse.moment()
@@ -52,6 +60,7 @@ class Watchdog:
         patience = PATIENCE_WITH_LONG if now.activity in LONG else 1
         if now.quiet_seconds < self._deadline * patience:
             return
+        self._stack = training_stack()
         self._dumped = now.step
         self._say(
             f"rank {self._rank} has finished no step for {now.seconds_since_step:.0f} s: step {now.step} is done, "
@@ -62,6 +71,12 @@ class Watchdog:
         interval = min(self._deadline / _CHECKS_A_DEADLINE, _LONGEST_INTERVAL)
         while not self._closing.wait(interval):
             self.check()
+
+
+def training_stack() -> str:
+    """The innermost calls of the thread that trains, as a traceback shows them."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 there is no other way to it
+    return "".join(traceback.format_stack(frame, limit=None)[-_SHOWN_CALLS:])[-_LONGEST_STACK:] if frame else ""
 
 
 def dump_stacks(head: str) -> None:

@@ -644,8 +644,9 @@ class Agent:
             leave(code)
         if _restarts_left(context):
             self._restarting, self._last_round = True, (code, entries)
-            cause = entries[0]
-            say(f"rank {cause['rank']}: {cause['message']}: all workers start again in place, restart {self._rounds}")
+            cause, most = entries[0], context.envs[0]["TORCHELASTIC_MAX_RESTARTS"]
+            again = f"all workers start again in place, restart {self._rounds} of {most}"
+            say(f"rank {cause['rank']}: {cause['message']}: {again}")
         else:
             self._end(code, entries)
 

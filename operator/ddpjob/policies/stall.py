@@ -21,8 +21,6 @@ from ddpjob.policies.situation import Situation
 
 SILENT_AFTER: Final = timedelta(seconds=5)
 """Age of a rank's newest answer from which on it counts as silent: two polls have failed by then."""
-DUMP_TIME: Final = timedelta(seconds=2)
-"""What the ranks are given to write their stacks into the log, before a stalled attempt is left."""
 LOOK_EVERY: Final = timedelta(seconds=2)
 """How often a training that seems to stand still is looked at."""
 MOST_RANKS: Final = 512
@@ -40,6 +38,7 @@ class Stall:
     seconds: int
     message: str
     culprit: RankReport | None
+    answers: tuple[RankReport, ...] = ()
 
 
 def suspected(situation: Situation) -> bool:
@@ -73,7 +72,8 @@ def find_stall(situation: Situation) -> Stall | None:
     if seconds < limit or not any(ages[report.rank] >= _limit(report, limit) for report in judged):
         return None
     culprit, message = _explain(judged, _silent(situation, fresh))
-    return Stall(seconds, f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}", culprit)
+    answers = tuple(sorted(fresh, key=lambda report: report.rank))
+    return Stall(seconds, f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}", culprit, answers)
 
 
 def stall_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
@@ -96,8 +96,9 @@ def stall_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
 
 
 def failure_of(stall: Stall, attempt: Attempt) -> Failure:
-    """The stall as the cause of a restart or a failed job."""
+    """The stall as the cause of a restart or a failed job, with the stack of the culprit or else of the lowest rank."""
     culprit = stall.culprit
+    shown = next((report for report in (culprit, *stall.answers) if report is not None and report.stack), None)
     pod = attempt.nodes[culprit.ordinal] if culprit is not None and culprit.ordinal < len(attempt.nodes) else None
     return Failure(
         rank=culprit.rank if culprit is not None else None,
@@ -107,7 +108,8 @@ def failure_of(stall: Stall, attempt: Attempt) -> Failure:
         attempt=attempt.number,
         failure_class="Stalled",
         reason="TrainingStalled",
-        message=f"{stall.message}; the stacks of all ranks that could write them are in their logs",
+        message=stall.message,
+        traceback=f"rank {shown.rank} hangs in:\n{shown.stack}" if shown is not None else None,
     )
 
 
@@ -142,8 +144,13 @@ def acts(situation: Situation, stall: Stall | None) -> bool:
         and situation.spec.progress_deadline.action is not DeadlineAction.WARN
         and known is not None
         and known.status == "True"
-        and situation.now >= known.last_transition_time + DUMP_TIME
+        and situation.now >= known.last_transition_time + _dump_time(situation.spec.progress_deadline)
     )
+
+
+def _dump_time(deadline: ProgressDeadline) -> timedelta:
+    """What the ranks are given to write their stacks, which they begin within a twentieth of the deadline or 5 s."""
+    return timedelta(seconds=1 + min(deadline.seconds // 20, 5))
 
 
 def makes_steps(situation: Situation) -> bool:
@@ -184,7 +191,9 @@ def _age_of_newest_step(situation: Situation) -> timedelta | None:
 
 
 def _age(report: RankReport, now: datetime) -> float:
-    return (report.seconds_since_step or 0.0) + max(0.0, (now - report.answered).total_seconds())
+    """Seconds without a sign of progress; of a loop that tells nothing but its steps, since the last of them."""
+    quiet = report.seconds_since_step if report.quiet_seconds is None else report.quiet_seconds
+    return (quiet or 0.0) + max(0.0, (now - report.answered).total_seconds())
 
 
 def _suspicion(deadline: ProgressDeadline) -> timedelta:
