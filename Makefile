@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint verify images cluster clean clean-cache bootstrap
+.PHONY: help demo test test-full bench-recovery lint verify images cluster clean clean-cache bootstrap
 
 help: ## show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -21,6 +21,9 @@ test: bootstrap ## everything that must be green, cheap failures first
 
 test-full: bootstrap ## test, and what takes longer
 	$(PYTHON_RUN) hack.stages --full
+
+bench-recovery: bootstrap ## seconds from a fault to the next step of all ranks; ARGS="--runs 5 --faults process"
+	$(PYTHON_RUN) hack.session hack.recovery $(ARGS)
 
 lint: bootstrap ## format, style, types, imports between modules
 	$(PYTHON_RUN) hack.lint
