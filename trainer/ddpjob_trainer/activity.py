@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Activity(StrEnum):
@@ -37,8 +37,7 @@ class Moment:
     """Since the last finished step, or since something long began or ended after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(NamedTuple):
     activity: Activity
     since: float
     step: int | None
@@ -64,16 +63,16 @@ class Pulse:
         if activity is state.activity:
             return
         now = self._clock()
-        sign = now if LONG & {activity, state.activity} else state.sign
-        self._state = replace(state, activity=activity, since=now, sign=sign)
+        sign = now if activity in LONG or state.activity in LONG else state.sign
+        self._state = _State(activity, now, state.step, state.stepped, sign)
 
     def step_finished(self, step: int) -> None:
         """A step is done."""
         # A loop that tells nothing but its steps is within one from its first on.
         if self._state.activity is Activity.STARTING:
             self.change(Activity.STEP)
-        now = self._clock()
-        self._state = replace(self._state, step=step, stepped=now, sign=now)
+        state, now = self._state, self._clock()
+        self._state = _State(state.activity, state.since, step, now, now)
 
     def moment(self) -> Moment:
         """What is now."""

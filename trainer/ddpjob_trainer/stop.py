@@ -131,9 +131,25 @@ class StopRequests:
 _entered: Final[list[StopRequests]] = []
 
 
+_masks: Final = threading.local()
+
+
+def _hold_sigterm_back() -> None:
+    # One that reaches a child before it has given the handler back would be taken for one to this process.
+    if _entered:
+        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_sigterm_in() -> None:
+    before = vars(_masks).pop("before", None)
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _leave_children_alone() -> None:
     for requests in _entered:
         requests.in_child()
+    _let_sigterm_in()
 
 
-os.register_at_fork(after_in_child=_leave_children_alone)
+os.register_at_fork(before=_hold_sigterm_back, after_in_parent=_let_sigterm_in, after_in_child=_leave_children_alone)
