@@ -15,7 +15,9 @@ import json, subprocess, sys, time
 begun = time.time()
 from torch.distributed import run
 launcher = time.time()
-worker = [sys.executable, "-c", "import torch; from ddpjob_trainer import Trainer, Telemetry, checkpoints"]
+# torch imports its compiler when the first optimizer is made.
+imports = "import torch, torch._dynamo; from ddpjob_trainer import Trainer, Telemetry, checkpoints"
+worker = [sys.executable, "-c", imports]
 for process in [subprocess.Popen(worker) for _ in range({PROCESSES})]:
     process.wait()
 print(json.dumps({{"launcher": launcher - begun, "workers": time.time() - launcher, "begun": begun}}))

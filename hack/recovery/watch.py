@@ -60,7 +60,8 @@ class Watch:
         decoder, text = json.JSONDecoder(), ""
         for line in process.stdout:
             text += line
-            if line.rstrip() != "}":
+            # One event is a line or many, by the version of kubectl.
+            if not line.startswith(("{", "}")):
                 continue
             try:
                 event, _ = decoder.raw_decode(text.lstrip())

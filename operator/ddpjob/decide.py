@@ -149,10 +149,10 @@ def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[
         return (training,)
     suspended = status.condition(ConditionType.SUSPENDED)
     if suspended is not None and (suspended.status == "True" or is_stopping(replace(situation, status=status))):
-        return tuple(
-            Fact(kind, "False", suspended.reason, suspended.message)
-            for kind in (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING)
-        )
+        told = [ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING]
+        if status.holds(ConditionType.TRAINING_STALLED):
+            told.append(ConditionType.TRAINING_STALLED)
+        return tuple(Fact(kind, "False", suspended.reason, suspended.message) for kind in told)
     return (*attempt_facts(situation, status, steps=steps), *stall_facts(situation, status))
 
 

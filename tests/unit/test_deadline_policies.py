@@ -178,8 +178,21 @@ def test_the_action_restart_waits_for_the_stacks_and_counts() -> None:
     assert not stalled(world)
 
 
-def test_the_action_fail_ends_the_job() -> None:
-    world = training(progressDeadline={"seconds": 20, "action": "Fail"})
+def test_a_suspended_job_is_not_stalled() -> None:
+    world = training()
+    stand_still(world, 21, (0, 40, "step"), (1, 40, "step"))
+    assert stalled(world)
+    world.spec = world.spec.model_copy(update={"suspend": True})
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert not stalled(world)
+    assert world.status is not None
+    assert world.status.phase is Phase.SUSPENDED
+
+
+def test_the_action_fail_ends_the_job_and_stops_what_hangs() -> None:
+    world = training(progressDeadline={"seconds": 20, "action": "Fail"}, cleanPodPolicy="None")
     stand_still(world, 21, (0, 40, "step"), (1, 40, "step"))
     world.advance(2)
     world.settle()
@@ -188,6 +201,7 @@ def test_the_action_fail_ends_the_job() -> None:
     assert condition is not None
     assert condition.reason == "TrainingStalled"
     assert not stalled(world)
+    assert not world.live()
 
 
 @pytest.mark.parametrize("action", ["Fail", "Restart"])

@@ -1,9 +1,12 @@
+import re
+
 import pytest
 
 from hack.build_settings import pip_configuration, pip_settings
+from hack.cache import ROOT
 from hack.clean import our_images
 from hack.dockerfile import DockerfileError, needs
-from hack.images import Image, nodes_that_lack, older_names
+from hack.images import IMAGES, STAGES_LABEL, Image, left_over, nodes_that_lack, older_names
 
 DOCKERFILE = """\
 # Syntax that a person writes.
@@ -77,6 +80,23 @@ def test_only_what_an_image_was_before_is_forgotten() -> None:
 def test_docker_writes_no_registry_before_the_names_of_its_own() -> None:
     docker = "ddpjob-trainer:cpu\nddpjob-trainer:cpu-0123456789abcdef\nddpjob-trainer:cpu-fedcba9876543210\n"
     assert older_names(docker, IMAGE, KEYED) == ["ddpjob-trainer:cpu-fedcba9876543210"]
+
+
+def test_of_left_over_stages_those_stay_that_the_build_made_or_found_in_its_cache() -> None:
+    made, cached, older = ("sha256:" + digit * 64 for digit in "abc")
+    said = f"STEP 1/2: FROM debian AS packages\n--> {made.removeprefix('sha256:')[:11]}\n--> Using cache {'b' * 64}\n"
+    assert left_over(f"{made}\n{older}\n{cached}\n", said) == [older]
+
+
+def test_stages_are_labelled_with_the_name_of_the_image_that_they_are_built_for() -> None:
+    texts = {image: (ROOT / image.dockerfile).read_text() for image in IMAGES}
+    labels = {
+        image: re.findall(rf"^LABEL {re.escape(STAGES_LABEL)}=(.*)$", text, re.MULTILINE)
+        for image, text in texts.items()
+    }
+    assert {image.name: found for image, found in labels.items() if found} == {
+        "ddpjob-operator:dev": ["ddpjob-operator"]
+    }
 
 
 def test_clean_removes_our_names_and_what_has_no_name_and_nobody_elses() -> None:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from ddpjob.api.deadlines import DeadlineAction, StartupDeadline
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure
-from ddpjob.plan import DeletePod
+from ddpjob.plan import Action, DeletePod
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import live_pods
 from ddpjob.policies.facts import rendezvous_ready
@@ -31,8 +31,7 @@ def active_deadline(situation: Situation) -> Decision | None:
         reason=DEADLINE_EXCEEDED,
         message=message,
     )
-    stops = tuple(DeletePod(pod.name, pod.uid) for pod in live_pods(situation.attempt) if pod.deletion_time is None)
-    return give_up(situation, DEADLINE_EXCEEDED, message, failure, stops)
+    return give_up(situation, DEADLINE_EXCEEDED, message, failure, _stops(situation))
 
 
 def active_due(situation: Situation) -> datetime | None:
@@ -57,7 +56,7 @@ def startup_deadline(situation: Situation) -> Decision | None:
     failure = _not_started(situation, deadline)
     if deadline.action is DeadlineAction.RESTART:
         return leave(situation, failure)
-    return give_up(situation, failure.reason, failure.message, failure)
+    return give_up(situation, failure.reason, failure.message, failure, _stops(situation))
 
 
 def stalled(situation: Situation) -> Decision | None:
@@ -68,7 +67,7 @@ def stalled(situation: Situation) -> Decision | None:
     failure = failure_of(stall, situation.attempt)
     if situation.spec.progress_deadline.action is DeadlineAction.RESTART:
         return leave(situation, failure)
-    return give_up(situation, failure.reason, failure.message, failure)
+    return give_up(situation, failure.reason, failure.message, failure, _stops(situation))
 
 
 def next_deadline(situation: Situation, status: DDPJobStatus) -> tuple[datetime, ...]:
@@ -77,6 +76,12 @@ def next_deadline(situation: Situation, status: DDPJobStatus) -> tuple[datetime,
         return ()
     dues = (active_due(situation), None if has_started(situation) else startup_due(situation))
     return (*(due for due in dues if due is not None), *next_look(situation))
+
+
+def _stops(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of all that still runs, with its own grace period, whatever spec.cleanPodPolicy keeps of ended pods."""
+    live = live_pods(situation.attempt)
+    return tuple(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None)
 
 
 def _not_started(situation: Situation, deadline: StartupDeadline) -> Failure:

@@ -12,6 +12,7 @@ from ddpjob.policies.suspend import RESUMED, STOPPING
 _NAMED_OBJECTS = 3
 _USUAL_REASONS = ("", "ContainerCreating", "PodInitializing")
 _IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+_CLAIM_HINT = "check spec.checkpoint.claimName and the volumes of spec.template against kubectl get pvc"
 _HINTS = {
     **dict.fromkeys(_IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
     "CreateContainerConfigError": "check the ConfigMaps and Secrets that spec.trainer.env and envFrom name",
@@ -128,7 +129,7 @@ def _obstacle(pod: PodRecord) -> str:
     obstacle = _obstacle_of(pod)
     if obstacle is None:
         return f"{pod.name}: {'starting' if pod.scheduled else 'waiting for a node'}"
-    hint = _HINTS.get(obstacle.reason)
+    hint = _CLAIM_HINT if "persistentvolumeclaim" in obstacle.message else _HINTS.get(obstacle.reason)
     told = ": ".join(part for part in (pod.name, obstacle.reason, obstacle.message) if part)
     return f"{told}: {hint}" if hint else told
 

@@ -53,10 +53,14 @@ def next_look(situation: Situation) -> tuple[datetime, ...]:
     age = _age_of_newest_step(situation)
     if age is None:
         return ()
-    suspicion = _suspicion(situation.spec.progress_deadline)
-    # A second more: the moment of a decision is a whole second.
-    wait = LOOK_EVERY if age >= suspicion else suspicion - age + timedelta(seconds=1)
-    return (situation.now + wait,)
+    deadline = situation.spec.progress_deadline
+    left = (timedelta(seconds=deadline.seconds) if age >= _suspicion(deadline) else _suspicion(deadline)) - age
+    if age >= _suspicion(deadline):
+        left = min(left, LOOK_EVERY) if left > timedelta() else LOOK_EVERY
+    # A second at least: the moment of a decision is a whole second.
+    look = situation.now + max(left, timedelta(seconds=1))
+    acts_at = _acts_at(situation)
+    return (look,) if acts_at is None else (look, acts_at)
 
 
 def find_stall(situation: Situation) -> Stall | None:
@@ -138,14 +142,16 @@ def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
 
 def acts(situation: Situation, stall: Stall | None) -> bool:
     """Whether the deadline's action is due: the condition has been told of, and the stacks have been written."""
+    due = _acts_at(situation)
+    return stall is not None and due is not None and situation.now >= due
+
+
+def _acts_at(situation: Situation) -> datetime | None:
+    deadline = situation.spec.progress_deadline
     known = situation.status.condition(ConditionType.TRAINING_STALLED)
-    return (
-        stall is not None
-        and situation.spec.progress_deadline.action is not DeadlineAction.WARN
-        and known is not None
-        and known.status == "True"
-        and situation.now >= known.last_transition_time + _dump_time(situation.spec.progress_deadline)
-    )
+    if deadline.action is DeadlineAction.WARN or known is None or known.status != "True":
+        return None
+    return known.last_transition_time + _dump_time(deadline)
 
 
 def _dump_time(deadline: ProgressDeadline) -> timedelta:
