@@ -1,12 +1,15 @@
 """What holds for every order of events, crashes of the operator included."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World, spec_of
 
 from ddpjob.api import ConditionType
+from ddpjob.api.status import Progress
 from ddpjob.children.hashes import spec_hash
-from ddpjob.observed import Terminated
+from ddpjob.observed import ProgressReport, Terminated
 
 MAX_RESTARTS = 3
 
@@ -19,6 +22,9 @@ steps = st.one_of(
     st.tuples(st.just("suspend"), st.booleans()),
     # Suspended, edited and resumed before the operator looked.
     st.tuples(st.just("respecify"), st.integers(1, 3)),
+    st.tuples(st.just("lose"), st.integers(0, 7)),
+    st.tuples(st.just("evict"), st.integers(0, 7)),
+    st.tuples(st.just("report"), st.integers(0, 2), st.integers(0, 9), st.sampled_from([0.0, 3.0, 30.0])),
     st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 40.0])),
 )
 
@@ -35,16 +41,39 @@ def play(world: World, step: tuple[object, ...]) -> None:
     elif kind == "advance":
         assert isinstance(argument, float)
         world.advance(argument)
+    elif kind == "report":
+        report(world, step)
     elif names and isinstance(argument, int):
-        name = names[argument % len(names)]
-        ended = isinstance(world.pods[name].trainer, Terminated)
-        if kind == "run" and not ended:
-            world.run(name)
-        elif kind == "end" and not ended:
-            assert isinstance(step[2], int)
-            world.end(name, step[2])
-        elif kind == "delete":
-            world.delete_pod(name)
+        happen(world, names[argument % len(names)], step)
+
+
+def happen(world: World, name: str, step: tuple[object, ...]) -> None:
+    """Something happens to a pod."""
+    kind, pod = step[0], world.pods[name]
+    ended = isinstance(pod.trainer, Terminated)
+    if kind == "lose":
+        world.pods[name] = replace(pod, node_lost=not pod.node_lost)
+    elif kind == "evict":
+        world.pods[name] = replace(pod, disruption="EvictionByEvictionAPI")
+        world.delete_pod(name)
+    elif kind == "delete":
+        world.delete_pod(name)
+    elif kind == "run" and not ended:
+        world.run(name)
+    elif kind == "end" and not ended:
+        assert isinstance(step[2], int)
+        world.end(name, step[2])
+
+
+def report(world: World, step: tuple[object, ...]) -> None:
+    _, rank, number, since = step
+    assert isinstance(rank, int)
+    assert isinstance(number, int)
+    assert isinstance(since, float)
+    attempt = world.status.attempt if world.status is not None else 0
+    world.report_rank(rank, number or None, since_step=since, process_restarts=number // 5)
+    if rank == 0:
+        world.progress = ProgressReport(attempt, Progress(step=number), "0.5")
 
 
 def change(world: World, fields: dict[str, object]) -> None:
@@ -66,17 +95,28 @@ def finish(world: World) -> None:
 
 
 @settings(max_examples=400, deadline=None)
-@given(nodes=st.integers(1, 3), walk=st.lists(steps, max_size=40))
+@given(
+    nodes=st.integers(1, 3),
+    walk=st.lists(steps, max_size=40),
+    action=st.sampled_from(["Warn", "Restart", "Fail"]),
+)
 def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
-    nodes: int, walk: list[tuple[object, ...]]
+    nodes: int, walk: list[tuple[object, ...]], action: str
 ) -> None:
-    world = World(spec=spec_of(nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}))
+    deadlines = {
+        "progressDeadline": {"seconds": 20, "action": action},
+        "startupDeadline": {"seconds": 30, "action": action},
+    }
+    world = World(spec=spec_of(nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}, **deadlines))
     for step in walk:
         before = world.status
         play(world, step)
         if before is not None and world.status is not None:
             assert world.status.attempt >= before.attempt
             assert 0 <= world.status.restarts.counted - before.restarts.counted <= 1
+            assert 0 <= world.status.restarts.ignored - before.restarts.ignored <= 1
+            assert world.status.restarts.process >= before.restarts.process
+            assert (world.status.restarts.furthest_step or 0) >= (before.restarts.furthest_step or 0)
             if before.finished:
                 assert world.status == before
     finish(world)
