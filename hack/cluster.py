@@ -15,7 +15,7 @@ import yaml
 from hack.cache import ROOT, cache_folder, hash_of, only_one
 from hack.console import StepError, main_guard, output_of, run_step, say
 from hack.engine import Engine, choose_engine
-from hack.node_image import node_image
+from hack.node_image import forget_older_node_images, node_image
 from hack.programs import TOOLS, programs_folder
 from hack.shared_storage import FOLDER_ON_NODES, offer_shared_volumes
 
@@ -206,6 +206,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
     delete_cluster(engine, cluster, log)
     _create(engine, cluster, wanted, log)
     marker.write_text(inputs)
+    forget_older_node_images(engine, image)
     say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
     return cluster
 

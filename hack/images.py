@@ -50,6 +50,10 @@ IMAGES: Final = (
     Image("ddpjob-torch:cpu", "images/trainer/Dockerfile", "torch", "DDPJOB_TORCH_IMAGE"),
     Image("ddpjob-trainer:cpu", "images/trainer/Dockerfile", "trainer", "DDPJOB_TRAINER_IMAGE"),
 )
+# On stages that no image is made from layer by layer: they have no name, and stay as the cache of the next build.
+STAGES_LABEL: Final = "ddpjob.dev/stages-of"
+# podman's build names what it makes by so many digits.
+_DIGITS_OF_A_SHORT_ID: Final = 11
 _LOAD: Final = """
 for node in "${@:2}"; do
   "$0" exec -i "$node" ctr -n k8s.io images import --snapshotter overlayfs - <"$1" &
@@ -78,22 +82,41 @@ def _build(engine: Engine, image: Image, log: Path) -> str:
     bases = [_have_base(engine, name, log) for name in wanted.base_images]
     inputs = [dockerfile, *(path for pattern in wanted.files for path in sorted(ROOT.glob(pattern.rstrip("/"))))]
     keyed = image.keyed(hash_of(inputs, image.target, *bases))
+    older: list[str] = []
     if engine.output("image", "inspect", keyed) is None:
         command = [engine.program, "build", "-f", str(dockerfile), "-t", keyed]
         command += ["--target", image.target] if image.target else []
+        begun = log.stat().st_size if log.is_file() else 0
         with build_settings(engine) as settings:
             command += [*settings, str(ROOT)]
             run_step(f"image {image.name}", command, log, env=engine.environment)
-        _forget_older(engine, image, keyed)
+        older = _older(engine, image, keyed, log.read_bytes()[begun:].decode(errors="replace"))
     if engine.output("tag", keyed, image.local_name) is None:
         raise StepError(f"{engine.program} cannot tag {keyed} as {image.local_name}")
+    # After the new one has taken the name that does not change: with its last name an image goes, else only the name.
+    for name in older:
+        # Refused where a container still runs it; it is tried again with the next build.
+        engine.output("image", "rm", name)
     return keyed
 
 
-def _forget_older(engine: Engine, image: Image, keyed: str) -> None:
+def _older(engine: Engine, image: Image, keyed: str, said: str) -> list[str]:
+    """What this image was before, and the stages that earlier builds of it left; `said` is the build's output."""
     listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}") or ""
-    for name in older_names(listing, image, keyed):
-        engine.output("image", "rm", name)
+    stages = ("--filter", f"label={STAGES_LABEL}={image.name.partition(':')[0]}", "--filter", "dangling=true")
+    nameless = engine.output("images", "-q", "--no-trunc", *stages) or ""
+    return [*older_names(listing, image, keyed), *left_over(nameless, said)]
+
+
+def left_over(nameless: str, said: str) -> list[str]:
+    """Ids of nameless images of which a build said nothing: it neither made them nor found them in its cache.
+
+    Args:
+        nameless: ids, one a line, as `sha256:` and 64 digits.
+        said: the build's output, which has at least the first digits of all that it used.
+    """
+    keys = nameless.split()
+    return [key for key in keys if key.removeprefix("sha256:")[:_DIGITS_OF_A_SHORT_ID] not in said]
 
 
 def _have_base(engine: Engine, name: str, log: Path) -> str:

@@ -79,6 +79,13 @@ def node_image(engine: Engine, log: Path) -> str:
     return tag
 
 
+def forget_older_node_images(engine: Engine, tag: str) -> None:
+    """Remove the node images that are not `tag`; one that nodes still run stays."""
+    listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}", NODE_REPOSITORY) or ""
+    for older in sorted(set(listing.split()) - {tag}):
+        engine.output("image", "rm", older)
+
+
 def _archive(engine: Engine, work: Path, tag: str, log: Path) -> None:
     """Build the node image, and keep it where `make clean` leaves it."""
     programs = programs_folder(log, NODE)
