@@ -1,5 +1,6 @@
 """The conditions PodsScheduled, RendezvousReady and Training, and the phase: where the current attempt stands."""
 
+from ddpjob.api.constants import LABEL_JOB
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob.observed import PodRecord, Waiting
 from ddpjob.policies.attempt import NodeState, node_state
@@ -99,9 +100,11 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
             return Fact(
                 kind, "False", "StartupDeadlineExceeded", "rank 0 has reported no step within spec.startupDeadline"
             )
-        return Fact(
-            kind, "Unknown", "NoProgressReported", "all nodes run; the program has not reported a step, or reports none"
+        selector = f"{LABEL_JOB}={situation.job.name}"
+        message = (
+            f"all nodes run; no step is reported yet, or never will be: kubectl logs -l {selector} shows what they do"
         )
+        return Fact(kind, "Unknown", "NoProgressReported", message)
     if _is_late(situation):
         return Fact(kind, "False", "StartupDeadlineExceeded", "not all nodes are up within spec.startupDeadline")
     return Fact(kind, "False", "WaitingForNodes", "not all nodes are up")
