@@ -558,8 +558,24 @@ def test_clean_pod_policy_tells_which_pods_go_when_the_job_has_finished(policy: 
     world = running_world(cleanPodPolicy=policy, restart={"maxRestarts": 0})
     world.end("digits-a0-0", 1)
     world.settle()
+    world.advance(5)
+    world.settle()
     world.kubelet_removes_deleted_pods()
     assert set(world.pods) == kept
+
+
+def test_a_job_that_fails_for_good_waits_a_moment_for_what_else_failed_because_of_it() -> None:
+    world = running_world(restart={"maxRestarts": 0})
+    world.end("digits-a0-1", 137, '{"exitCode":137,"failures":[{"rank":1,"signal":"SIGKILL","time":2.0}]}')
+    world.settle()
+    assert world.status is not None
+    assert not world.status.finished
+    lost = "RuntimeError: Connection closed by peer"
+    world.end("digits-a0-0", 1, json.dumps({"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "message": lost}]}))
+    world.settle()
+    assert world.status.finished
+    assert world.status.failure is not None
+    assert world.status.failure.consequences == [f"rank 0: ConnectionLost: exited with code 1: {lost}"]
 
 
 def test_an_erased_status_is_rebuilt_from_the_newest_attempt_that_has_pods() -> None:

@@ -31,7 +31,12 @@ def failed(situation: Situation) -> Decision | None:
     wait = _settled_at(situation, failure) or _saved_at(situation, failure)
     if wait is not None and situation.now < wait:
         return Decision(situation.status, look_again=(wait,))
-    return leave(situation, failure)
+    decision = leave(situation, failure)
+    settled = _settles_at(situation)
+    if decision.status.finished and settled is not None and situation.now < settled:
+        # Nothing is in a hurry any more: what else failed because of it is known in a moment.
+        return Decision(situation.status, look_again=(settled,))
+    return decision
 
 
 def leave(situation: Situation, failure: Failure) -> Decision:
@@ -78,8 +83,13 @@ def _settled_at(situation: Situation, failure: Failure) -> datetime | None:
 
     The victims of a killed process often end before its own node does, which first stops its other workers.
     """
+    return _settles_at(situation) if is_consequence(failure) else None
+
+
+def _settles_at(situation: Situation) -> datetime | None:
+    """Until when the end of nodes is waited for that still run beside ended ones."""
     attempt = situation.attempt
-    if not is_consequence(failure) or NodeState.RUNNING not in attempt.states():
+    if NodeState.RUNNING not in attempt.states():
         return None
     ends = [pod.trainer.finished_at for pod in attempt.present if isinstance(pod.trainer, Terminated)]
     known = [end for end in ends if end is not None]

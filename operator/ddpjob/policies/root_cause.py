@@ -145,7 +145,9 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
         how = f"exited with code {worker.exit_code}"
     else:
         how = "failed"
-    said = f": {worker.message}" if worker.message else ""
+    # Where nothing better is known the launcher says the same in other words.
+    nothing_new = worker.message in ("", f"killed by {worker.signal}", f"exit code {worker.exit_code}")
+    said = "" if nothing_new else f": {worker.message}"
     advice = f"; {_MORE_MEMORY}" if worker.oom else ""
     failure = Failure(
         rank=worker.rank,
