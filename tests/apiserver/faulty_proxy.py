@@ -1,8 +1,8 @@
 """A proxy between the operator and a real API server that breaks what a network or a crash would break.
 
-It counts the operator's writes and can end the operator right before one is forwarded, or after it was and before its
-answer is relayed. Of watch streams it can cut, silence, repeat and double what they carry. What the API server decides
-is never changed.
+It knows the operator's writes and what the operator has been shown. It can end the operator right before a write is
+forwarded, or after it was and before its answer is relayed. Watch streams it can cut and silence, and it can repeat and
+double what they carry. What the API server decides is never changed.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,11 +58,14 @@ class FaultyProxy:
         self._connection = connection
         self._runner: web.AppRunner | None = None
         self._kill: Callable[[], None] | None = None
-        self._at = 0
+        self._crash_at = ""
+        self._left = 0
         self._answered = False
         self.port = 0
         self.writes: list[Write] = []
-        self.counted = 0
+        self.in_flight = 0
+        self.shown: dict[str, dict[str, str]] = {}
+        """Names and versions of the objects of each resource that is there, as the operator was told last."""
         self.crashed = asyncio.Event()
         self.dead = False
         self.streams: list[Stream] = []
@@ -71,6 +75,10 @@ class FaultyProxy:
         self.blocked: set[str] = set()
         self.open = asyncio.Event()
         self.open.set()
+        """Without it a write is not forwarded."""
+        self.listing = asyncio.Event()
+        """Without it a LIST of pods or services is not forwarded."""
+        self.listing.set()
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
@@ -98,15 +106,21 @@ class FaultyProxy:
         path.write_text(json.dumps(config))
         return path
 
-    def crash(self, kill: Callable[[], None], *, at: int, answered: bool) -> None:
-        """Call `kill` at the `at`-th write from now: before it is forwarded, or after it was `answered`."""
-        self.counted = 0
-        self._kill, self._at, self._answered = kill, at, answered
+    def crash(self, kill: Callable[[], None], *, at: str, occurrence: int, answered: bool) -> None:
+        """Call `kill` at a write: before it is forwarded, or after it was `answered`.
+
+        Args:
+            kill: ends the operator.
+            at: the write, as `POST pods/digits-a0-0`.
+            occurrence: the how manieth of its kind from now it is, from 1.
+            answered: whether the API server does it first.
+        """
+        self._kill, self._crash_at, self._left, self._answered = kill, at, occurrence, answered
 
     def revive(self) -> None:
         """A new operator may come; no crash is planned."""
         self.dead = False
-        self._kill = None
+        self._kill, self._crash_at = None, ""
         self.crashed.clear()
 
     def cut(self, resource: str) -> None:
@@ -138,31 +152,63 @@ class FaultyProxy:
         if self.dead or request.path.rpartition("/")[2] in self.blocked:
             return self._break_off(request)
         body = json.loads(await request.read() or b"null")
-        number = 0
-        if request.method in WRITES:
-            self.counted += 1
-            number = self.counted
-            await self.open.wait()
-            if self._due(number, answered=False):
-                return self._break_off(request)
         if request.query.get("watch") == "true":
             return await self._relay(request)
+        self.in_flight += 1
+        try:
+            return await self._answer(request, body)
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        writing = request.method in WRITES
+        what = _what(request, body) if writing else ""
+        last = False
+        if request.method == "GET" and request.path.endswith(("/pods", "/services")):
+            await self.listing.wait()
+        if writing:
+            if f"{request.method} {what}" == self._crash_at:
+                self._left -= 1
+                last = self._left == 0
+            await self.open.wait()
+            if last and not self._answered and self._end():
+                return self._break_off(request)
         answer = await self._forward(request, body)
         content = await answer.read()
-        if number:
-            self.writes.append(Write(request.method, _what(request, body), answer.status))
-        if self._due(number, answered=True) or self.dead:
+        if writing:
+            self.writes.append(Write(request.method, what, answer.status))
+        if (last and self._answered and self._end()) or self.dead:
             return self._break_off(request)
+        if not writing and answer.status == HTTPStatus.OK:
+            self._show_list(request, json.loads(content))
         headers = {"Content-Type": answer.headers.get("Content-Type", "application/json")}
         return web.Response(body=content, status=answer.status, headers=headers)
 
-    def _due(self, number: int, *, answered: bool) -> bool:
-        if self._kill is None or number != self._at or answered != self._answered:
+    def _end(self) -> bool:
+        if self._kill is None:
             return False
         self.dead = True
         self._kill()
         self.crashed.set()
         return True
+
+    def _show_list(self, request: web.Request, answer: dict[str, Any]) -> None:
+        if not str(answer.get("kind", "")).endswith("List") or "items" not in answer:
+            return
+        items = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in answer["items"]}
+        resource = request.path.rpartition("/")[2]
+        before = self.shown.get(resource, {}) if "continue" in request.query else {}
+        self.shown[resource] = {**before, **items}
+
+    def _show_event(self, resource: str, line: bytes) -> None:
+        if not line.endswith(b"\n"):
+            return
+        event = json.loads(line)
+        metadata = event["object"].get("metadata", {})
+        if event["type"] == "DELETED":
+            self.shown.get(resource, {}).pop(metadata["name"], None)
+        elif event["type"] in ("ADDED", "MODIFIED"):
+            self.shown.setdefault(resource, {})[metadata["name"]] = metadata["resourceVersion"]
 
     async def _forward(self, request: web.Request, body: dict[str, Any] | None) -> aiohttp.ClientResponse:
         return await self._connection.request(
@@ -203,6 +249,7 @@ class FaultyProxy:
             return
         stream.lines.append(line)
         await stream.response.write(line)
+        self._show_event(stream.resource, line)
         if stream.resource in self.doubled:
             await stream.response.write(line)
 
