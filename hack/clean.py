@@ -7,9 +7,10 @@ from typing import Final
 
 from hack.cache import BUILD, cache_folder, only_one
 from hack.cluster import NAME, cluster_folder
-from hack.console import output_of, say
+from hack.console import StepError, main_guard, output_of, say
 from hack.engine import INSTALLED_PACKAGES, NETWORK, Engine, Source, usable_programs
 from hack.images import IMAGES
+from hack.leftovers import remove_folder
 from hack.node_image import BASE_LABEL, NODE_REPOSITORY
 from hack.torch_tests import CONTAINER
 
@@ -72,10 +73,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="also what was downloaded and built")
     everything = parser.parse_args().all
+    try:
+        _clean(everything=everything)
+    except StepError as error:
+        main_guard(error)
+
+
+def _clean(*, everything: bool) -> None:
     with only_one("clean", say):
-        for program in usable_programs():
-            remove_from(Engine(program, Source.BUILD, "clean"))
-        shutil.rmtree(cluster_folder(), ignore_errors=True)
+        engines = [Engine(program, Source.BUILD, "clean") for program in usable_programs()]
+        for engine in engines:
+            remove_from(engine)
+        if engines:
+            remove_folder(engines[0], cluster_folder())
+        else:
+            shutil.rmtree(cluster_folder(), ignore_errors=True)
         packages = INSTALLED_PACKAGES.read_text().split() if INSTALLED_PACKAGES.is_file() else []
         if everything:
             output_of(["chmod", "-R", "u+w", str(cache_folder())])

@@ -3,10 +3,10 @@
 import argparse
 import json
 import os
-import shutil
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import yaml
 from hack.cache import ROOT, cache_folder, hash_of, only_one
 from hack.console import StepError, main_guard, output_of, run_step, say
 from hack.engine import Engine, choose_engine
+from hack.leftovers import remove_folder
 from hack.node_image import forget_older_node_images, node_image
 from hack.programs import TOOLS, programs_folder
 from hack.shared_storage import FOLDER_ON_NODES, offer_shared_volumes
@@ -199,7 +200,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
         same = marker.is_file() and marker.read_text() == inputs
         why = _why_useless(engine, cluster) if same else "it was made of other images or settings"
         if why is None:
-            offer_shared_volumes(cluster.kubectl, cluster.shared, log)
+            offer_shared_volumes(cluster.kubectl, cluster.shared, partial(remove_folder, engine), log)
             say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
             return cluster
         say(f"cluster: {NAME} cannot be used ({why}); making it anew")
@@ -220,7 +221,7 @@ def _create(engine: Engine, cluster: Cluster, wanted: dict[str, Any], log: Path)
     try:
         run_step(f"kind create cluster {NAME} (3 nodes)", command, log, env=engine.environment)
         _expect_well(cluster, log)
-        offer_shared_volumes(cluster.kubectl, cluster.shared, log)
+        offer_shared_volumes(cluster.kubectl, cluster.shared, partial(remove_folder, engine), log)
     except BaseException:
         delete_cluster(engine, cluster, log)
         raise
@@ -240,13 +241,17 @@ def _expect_well(cluster: Cluster, log: Path) -> None:
 
 
 def delete_cluster(engine: Engine, cluster: Cluster, log: Path) -> None:
-    """Remove the cluster and its files, whatever state they are in."""
+    """Remove the cluster and its files, whatever state they are in.
+
+    Raises:
+        StepError: something cannot be removed.
+    """
     kind = cluster.programs / "kind"
     if kind.is_file() and NAME in (output_of([str(kind), "get", "clusters"], env=engine.environment) or "").split():
         scratch = cluster.folder / "kubeconfig"
         command = [str(kind), "delete", "cluster", "--name", NAME, "--kubeconfig", str(scratch)]
         run_step(f"kind delete cluster {NAME}", command, log, env=engine.environment)
-    shutil.rmtree(cluster.folder, ignore_errors=True)
+    remove_folder(engine, cluster.folder)
 
 
 def existing_cluster() -> Mapping[str, str]:

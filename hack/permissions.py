@@ -29,7 +29,7 @@ _REASONS: Final[dict[Permission, str]] = {
         "services",
         "list",
     ): "Read the services of all jobs at the start, and again where a watch was broken for too long.",
-    ("services", "watch"): "Hear of a service that somebody deletes.",
+    ("services", "watch"): "Know a job's service when it is there, and hear when a name that was taken is free.",
     ("configmaps", "create"): "Bring the launcher into the pods. None is listed, and only a job's own is read.",
     ("configmaps", "get"): "See who holds a name that is taken.",
     ("persistentvolumeclaims", "create"): "Make the claim for checkpoints that spec.checkpoint.size asks for.",

@@ -2,8 +2,7 @@
 
 import json
 import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,21 +54,22 @@ def released_volumes(volumes: dict[str, Any]) -> list[str]:
     ]
 
 
-def offer_shared_volumes(kubectl: Sequence[str], shared: Path, log: Path) -> None:
+def offer_shared_volumes(kubectl: Sequence[str], shared: Path, remove: Callable[[Path], None], log: Path) -> None:
     """Have the storage class and all of its volumes there to be claimed; those of gone claims are emptied first.
 
     Args:
         kubectl: the beginning of a command for the cluster.
         shared: the host's folder.
+        remove: removes a folder of volumes, whoever wrote into it.
         log: where output goes.
 
     Raises:
-        StepError: the API server refuses them.
+        StepError: the API server refuses them, or a folder cannot be emptied.
     """
     found = output_of([*kubectl, "get", "pv", "-o", "json"])
     released = released_volumes(json.loads(found)) if found else []
     for name in released:
-        shutil.rmtree(shared / name.rpartition("-")[2], ignore_errors=True)
+        remove(shared / name.rpartition("-")[2])
     if released:
         run_step("removing volumes of gone claims", [*kubectl, "delete", "pv", *released], log)
     for number in range(SHARED_VOLUMES):
