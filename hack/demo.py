@@ -16,6 +16,7 @@ JOB: Final = "digits"
 IMAGE: Final = "ddpjob-trainer:cpu"
 DEADLINE_SECONDS: Final = 300.0
 LOOK_EVERY_SECONDS: Final = 1.0
+MANAGER: Final = "ddpjob-demo"
 
 
 def say(text: str = "") -> None:
@@ -27,6 +28,28 @@ def look() -> dict[str, Any]:
     """The job as it is now."""
     found: dict[str, Any] = json.loads(kubectl("get", "ddpjob", JOB, "-o", "json"))
     return found
+
+
+def is_of_the_demo(job: dict[str, Any]) -> bool:
+    """Whether nobody but an earlier demonstration has written a job; the operator writes its status only."""
+    fields = job["metadata"].get("managedFields", [])
+    return {entry["manager"] for entry in fields if entry.get("subresource") != "status"} == {MANAGER}
+
+
+def not_ours(job: dict[str, Any]) -> str:
+    """What to do where the name is taken by a job of somebody else.
+
+    Args:
+        job: whose name it is.
+    """
+    namespace = job["metadata"]["namespace"]
+    return (
+        f"your namespace {namespace} has a DDPJob {JOB} that was not made by `make demo`; it is left alone. Either\n"
+        f"  kubectl --namespace {namespace} delete ddpjob {JOB}\n"
+        "or run the demonstration in another namespace:\n"
+        "  kubectl create namespace ddpjob-demo\n"
+        "  kubectl config set-context --current --namespace ddpjob-demo"
+    )
 
 
 def follow(
@@ -73,14 +96,16 @@ def main() -> None:
     kubectl_program = os.environ.get("KUBECTL", "kubectl")
     say("demo: deploying the operator (manifests/crd, manifests/base)")
     deploy()
-    if os.environ.get("USE_EXISTING_CLUSTER") == "1" and kubectl("get", "ddpjob", JOB, "--ignore-not-found"):
-        sys.exit(f"DDPJob {JOB} exists in this namespace of your cluster; delete it, or choose another namespace")
+    if os.environ.get("USE_EXISTING_CLUSTER") == "1":
+        found = kubectl("get", "ddpjob", JOB, "-o", "json", "--show-managed-fields", "--ignore-not-found")
+        if found and not is_of_the_demo(json.loads(found)):
+            sys.exit(not_ours(json.loads(found)))
     # A finished job does not run again by applying it: it is replaced, which is also how a user repeats one.
     kubectl("delete", "ddpjob", JOB, "--ignore-not-found", "--wait=true")
     manifest = MANIFEST.read_text().replace(IMAGE, os.environ.get("DDPJOB_TRAINER_IMAGE", IMAGE))
     say(f"\n$ kubectl apply -f {MANIFEST.relative_to(ROOT)}\n")
     say("  " + manifest.strip().replace("\n", "\n  ") + "\n")
-    kubectl("apply", "-f", "-", stdin=manifest)
+    kubectl("apply", "--field-manager", MANAGER, "-f", "-", stdin=manifest)
     say("$ kubectl get ddpjobs --watch\n")
     job = follow(look, _row, time.monotonic() + DEADLINE_SECONDS)
     status = job["status"]

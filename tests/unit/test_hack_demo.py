@@ -1,6 +1,7 @@
 """What `make demo` prints while a person watches."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,24 @@ def test_a_job_that_does_not_finish_ends_the_demo_with_what_to_look_at(monkeypat
     clock = itertools.count().__next__
     with pytest.raises(SystemExit, match="kubectl describe ddpjob digits"):
         demo.follow(dict, lambda: ["NAME", "digits 1s"], 5, clock)
+
+
+def written_by(*managers: tuple[str, str]) -> dict[str, Any]:
+    fields = [{"manager": manager, "subresource": part} if part else {"manager": manager} for manager, part in managers]
+    return {"metadata": {"name": "digits", "namespace": "team", "managedFields": fields}}
+
+
+def test_only_a_job_that_nobody_but_the_demo_has_written_is_replaced_on_a_users_cluster() -> None:
+    assert demo.is_of_the_demo(written_by(("ddpjob-demo", ""), ("aiohttp", "status")))
+    assert not demo.is_of_the_demo(written_by(("ddpjob-demo", ""), ("kubectl-edit", "")))
+    assert not demo.is_of_the_demo(written_by(("kubectl-client-side-apply", ""), ("aiohttp", "status")))
+    assert not demo.is_of_the_demo({"metadata": {"name": "digits", "namespace": "team"}})
+
+
+def test_a_users_own_job_is_left_alone_and_two_ways_out_are_named() -> None:
+    told = demo.not_ours(written_by(("kubectl-client-side-apply", "")))
+    assert "kubectl --namespace team delete ddpjob digits" in told
+    assert "kubectl config set-context --current --namespace" in told
 
 
 def test_the_accuracy_is_the_last_one_that_rank_0_printed() -> None:
