@@ -13,6 +13,22 @@ import yaml
 POLL_SECONDS = 0.25
 T = TypeVar("T")
 
+# The images have no program that sends signals.
+SIGNAL_RANK = """
+import os, sys
+for entry in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        with open(f"/proc/{entry}/environ") as file:
+            environment = dict(item.partition("=")[::2] for item in file.read().split(chr(0)))
+    except OSError:
+        continue
+    if environment.get("RANK") == sys.argv[1] and "TORCHELASTIC_RUN_ID" in environment:
+        os.kill(int(entry), int(sys.argv[2]))
+        break
+else:
+    sys.exit("no process has this rank here")
+"""
+
 
 class KubectlError(Exception):
     """kubectl exited with an error; the message is what it printed."""
@@ -56,6 +72,10 @@ class Kubectl:
 
     def logs(self, pod: str, container: str = "trainer") -> str:
         return self("logs", pod, "-c", container)
+
+    def signal_rank(self, pod: str, rank: int, number: int) -> None:
+        """Send the training process of a rank a signal, from inside its pod."""
+        self("exec", pod, "-c", "trainer", "--", "python3", "-c", SIGNAL_RANK, str(rank), str(int(number)))
 
     def job(self, name: str) -> dict[str, Any]:
         found = self.get("ddpjob", name)

@@ -172,6 +172,11 @@ def test_the_action_restart_waits_for_the_stacks_and_counts() -> None:
     assert world.status.attempt == 0, "the condition is told first, and the ranks write their stacks"
     world.advance(2)
     world.settle()
+    assert world.status.attempt == 0, "an answer that holds a stack is waited for"
+    world.advance(3)
+    for rank, step in ((0, 40), (1, 39)):
+        world.report_rank(rank, step, since_step=32)
+    world.settle()
     assert (world.status.attempt, world.status.restarts.counted) == (1, 1)
     assert world.status.failure is not None
     assert (world.status.failure.failure_class, world.status.failure.rank) == ("Stalled", 1)
@@ -194,7 +199,9 @@ def test_a_suspended_job_is_not_stalled() -> None:
 def test_the_action_fail_ends_the_job_and_stops_what_hangs() -> None:
     world = training(progressDeadline={"seconds": 20, "action": "Fail"}, cleanPodPolicy="None")
     stand_still(world, 21, (0, 40, "step"), (1, 40, "step"))
-    world.advance(2)
+    world.advance(5)
+    for rank in (0, 1):
+        world.report_rank(rank, 40, since_step=32)
     world.settle()
     assert world.status is not None
     condition = world.status.condition(ConditionType.FAILED)
@@ -304,9 +311,41 @@ def test_a_deleted_pod_of_a_training_is_given_the_time_to_save() -> None:
     world.end("digits-a0-1", 143, '{"exitCode":143,"stopped":true}')
     world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], deletion_time=world.now + timedelta(seconds=29))
     world.settle()
+    assert world.status.attempt == 0, "the others end at the same moment"
+    world.end("digits-a0-0", 143, '{"exitCode":143,"stopped":true}')
+    world.settle()
+    assert "digits-a0-0" in world.pods, "its log can be read"
     assert (world.status.attempt, world.status.restarts.counted) == (1, 1)
     assert world.status.failure is not None
     assert world.status.failure.reason == "PodDeleted"
+
+
+def test_an_evicted_pod_that_is_gone_before_the_others_have_ended_is_still_an_evicted_one() -> None:
+    world = training()
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], disruption="EvictionByEvictionAPI")
+    world.delete_pod("digits-a0-1", 30)
+    world.report_rank(0, 41)
+    world.settle()
+    del world.pods["digits-a0-1"]
+    world.crash()
+    world.end("digits-a0-0", 143, '{"exitCode":143,"stopped":true}')
+    world.settle()
+    assert world.status is not None
+    assert world.status.failure is not None
+    assert world.status.failure.failure_class == "Disruption"
+    assert (world.status.attempt, world.status.restarts.counted, world.status.restarts.ignored) == (1, 0, 1)
+
+
+def test_nodes_that_do_not_end_together_with_the_one_that_was_stopped_are_not_waited_for_long() -> None:
+    world = training()
+    world.end("digits-a0-1", 143, '{"exitCode":143,"stopped":true}')
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], deletion_time=world.now + timedelta(seconds=29))
+    plan = world.reconcile()
+    assert plan.requeue_after == timedelta(seconds=3)
+    world.advance(3)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 1
 
 
 def test_a_deleted_pod_that_saves_nothing_is_not_waited_for() -> None:

@@ -9,6 +9,7 @@ from ddpjob.children.names import pod_name
 from ddpjob.observed import PodRecord
 from ddpjob.plan import Action, DeleteJob, DeletePod, DeleteStray
 from ddpjob.policies.attempt import LOST_AFTER, Attempt, has_stopped, is_terminal
+from ddpjob.policies.root_cause import POD_MISSING
 from ddpjob.policies.situation import Decision, Situation
 
 KEPT_ATTEMPTS: Final = 3
@@ -64,7 +65,7 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
     """
     failure = situation.status.failure
     number = situation.attempt.number
-    if failure is None or failure.reason != "PodMissing" or failure.attempt != number - 1 or situation.attempt.present:
+    if failure is None or failure.reason != POD_MISSING or failure.attempt != number - 1 or situation.attempt.present:
         return ()
     nodes, grace = situation.spec.nodes, min(situation.spec.grace_period_seconds, ABANDONED_GRACE_SECONDS)
     names = (pod_name(situation.job.name, number - 1, ordinal, nodes) for ordinal in range(nodes))

@@ -6,18 +6,21 @@ from typing import Final
 from ddpjob.api.constants import MAX_ATTEMPT
 from ddpjob.api.restart import RestartAction
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Restarts
-from ddpjob.observed import PodRecord, Running, Terminated
+from ddpjob.observed import Running, Terminated
 from ddpjob.plan import Action
 from ddpjob.policies.attempt import LOST_AFTER, NodeState
 from ddpjob.policies.cleanup import missing_pods
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.restart_budget import budget_left, counted_restart, ignored_restart
 from ddpjob.policies.restart_rules import action_for
-from ddpjob.policies.root_cause import find_root_cause, is_consequence
+from ddpjob.policies.root_cause import POD_MISSING, find_root_cause, is_consequence
 from ddpjob.policies.situation import Decision, Situation
 from ddpjob.policies.stall import makes_steps
+from ddpjob.report import parse_report
 
 SETTLE: Final = timedelta(seconds=5)
+LEAVE_TOGETHER: Final = timedelta(seconds=3)
+"""How long after the end of a node that was told to stop the others may take to end, as they have agreed to."""
 
 
 def failed(situation: Situation) -> Decision | None:
@@ -28,9 +31,14 @@ def failed(situation: Situation) -> Decision | None:
     failure = _failure(situation)
     if failure is None:
         return None
-    wait = _settled_at(situation, failure) or _saved_at(situation, failure)
+    wait = _settled_at(situation, failure)
     if wait is not None and situation.now < wait:
         return Decision(situation.status, look_again=(wait,))
+    saved = _saved_at(situation, failure)
+    if saved is not None and situation.now < saved:
+        # Written now: a pod that is being deleted may be gone at the next look, and with it why.
+        known = situation.status.model_copy(update={"failure": failure})
+        return Decision(known, transition=situation.status.failure != failure, look_again=(saved,))
     decision = leave(situation, failure)
     settled = _settles_at(situation)
     if decision.status.finished and settled is not None and situation.now < settled:
@@ -97,18 +105,26 @@ def _settles_at(situation: Situation) -> datetime | None:
 
 
 def _saved_at(situation: Situation, failure: Failure) -> datetime | None:
-    """Until when a pod is waited for that was told to stop: with it all ranks agree to save before they leave."""
+    """Until when a training is waited for of which a pod was told to stop: its ranks agree to save before they leave."""
     pod = next((pod for pod in situation.attempt.present if pod.name == failure.pod), None)
-    if pod is None or pod.node_lost or pod.deletion_time is None or not isinstance(pod.trainer, Running):
-        return None
     # Only a training that makes steps has something to save.
-    return pod.deletion_time + LOST_AFTER if makes_steps(situation) or _is_saving(situation, pod) else None
+    if pod is None or pod.node_lost or not (makes_steps(situation) or _has_made_steps(situation)):
+        return None
+    if isinstance(pod.trainer, Terminated):
+        return _left_together_at(pod.trainer) if NodeState.RUNNING in situation.attempt.states() else None
+    stopping = isinstance(pod.trainer, Running) and pod.deletion_time is not None
+    return pod.deletion_time + LOST_AFTER if stopping and pod.deletion_time is not None else None
 
 
-def _is_saving(situation: Situation, pod: PodRecord) -> bool:
+def _left_together_at(stopped: Terminated) -> datetime | None:
+    """Until when the other nodes end by themselves: so they leave their logs, deleted they would not."""
+    report, ended = parse_report(stopped.message), stopped.finished_at
+    return ended + LEAVE_TOGETHER if report is not None and report.stopped and ended is not None else None
+
+
+def _has_made_steps(situation: Situation) -> bool:
     progress = situation.status.progress
-    reports_steps = progress is not None and progress.attempt == situation.attempt.number and bool(progress.step)
-    return reports_steps and pod.deletion_time is not None and situation.now <= pod.deletion_time
+    return progress is not None and progress.attempt == situation.attempt.number and bool(progress.step)
 
 
 def _failure(situation: Situation) -> Failure | None:
@@ -119,7 +135,14 @@ def _failure(situation: Situation) -> Failure | None:
     lost = any(pod.node_lost for pod in situation.attempt.present) and not makes_steps(situation)
     if NodeState.FAILED not in states and not (created and NodeState.MISSING in states) and not lost:
         return None
-    return find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost)
+    found, known = (
+        find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost),
+        situation.status.failure,
+    )
+    if found is not None and found.reason == POD_MISSING and known is not None and known.attempt == found.attempt:
+        # It was seen to be taken away before it was gone.
+        return known if known.pod == found.pod else found
+    return found
 
 
 def give_up(

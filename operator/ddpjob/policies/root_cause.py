@@ -15,6 +15,7 @@ from ddpjob.policies.attempt import Attempt, NodeState
 from ddpjob.policies.failure_class import CONSEQUENCES, FailureClass, class_of_process, likelihood
 from ddpjob.report import Report, WorkerFailure, parse_report
 
+POD_MISSING: Final = "PodMissing"
 _UNKNOWN: Final = 1 << 30
 _SIGNAL_BASE: Final = 128
 _NAMED_CONSEQUENCES: Final = 8
@@ -79,7 +80,7 @@ def _candidates(attempt: Attempt, ordinal: int, *, lost_is_failed: bool) -> Iter
     state = attempt.state(ordinal)
     if pod is None:
         message = f"pod {name} is gone: it was deleted, or its node was removed"
-        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "PodMissing", message)
+        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, POD_MISSING, message)
         return
     if state not in (NodeState.FAILED, NodeState.SUCCEEDED) and pod.node_lost and lost_is_failed:
         message = f"node {pod.node_name} of pod {name} does not answer: kubectl describe node {pod.node_name}"

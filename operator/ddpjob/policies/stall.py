@@ -21,6 +21,8 @@ from ddpjob.policies.situation import Situation
 
 SILENT_AFTER: Final = timedelta(seconds=5)
 """Age of a rank's newest answer from which on it counts as silent: two polls have failed by then."""
+STACK_PATIENCE: Final = timedelta(seconds=3)
+"""How long a rank's answer that holds its stack is waited for beyond that; there may be none, as from own loops."""
 LOOK_EVERY: Final = timedelta(seconds=2)
 """How often a training that seems to stand still is looked at."""
 MOST_RANKS: Final = 512
@@ -58,9 +60,10 @@ def next_look(situation: Situation) -> tuple[datetime, ...]:
     if age >= _suspicion(deadline):
         left = min(left, LOOK_EVERY) if left > timedelta() else LOOK_EVERY
     # A second at least: the moment of a decision is a whole second.
-    look = situation.now + max(left, timedelta(seconds=1))
+    second = timedelta(seconds=1)
     acts_at = _acts_at(situation)
-    return (look,) if acts_at is None else (look, acts_at)
+    # What the ranks say of a stall that will be acted on is wanted as soon as they say it.
+    return (situation.now + (max(left, second) if acts_at is None else second),)
 
 
 def find_stall(situation: Situation) -> Stall | None:
@@ -143,7 +146,10 @@ def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
 def acts(situation: Situation, stall: Stall | None) -> bool:
     """Whether the deadline's action is due: the condition has been told of, and the stacks have been written."""
     due = _acts_at(situation)
-    return stall is not None and due is not None and situation.now >= due
+    if stall is None or due is None:
+        return False
+    told = any(report.stack for report in stall.answers)
+    return situation.now >= (due if told else due + STACK_PATIENCE)
 
 
 def _acts_at(situation: Situation) -> datetime | None:

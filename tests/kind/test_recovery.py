@@ -1,0 +1,217 @@
+"""Trainings to which something happens: they end as if nothing had, and tell what it was."""
+
+import json
+import re
+import signal
+from typing import Any
+
+import pytest
+from jobs import TRAINER_IMAGE, program, scripted
+from kubectl import Kubectl, wait_until
+
+EPOCHS, STEPS_PER_EPOCH = 40, 10
+LOSS = re.compile(r"step (\d+)/(\d+) \| loss (\S+)")
+RESUMED = re.compile(r"resumed in epoch \d+ after step (\d+)")
+SAVED = re.compile(r"checkpoint at step (\d+)")
+CLAIM = "shared"
+
+pytestmark = pytest.mark.timeout(400)
+
+# Its steps take the time that they sleep, so that a test can do something meanwhile on any machine. With two ranks the
+# sum of two gradients is the same in whatever order; with more, DDP's buckets of a process' first step are other ones
+# than of its later steps, and with them the last digits.
+STEADY = f"""
+import time, torch
+from torch.utils.data import TensorDataset
+from ddpjob_trainer import (
+    EpochLines, Exchange, Settings, Telemetry, Trainer, checkpoints, configure_logging, current_environment,
+    process_group,
+)
+from ddpjob_trainer.listener import Listener
+
+class Pace(Listener):
+    def step_finished(self, step, samples, seconds, waited):
+        time.sleep(0.03)
+
+environment = current_environment()
+configure_logging(environment)
+with process_group(environment) as group:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.3), torch.nn.Linear(32, 1))
+    samples = 8 * {STEPS_PER_EPOCH} * group.world_size
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=0.01),
+        loss=lambda model, batch: ((model(batch[0]) - batch[1]) ** 2).mean(),
+        dataset=TensorDataset(torch.randn(samples, 16), torch.randn(samples, 1)),
+        settings=Settings(total_epochs={EPOCHS}, batch_size=8, save_every=2, log_every=1),
+        checkpoints=checkpoints(environment, Exchange(group.device)),
+        listeners=(Pace(), EpochLines(group, 8), Telemetry(environment, group)),
+    ).run()
+"""
+
+
+def claim(name: str = CLAIM) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "ddpjob-shared",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def resilient(name: str, **spec: Any) -> dict[str, Any]:
+    job = scripted(name, config_map="steady", **{"checkpoint": {"claimName": CLAIM}, **spec})
+    job["spec"]["trainer"]["image"] = TRAINER_IMAGE
+    return job
+
+
+def losses(log: str) -> dict[int, str]:
+    """Step to loss, as rank 0 printed it; of a step that was made twice, the last."""
+    return {int(step): loss for step, _, loss in LOSS.findall(log)}
+
+
+def trains(kubectl: Kubectl, name: str, beyond: int = 60) -> dict[str, Any]:
+    """The job's status once it has made some steps."""
+
+    def look() -> dict[str, Any] | None:
+        status: dict[str, Any] = kubectl.job(name).get("status", {})
+        assert status.get("phase") not in ("Succeeded", "Failed"), kubectl.story(name)
+        return status if (status.get("progress") or {}).get("step", 0) > beyond else None
+
+    return wait_until(look, f"{name} to make steps", 120, lambda: kubectl.story(name))
+
+
+def resumed_at(log: str) -> int:
+    found = RESUMED.search(log)
+    assert found is not None, log
+    return int(found[1])
+
+
+def uids(kubectl: Kubectl, name: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in kubectl.list("pods", f"ddpjob.dev/job={name}")}
+
+
+def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(kubectl: Kubectl) -> None:
+    kubectl.apply(claim(), program("steady", STEADY), resilient("undisturbed"))
+    kubectl.wait_for_phase("undisturbed", "Succeeded")
+    expected = losses(kubectl.logs("undisturbed-a0-0"))
+    assert len(expected) == EPOCHS * STEPS_PER_EPOCH
+
+    # A worker process dies: its pods stay.
+    kubectl.apply(resilient("process"))
+    trains(kubectl, "process")
+    before = uids(kubectl, "process")
+    kubectl.signal_rank("process-a0-1", 1, signal.SIGKILL)
+    status = kubectl.wait_for_phase("process", "Succeeded")["status"]
+    assert (status["restarts"]["process"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 0)
+    assert uids(kubectl, "process") == before
+    log = kubectl.logs("process-a0-0")
+    assert resumed_at(log) > 0
+    assert losses(log) == expected
+
+    # A pod is gone at once, as with its machine.
+    kubectl.apply(resilient("pod"))
+    trains(kubectl, "pod")
+    kubectl("delete", "pod", "pod-a0-1", "--grace-period=0", "--force")
+    status = kubectl.wait_for_phase("pod", "Succeeded")["status"]
+    assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["process"]) == (1, 1, 0)
+    same_from(resumed_at(kubectl.logs("pod-a1-0")), losses(kubectl.logs("pod-a1-0")), expected)
+
+    # A node is drained: all ranks agree to stop, and nothing is lost.
+    kubectl.apply(resilient("drained"))
+    trains(kubectl, "drained")
+    evict(kubectl, "drained-a0-1")
+    status = kubectl.wait_for_phase("drained", "Succeeded")["status"]
+    assert (status["restarts"]["ignored"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 1)
+    first, second = kubectl.logs("drained-a0-0"), kubectl.logs("drained-a1-0")
+    saved = [int(step) for step in SAVED.findall(first)]
+    assert resumed_at(second) == saved[-1]
+    assert max(losses(first)) == saved[-1], "no step was made that was not saved"
+    same_from(saved[-1], losses(second), expected)
+
+    # Suspended and resumed: at that very step.
+    kubectl.apply(resilient("paused"))
+    trains(kubectl, "paused")
+    kubectl.patch("ddpjob", "paused", {"spec": {"suspend": True}})
+    progress = kubectl.wait_for_phase("paused", "Suspended")["status"]["progress"]
+    assert progress["step"] == progress["lastCheckpointStep"]
+    kubectl.patch("ddpjob", "paused", {"spec": {"suspend": False}})
+    status = kubectl.wait_for_phase("paused", "Succeeded")["status"]
+    assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["ignored"]) == (1, 0, 0)
+    log = kubectl.logs("paused-a1-0")
+    assert resumed_at(log) == progress["step"]
+    same_from(progress["step"], losses(log), expected)
+
+
+def same_from(step: int, found: dict[int, str], expected: dict[int, str]) -> None:
+    assert step > 0
+    assert found == {number: loss for number, loss in expected.items() if number > step}
+
+
+def evict(kubectl: Kubectl, pod: str) -> None:
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": kubectl.namespace},
+    }
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
+    kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
+def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job_goes_on(kubectl: Kubectl) -> None:
+    kubectl.apply(
+        claim(),
+        program("steady", STEADY),
+        resilient("hangs", procs=2, checkpoint=None, progressDeadline={"seconds": 6, "action": "Restart"}),
+    )
+    trains(kubectl, "hangs")
+    kubectl.signal_rank("hangs-a0-1", 3, signal.SIGSTOP)
+    status = kubectl.wait_for_phase("hangs", "Succeeded")["status"]
+    assert (status["attempt"], status["restarts"]["counted"], "failure" in status) == (1, 1, False)
+    assert status["restarts"]["lastReason"] == "TrainingStalled"
+    events = kubectl("get", "events", "--field-selector", "involvedObject.name=hangs,involvedObject.kind=DDPJob")
+    assert re.search(r"TrainingStalled .*no step for \d+ s .*rank 3 \(node 1.*\) does not answer", events), events
+
+
+def test_a_hang_that_fails_the_job_leaves_the_stack_in_its_status(kubectl: Kubectl) -> None:
+    kubectl.apply(
+        claim(),
+        program("steady", STEADY),
+        resilient("stuck", procs=2, checkpoint=None, progressDeadline={"seconds": 6, "action": "Fail"}),
+    )
+    trains(kubectl, "stuck")
+    kubectl.signal_rank("stuck-a0-1", 2, signal.SIGSTOP)
+    failure = kubectl.wait_for_phase("stuck", "Failed")["status"]["failure"]
+    assert (failure["class"], failure["reason"], failure["rank"]) == ("Stalled", "TrainingStalled", 2)
+    assert re.match(r"rank [013] hangs in:\n", failure["traceback"]), failure
+    assert "backward" in failure["traceback"] or "all_reduce" in failure["traceback"], failure
+
+
+# Once is a mistake of the program that is overcome, twice is one that a rule knows.
+EXITS = """
+import os, sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+attempt = int(os.environ["DDPJOB_ATTEMPT"])
+if dist.get_rank() == 1:
+    sys.exit(41 + attempt)
+dist.barrier()
+"""
+
+
+def test_static_rendezvous_restarts_as_a_whole_and_a_rule_ends_what_cannot_be_helped(kubectl: Kubectl) -> None:
+    kubectl.apply(program("exits", EXITS))
+    rules = [{"action": "Fail", "exitCodes": [42]}]
+    kubectl.apply(scripted("exits", config_map="exits", rendezvous={"backend": "static"}, restart={"rules": rules}))
+    status = kubectl.wait_for_phase("exits", "Failed")["status"]
+    assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["process"]) == (1, 1, 0)
+    assert (status["failure"]["rank"], status["failure"]["exitCode"]) == (1, 42)
+    failed = next(condition for condition in status["conditions"] if condition["type"] == "Failed")
+    assert failed["reason"] == "FailedByRule"
