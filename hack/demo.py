@@ -44,7 +44,7 @@ def not_ours(job: dict[str, Any]) -> str:
     """
     namespace = job["metadata"]["namespace"]
     return (
-        f"your namespace {namespace} has a DDPJob {JOB} that was not made by `make demo`; it is left alone. Either\n"
+        f"your namespace {namespace} has a DDPJob {JOB} that somebody else than `make demo` wrote; it is left alone. Either\n"
         f"  kubectl --namespace {namespace} delete ddpjob {JOB}\n"
         "or run the demonstration in another namespace:\n"
         "  kubectl create namespace ddpjob-demo\n"
@@ -116,19 +116,25 @@ def main() -> None:
     if status["phase"] != "Succeeded":
         sys.exit(f"the job has failed: {status.get('failure', {}).get('message', 'kubectl describe ddpjob ' + JOB)}")
     say(f"demo: Succeeded. {accuracy_in(log)}")
-    say(next_steps(os.environ.get("KUBECONFIG", ""), kubectl_program))
+    existing = os.environ.get("USE_EXISTING_CLUSTER") == "1"
+    say(next_steps(os.environ.get("KUBECONFIG", ""), kubectl_program, existing=existing))
 
 
-def next_steps(kubeconfig: str, program: str) -> str:
+def next_steps(kubeconfig: str, program: str, *, existing: bool = False) -> str:
     """Where to look next.
 
     Args:
         kubeconfig: of the cluster, "" where it is the user's own.
         program: kubectl, as a path where it is not the user's own.
+        existing: whether the cluster is one that the user already had.
     """
     export = f"  export KUBECONFIG={kubeconfig}\n" if kubeconfig else ""
     if os.sep in program and shutil.which("kubectl") is None:
         export += f"  export PATH=$PATH:{os.path.dirname(program)}\n"  # noqa: PTH120 a word of text, no path of ours
+    end = "make clean                               # remove the cluster and everything that was made for it"
+    if existing:
+        end = "kubectl delete -k manifests/base         # remove the operator; jobs stay until the API goes:\n"
+        end += "  kubectl delete -f manifests/crd/ddpjobs.yaml"
     return f"""
 Look further:
 {export}  kubectl get ddpjobs -o wide              # speed, launcher, backend, time of the last step
@@ -136,7 +142,7 @@ Look further:
   kubectl explain ddpjob.spec.rendezvous   # every field explains itself
   kubectl logs -l ddpjob.dev/job={JOB},ddpjob.dev/ordinal=1
   kubectl delete ddpjob {JOB} && kubectl apply -f {MANIFEST.relative_to(ROOT)}   # train again
-  make clean                               # remove the cluster and everything that was made for it"""
+  {end}"""
 
 
 if __name__ == "__main__":

@@ -50,6 +50,13 @@ def test_a_users_own_job_is_left_alone_and_two_ways_out_are_named() -> None:
     assert "kubectl config set-context --current --namespace" in told
 
 
+def test_a_users_own_cluster_is_not_offered_to_be_removed() -> None:
+    told = demo.next_steps("", "kubectl", existing=True)
+    assert "make clean" not in told
+    assert "kubectl delete -k manifests/base" in told
+    assert "make clean" in demo.next_steps("/a/kubeconfig", "kubectl")
+
+
 def test_the_accuracy_is_the_last_one_that_rank_0_printed() -> None:
     assert demo.accuracy_in("x\nAccuracy 0.9 on 360\nAccuracy 0.98 on 360 held-out images\n") == (
         "Accuracy 0.98 on 360 held-out images"
