@@ -105,7 +105,7 @@ def _settles_at(situation: Situation) -> datetime | None:
 
 
 def _saved_at(situation: Situation, failure: Failure) -> datetime | None:
-    """Until when a training is waited for of which a pod was told to stop: its ranks agree to save before they leave."""
+    """Until when a training of which a pod was told to stop is waited for: its ranks save before they leave."""
     pod = next((pod for pod in situation.attempt.present if pod.name == failure.pod), None)
     # Only a training that makes steps has something to save.
     if pod is None or pod.node_lost or not (makes_steps(situation) or _has_made_steps(situation)):
