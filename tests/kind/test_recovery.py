@@ -3,94 +3,13 @@
 import json
 import re
 import signal
-from typing import Any
 
 import pytest
-from jobs import TRAINER_IMAGE, program, scripted
-from kubectl import Kubectl, wait_until
-
-EPOCHS, STEPS_PER_EPOCH = 40, 10
-LOSS = re.compile(r"step (\d+)/(\d+) \| loss (\S+)")
-RESUMED = re.compile(r"resumed in epoch \d+ after step (\d+)")
-SAVED = re.compile(r"checkpoint at step (\d+)")
-CLAIM = "shared"
+from jobs import program, scripted
+from kubectl import Kubectl
+from steady import EPOCHS, SAVED, STEADY, STEPS_PER_EPOCH, claim, losses, resilient, resumed_at, trains
 
 pytestmark = pytest.mark.timeout(400)
-
-# Its steps take the time that they sleep, so that a test can do something meanwhile on any machine. With two ranks the
-# sum of two gradients is the same in whatever order; with more, DDP's buckets of a process' first step are other ones
-# than of its later steps, and with them the last digits.
-STEADY = f"""
-import time, torch
-from torch.utils.data import TensorDataset
-from ddpjob_trainer import (
-    EpochLines, Exchange, Settings, Telemetry, Trainer, checkpoints, configure_logging, current_environment,
-    process_group,
-)
-from ddpjob_trainer.listener import Listener
-
-class Pace(Listener):
-    def step_finished(self, step, samples, seconds, waited):
-        time.sleep(0.03)
-
-environment = current_environment()
-configure_logging(environment)
-with process_group(environment) as group:
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.3), torch.nn.Linear(32, 1))
-    samples = 8 * {STEPS_PER_EPOCH} * group.world_size
-    Trainer(
-        group=group,
-        model=model,
-        optimizer=torch.optim.AdamW(model.parameters(), lr=0.01),
-        loss=lambda model, batch: ((model(batch[0]) - batch[1]) ** 2).mean(),
-        dataset=TensorDataset(torch.randn(samples, 16), torch.randn(samples, 1)),
-        settings=Settings(total_epochs={EPOCHS}, batch_size=8, save_every=2, log_every=1),
-        checkpoints=checkpoints(environment, Exchange(group.device)),
-        listeners=(Pace(), EpochLines(group, 8), Telemetry(environment, group)),
-    ).run()
-"""
-
-
-def claim(name: str = CLAIM) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": "ddpjob-shared",
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-
-
-def resilient(name: str, **spec: Any) -> dict[str, Any]:
-    job = scripted(name, config_map="steady", **{"checkpoint": {"claimName": CLAIM}, **spec})
-    job["spec"]["trainer"]["image"] = TRAINER_IMAGE
-    return job
-
-
-def losses(log: str) -> dict[int, str]:
-    """Step to loss, as rank 0 printed it; of a step that was made twice, the last."""
-    return {int(step): loss for step, _, loss in LOSS.findall(log)}
-
-
-def trains(kubectl: Kubectl, name: str, beyond: int = 60) -> dict[str, Any]:
-    """The job's status once it has made some steps."""
-
-    def look() -> dict[str, Any] | None:
-        status: dict[str, Any] = kubectl.job(name).get("status", {})
-        assert status.get("phase") not in ("Succeeded", "Failed"), kubectl.story(name)
-        return status if (status.get("progress") or {}).get("step", 0) > beyond else None
-
-    return wait_until(look, f"{name} to make steps", 120, lambda: kubectl.story(name))
-
-
-def resumed_at(log: str) -> int:
-    found = RESUMED.search(log)
-    assert found is not None, log
-    return int(found[1])
 
 
 def uids(kubectl: Kubectl, name: str) -> set[str]:
