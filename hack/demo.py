@@ -44,7 +44,8 @@ def not_ours(job: dict[str, Any]) -> str:
     """
     namespace = job["metadata"]["namespace"]
     return (
-        f"your namespace {namespace} has a DDPJob {JOB} that somebody else than `make demo` wrote; it is left alone. Either\n"
+        f"your namespace {namespace} has a DDPJob {JOB} that somebody else than `make demo` wrote; it is left alone. "
+        "Either\n"
         f"  kubectl --namespace {namespace} delete ddpjob {JOB}\n"
         "or run the demonstration in another namespace:\n"
         "  kubectl create namespace ddpjob-demo\n"

@@ -33,9 +33,9 @@ def test_a_claim_is_made_kept_or_removed_and_its_checkpoints_are_continued_by_na
 
     # Of another name, on the same volume.
     other = resilient("second", nodes=1, checkpoint={"claimName": "first-checkpoints", "resumeFrom": "first"})
-    kubectl.apply(
-        other, resilient("lost", nodes=1, checkpoint={"claimName": "first-checkpoints", "resumeFrom": "nobody"})
-    )
+    once = {"maxRestarts": 0, "maxProcessRestarts": 0}
+    nobodys = {"claimName": "first-checkpoints", "resumeFrom": "nobody"}
+    kubectl.apply(other, resilient("lost", nodes=1, checkpoint=nobodys, restart=once))
     kubectl.wait_for_phase("second", "Succeeded")
     assert resumed_at(kubectl.logs("second-a0-0")) == LAST, "the newest checkpoint of the newest job of that name"
     failure = kubectl.wait_for_phase("lost", "Failed")["status"]["failure"]
