@@ -8,7 +8,7 @@ from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, resilient, resumed_a
 SIZE = {"size": "1Gi", "storageClassName": "ddpjob-shared"}
 LAST = EPOCHS * STEPS_PER_EPOCH
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(500)
 
 
 def claims(kubectl: Kubectl) -> set[str]:

@@ -9,7 +9,7 @@ from jobs import program, scripted
 from kubectl import Kubectl
 from steady import EPOCHS, SAVED, STEADY, STEPS_PER_EPOCH, claim, losses, resilient, resumed_at, trains
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 
 def uids(kubectl: Kubectl, name: str) -> set[str]:
