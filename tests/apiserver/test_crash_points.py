@@ -289,7 +289,12 @@ class Lane:
         return end
 
     async def _check_intent(self, phase: Phase, name: str) -> None:
-        """No pod is deleted before the status says which attempt comes next: only that tells why it is missing."""
+        """No pod is deleted before the status says which attempt comes next: only that tells why it is missing.
+
+        The pods of a job that is gone itself are the garbage collector's.
+        """
+        if not await self.stage.exists(name):
+            return
         deleted = [pod for pod in await self.stage.pods(name) if pod["metadata"].get("deletionTimestamp")]
         gone = [write for write in self.stage.proxy.writes if write.done and f"DELETE pods/{name}-" in str(write)]
         if deleted or gone:
