@@ -64,7 +64,14 @@ def decide(observed: Observed) -> Plan:
     if job.spec is None:
         return _unreadable(at)
     number = job.status.attempt if job.status is not None else highest_attempt(job.name, observed.pods)
-    attempt = view_attempt(job.name, number, job.spec.nodes, observed.pods, _succeeded(job.status, job.spec.nodes))
+    attempt = view_attempt(
+        job.name,
+        number,
+        job.spec.nodes,
+        observed.pods,
+        succeeded=_succeeded(job.status, job.spec.nodes),
+        departed=observed.departed,
+    )
     situation = Situation(at, job.spec, _up_to_date(at, attempt), attempt)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)

@@ -178,7 +178,8 @@ class RankReport:
 class Observed:
     """One job and all that belongs to it.
 
-    `pods` are those whose controller is this very job (by uid), of all attempts. `foreign` maps objects that
+    `pods` are those whose controller is this very job (by uid), of all attempts. `departed` are pods of it that are
+    there no more, as they were seen last, their trainers ended. `foreign` maps objects that
     carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
     names that must be waited for.
     `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
@@ -189,6 +190,7 @@ class Observed:
     job: JobRecord
     now: datetime
     pods: tuple[PodRecord, ...] = ()
+    departed: tuple[PodRecord, ...] = ()
     service: ServiceRecord | None = None
     foreign: Mapping[str, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()

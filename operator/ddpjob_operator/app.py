@@ -225,10 +225,11 @@ class Operator:
         for record in (before, after):
             if record is None:
                 continue
-            if isinstance(record, PodRecord):
-                self._poller.ended(record)
             owner = self._keys.get(record.owner_uid or "")
             if owner is not None:
+                if isinstance(record, PodRecord):
+                    self._poller.ended(record)
+                    self._caches.departed.saw(record, gone=after is None)
                 # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.
                 pods = self._caches.pods.count(record.owner_uid or "")
                 self._queue.add_after(owner, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))

@@ -1,8 +1,9 @@
 """All that the watches and the answers of writes tell, and how it is found again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddpjob.observed import JobRecord, PodRecord, ServiceRecord
+from ddpjob_operator.departed import Departed
 from ddpjob_operator.store import Store
 
 
@@ -13,6 +14,7 @@ class Caches:
     jobs: Store[JobRecord]
     pods: Store[PodRecord]
     services: Store[ServiceRecord]
+    departed: Departed = field(default_factory=Departed)
 
     def foreign(self, job: JobRecord) -> dict[str, str]:
         """Objects that stand where this job's own should, as `pod digits-a0-1`, mapped to whose they are."""

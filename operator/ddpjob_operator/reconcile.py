@@ -110,6 +110,7 @@ class Reconciler:
         """The job is gone."""
         self._memories.pop(job.uid, None)
         self._poller.forget(job.uid)
+        self._caches.departed.forget(job.uid)
         self._progress_writes.drop(job.uid)
 
     async def _look(self, key: Key, job: JobRecord) -> None:
@@ -156,6 +157,7 @@ class Reconciler:
             job=job,
             now=self._now(),
             pods=self._caches.pods.group(job.uid),
+            departed=self._caches.departed.of(job.uid),
             service=self._caches.service(job),
             foreign=self._caches.foreign(job),
             rejections=tuple(rejection for rejection, _ in memory.rejections.values()),

@@ -11,6 +11,7 @@ from ddpjob.api import ConditionType, Phase
 from ddpjob.api.status import Progress
 from ddpjob.observed import Activity, ProgressReport, Waiting
 from ddpjob.plan import DeletePod
+from ddpjob.policies.restart import LEAVE_TOGETHER
 
 DEADLINE = {"seconds": 20, "action": "Warn"}
 
@@ -336,15 +337,36 @@ def test_an_evicted_pod_that_is_gone_before_the_others_have_ended_is_still_an_ev
     assert (world.status.attempt, world.status.restarts.counted, world.status.restarts.ignored) == (1, 0, 1)
 
 
+def test_an_evicted_pod_that_is_gone_at_once_does_not_take_the_logs_of_the_others_with_it() -> None:
+    world = training()
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], disruption="EvictionByEvictionAPI")
+    world.delete_pod("digits-a0-1", 30)
+    world.report_rank(0, 41)
+    world.end("digits-a0-1", 143, '{"exitCode":143,"stopped":true}')
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 0, "node 0 is about to end by itself"
+    world.end("digits-a0-0", 143, '{"exitCode":143,"stopped":true}')
+    world.settle()
+    assert (world.status.attempt, world.status.restarts.counted, world.status.restarts.ignored) == (1, 0, 1)
+    assert "digits-a0-0" in world.pods, "its log can be read"
+
+
 def test_nodes_that_do_not_end_together_with_the_one_that_was_stopped_are_not_waited_for_long() -> None:
     world = training()
     world.end("digits-a0-1", 143, '{"exitCode":143,"stopped":true}')
     world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], deletion_time=world.now + timedelta(seconds=29))
-    plan = world.reconcile()
-    assert plan.requeue_after == timedelta(seconds=3)
-    world.advance(3)
+    world.settle()
+    world.advance(LEAVE_TOGETHER.total_seconds() - 1)
     world.settle()
     assert world.status is not None
+    assert world.status.attempt == 0
+    plan = world.reconcile()
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= timedelta(seconds=1)
+    world.advance(1)
+    world.settle()
     assert world.status.attempt == 1
 
 

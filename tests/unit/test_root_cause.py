@@ -162,3 +162,17 @@ def test_without_a_report_the_message_says_where_to_look() -> None:
     failure = find_root_cause(view_attempt("j", 0, 1, (pod(0, ended(3)),)), missing_is_failed=True)
     assert failure is not None
     assert failure.message == "the container trainer of j-a0-0 exited with code 3; see kubectl logs j-a0-0"
+
+
+def test_a_pod_that_is_gone_still_names_the_cause_where_its_end_was_seen() -> None:
+    attempt = view_attempt("j", 0, 2, (pod(0, ended(1, LOST)),), departed=(pod(1, ended(1, RAISED)),))
+    failure = find_root_cause(attempt, missing_is_failed=True)
+    assert failure is not None
+    assert (failure.reason, failure.rank, failure.ordinal) == ("ExitCode", 2, 1)
+
+
+def test_a_pod_that_is_gone_after_its_success_is_a_missing_one() -> None:
+    attempt = view_attempt("j", 0, 2, (pod(0),), departed=(pod(1, ended(0)),))
+    failure = find_root_cause(attempt, missing_is_failed=True)
+    assert failure is not None
+    assert failure.reason == "PodMissing"

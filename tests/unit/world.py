@@ -56,6 +56,7 @@ class World:
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     claim_attempt: int | None = None
+    departed: dict[str, PodRecord] = field(default_factory=dict)
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
     creations: list[str] = field(default_factory=list)
@@ -77,6 +78,7 @@ class World:
             ),
             now=self.now,
             pods=tuple(self.pods.values()),
+            departed=tuple(self.departed.values()),
             service=self.service,
             foreign=self.foreign,
             rejections=self.rejections,
@@ -122,6 +124,7 @@ class World:
     def crash(self) -> None:
         self.launcher_attempt = None
         self.claim_attempt = None
+        self.departed = {}
         self.ranks = {}
         self.last_write = None
         self.progress = None
@@ -170,7 +173,7 @@ class World:
         if pod is None:
             return
         if isinstance(pod.trainer, Terminated) or pod.phase in ("Succeeded", "Failed"):
-            del self.pods[name]
+            self.remove(name)
         elif pod.deletion_time is None:
             self.pods[name] = replace(pod, deletion_time=self.now + timedelta(seconds=30 if grace is None else grace))
 
@@ -196,7 +199,12 @@ class World:
     def kubelet_removes_deleted_pods(self) -> None:
         for name, pod in list(self.pods.items()):
             if pod.deletion_time is not None:
-                del self.pods[name]
+                self.remove(name)
+
+    def remove(self, name: str) -> None:
+        pod = self.pods.pop(name)
+        if isinstance(pod.trainer, Terminated):
+            self.departed[name] = pod
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

@@ -1,7 +1,7 @@
 """The pods of a job, seen as attempts: what became of each node of the current one, and what is left of older ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -60,7 +60,8 @@ def has_stopped(pod: PodRecord, now: datetime) -> bool:
 class Attempt:
     """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts.
 
-    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since.
+    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `departed` are ended pods
+    of the current attempt that are there no more, by name.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Attempt:
     names: tuple[str, ...]
     older: Mapping[str, tuple[int, PodRecord]]
     succeeded: frozenset[int] = frozenset()
+    departed: Mapping[str, PodRecord] = field(default_factory=dict)
 
     def states(self) -> tuple[NodeState, ...]:
         """The state of each ordinal."""
@@ -79,6 +81,10 @@ class Attempt:
         # An ended pod may be removed by anybody, as the garbage collector and a drained node do.
         return NodeState.SUCCEEDED if state is NodeState.MISSING and ordinal in self.succeeded else state
 
+    def last_seen(self, ordinal: int) -> PodRecord | None:
+        """The pod of an ordinal as it is, or as it was when it was seen last."""
+        return self.nodes[ordinal] or self.departed.get(self.names[ordinal])
+
     @property
     def present(self) -> tuple[PodRecord, ...]:
         """The current attempt's pods that exist."""
@@ -86,7 +92,13 @@ class Attempt:
 
 
 def view_attempt(
-    job: str, number: int, nodes: int, pods: tuple[PodRecord, ...], succeeded: frozenset[int] = frozenset()
+    job: str,
+    number: int,
+    nodes: int,
+    pods: tuple[PodRecord, ...],
+    *,
+    succeeded: frozenset[int] = frozenset(),
+    departed: tuple[PodRecord, ...] = (),
 ) -> Attempt:
     """Sort a job's own pods into the current attempt and older ones.
 
@@ -101,7 +113,8 @@ def view_attempt(
         identity = parse_pod_name(job, name)
         if identity is not None:
             older[name] = (identity.attempt, pod)
-    return Attempt(number, current, names, older, succeeded)
+    left = {pod.name: pod for pod in departed if pod.name in names}
+    return Attempt(number, current, names, older, succeeded, left)
 
 
 def highest_attempt(job: str, pods: tuple[PodRecord, ...]) -> int:

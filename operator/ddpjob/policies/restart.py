@@ -19,7 +19,7 @@ from ddpjob.policies.stall import makes_steps
 from ddpjob.report import parse_report
 
 SETTLE: Final = timedelta(seconds=5)
-LEAVE_TOGETHER: Final = timedelta(seconds=3)
+LEAVE_TOGETHER: Final = timedelta(seconds=5)
 """How long after the end of a node that was told to stop the others may take to end, as they have agreed to."""
 
 
@@ -106,12 +106,13 @@ def _settles_at(situation: Situation) -> datetime | None:
 
 def _saved_at(situation: Situation, failure: Failure) -> datetime | None:
     """Until when a training of which a pod was told to stop is waited for: its ranks save before they leave."""
-    pod = next((pod for pod in situation.attempt.present if pod.name == failure.pod), None)
+    attempt = situation.attempt
+    pod = attempt.last_seen(failure.ordinal) if failure.ordinal is not None else None
     # Only a training that makes steps has something to save.
     if pod is None or pod.node_lost or not (makes_steps(situation) or _has_made_steps(situation)):
         return None
     if isinstance(pod.trainer, Terminated):
-        return _left_together_at(pod.trainer) if NodeState.RUNNING in situation.attempt.states() else None
+        return _left_together_at(pod.trainer) if NodeState.RUNNING in attempt.states() else None
     stopping = isinstance(pod.trainer, Running) and pod.deletion_time is not None
     return pod.deletion_time + LOST_AFTER if stopping and pod.deletion_time is not None else None
 

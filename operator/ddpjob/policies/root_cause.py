@@ -11,7 +11,7 @@ from typing import Final
 
 from ddpjob.api.status import Failure
 from ddpjob.observed import PodRecord, Terminated
-from ddpjob.policies.attempt import Attempt, NodeState
+from ddpjob.policies.attempt import Attempt, NodeState, node_state
 from ddpjob.policies.failure_class import CONSEQUENCES, FailureClass, class_of_process, likelihood
 from ddpjob.report import Report, WorkerFailure, parse_report
 
@@ -76,9 +76,11 @@ def _in_short(failure: Failure) -> str:
 
 
 def _candidates(attempt: Attempt, ordinal: int, *, lost_is_failed: bool) -> Iterator[_Candidate]:
-    pod, name = attempt.nodes[ordinal], attempt.names[ordinal]
+    pod, name = attempt.last_seen(ordinal), attempt.names[ordinal]
     state = attempt.state(ordinal)
-    if pod is None:
+    if state is NodeState.MISSING and node_state(pod) is NodeState.FAILED:
+        state = NodeState.FAILED
+    if pod is None or state is NodeState.MISSING:
         message = f"pod {name} is gone: it was deleted, or its node was removed"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, POD_MISSING, message)
         return
@@ -123,7 +125,7 @@ def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated) -
 def _of_pod(
     attempt: Attempt, ordinal: int, kind: FailureClass, reason: str, message: str, *, exit_code: int | None = None
 ) -> _Candidate:
-    pod = attempt.nodes[ordinal]
+    pod = attempt.last_seen(ordinal)
     failure = Failure(
         ordinal=ordinal,
         pod=attempt.names[ordinal],
