@@ -40,7 +40,12 @@ _STARTS: Final = 3
 _READY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 # What the tests need; more would act on pods whose nodes do not exist.
-_CONTROLLERS: Final = ("garbage-collector-controller", "namespace-controller", "resourcequota-controller")
+_CONTROLLERS: Final = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "persistentvolumeclaim-protection-controller",
+    "resourcequota-controller",
+)
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",

@@ -17,7 +17,7 @@ import aiohttp
 
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.errors import ApiFailure, NotFound
-from ddpjob_operator.kube import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Json, KubeClient, Resource
+from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Json, KubeClient, Resource
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 
@@ -268,7 +268,7 @@ class Stage:
         """Kind and name of all that the job owns, or has left behind."""
         return [
             f"{resource.plural}/{raw['metadata']['name']}"
-            for resource in (PODS, SERVICES, CONFIG_MAPS)
+            for resource in (PODS, SERVICES, CONFIG_MAPS, CLAIMS)
             for raw in await self.admin.all(resource, self.namespace)
             if raw["metadata"].get("labels", {}).get("ddpjob.dev/job") == name
         ]

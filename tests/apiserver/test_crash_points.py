@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from ddpjob_operator.errors import NotFound
-from ddpjob_operator.kube import CONFIG_MAPS, JOBS, PODS, SERVICES, Json
+from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Json
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import Write
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
@@ -51,12 +52,13 @@ async def nothing(_: Stage, __: str) -> None:
     """Nothing comes before."""
 
 
-async def created(stage: Stage, name: str) -> None:
-    await stage.create(name)
+async def created(stage: Stage, name: str, **spec: Any) -> None:
+    # A claim that goes with its job, so that nothing is left behind by a phase.
+    await stage.create(name, checkpoint={"size": "1Gi", "retain": "Delete"}, **spec)
 
 
-async def running(stage: Stage, name: str) -> None:
-    await stage.create(name)
+async def running(stage: Stage, name: str, **spec: Any) -> None:
+    await created(stage, name, **spec)
     await until(f"{name} runs", lambda: all_run(stage, name))
     await until(f"{name} is told to have its pods", lambda: pods_created(stage, name))
 
@@ -68,6 +70,15 @@ async def pods_created(stage: Stage, name: str, attempt: int = 0) -> bool:
 
 async def one_pod_fails(stage: Stage, name: str) -> None:
     stage.kubelet.exits[f"{name}-a0-2"] = 1
+
+
+async def running_for_once(stage: Stage, name: str) -> None:
+    await running(stage, name, restart={"maxRestarts": 0})
+
+
+async def has_failed(stage: Stage, name: str) -> bool:
+    left = {pod["metadata"]["name"] for pod in await stage.pods(name)}
+    return await phase_is(stage, name, "Failed") and left == {f"{name}-a0-2"}
 
 
 async def is_restarted(stage: Stage, name: str) -> bool:
@@ -111,12 +122,15 @@ def pods_of(attempt: int, verb: str) -> frozenset[str]:
     return frozenset(f"{verb} pods/@-a{attempt}-{ordinal}" for ordinal in range(4))
 
 
-LAUNCHER = frozenset({"POST configmaps/@-launcher-#"})
+# Neither is watched: whether they are there is asked by creating them.
+ASKED = frozenset({"POST configmaps/@-launcher-#", "POST persistentvolumeclaims/@-checkpoints"})
 # The pod that failed stays, for its log.
-RESTARTED = pods_of(0, "DELETE") - {"DELETE pods/@-a0-2"} | LAUNCHER | pods_of(1, "POST")
+LEFT = pods_of(0, "DELETE") - {"DELETE pods/@-a0-2"}
+RESTARTED = LEFT | ASKED | pods_of(1, "POST")
 PHASES = (
-    Phase("create", nothing, created, pods_created, 1, LAUNCHER | pods_of(0, "POST") | {"POST services/@"}),
+    Phase("create", nothing, created, pods_created, 1, ASKED | pods_of(0, "POST") | {"POST services/@"}),
     Phase("restart", running, one_pod_fails, is_restarted, 2, RESTARTED, restarts=1, attempts=2),
+    Phase("fail", running_for_once, one_pod_fails, has_failed, 1, LEFT),
     Phase("suspend", running, suspended, is_suspended, 2, pods_of(0, "DELETE")),
     Phase("finish", running, all_pods_end, is_finished, 1, frozenset()),
     Phase("delete", finished, expires, is_gone, 0, frozenset({"DELETE ddpjobs/@"})),
@@ -314,8 +328,9 @@ class Lane:
         deleted = [at for at, write in enumerate(writes) if str(write).startswith(f"DELETE pods/{name}-a0-")]
         followed = [at for at, write in enumerate(writes) if str(write).startswith(f"POST pods/{name}-a1-")]
         assert not followed or max(deleted) < min(followed), "the pods of an attempt go before the next ones come"
-        # The launcher's ConfigMap is not watched: each attempt, and each new process, asks for it once.
-        refused = [write for write in writes if not write.done and "configmaps" not in write.what]
+        # Each attempt, and each new process, asks for these once.
+        asked = ("configmaps/", "persistentvolumeclaims/")
+        refused = [write for write in writes if not write.done and not write.what.startswith(asked)]
         assert not refused, "no write is refused"
         reasons = Counter(await stage.events(name))
         assert all(
@@ -331,7 +346,7 @@ class Lane:
         if not await self.stage.exists(name):
             return
         uid = (await self.stage.job(name))["metadata"]["uid"]
-        for resource in (PODS, SERVICES, CONFIG_MAPS):
+        for resource in (PODS, SERVICES, CONFIG_MAPS, CLAIMS):
             for raw in await self.stage.admin.all(resource, self.stage.namespace):
                 metadata = raw["metadata"]
                 if metadata.get("labels", {}).get("ddpjob.dev/job") == name:
@@ -339,7 +354,14 @@ class Lane:
                     assert owners == [uid], f"{resource.plural}/{metadata['name']} is the job's own"
 
 
-_ONCE = ("POST pods", "POST services", "POST configmaps", "DELETE pods", "DELETE ddpjobs")
+_ONCE = (
+    "POST pods",
+    "POST services",
+    "POST configmaps",
+    "POST persistentvolumeclaims",
+    "DELETE pods",
+    "DELETE ddpjobs",
+)
 # What follows from counts of pods is written every five seconds at most: it may be late.
 _LASTING = ("attempt", "podsCreated", "restarts", "failure", "observedGeneration")
 _TURNING = ("Succeeded", "Failed", "Suspended")
