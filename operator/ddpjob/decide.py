@@ -25,6 +25,7 @@ from ddpjob.policies.deadlines import active_deadline, next_deadline, stalled, s
 from ddpjob.policies.events import events_between
 from ddpjob.policies.facts import attempt_facts, phase_of
 from ddpjob.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
+from ddpjob.policies.node_lost import lost_at, with_lost_nodes
 from ddpjob.policies.progress import reported_progress, with_restarts
 from ddpjob.policies.respecified import respecified
 from ddpjob.policies.restart import failed
@@ -60,7 +61,7 @@ def decide(observed: Observed) -> Plan:
         return Plan()
     # A status holds whole seconds: a moment that cannot be read back would look like a change for ever.
     moment = observed.now.replace(microsecond=0)
-    at = replace(observed, now=moment)
+    at = replace(observed, now=moment, pods=with_lost_nodes(observed.pods, moment))
     if job.spec is None:
         return _unreadable(at)
     number = job.status.attempt if job.status is not None else highest_attempt(job.name, observed.pods)
@@ -68,7 +69,7 @@ def decide(observed: Observed) -> Plan:
         job.name,
         number,
         job.spec.nodes,
-        observed.pods,
+        at.pods,
         succeeded=_succeeded(job.status, job.spec.nodes),
         departed=observed.departed,
     )
@@ -105,7 +106,8 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     urgent = decision.transition or _stall_turns(old, status)
     due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
     write = changed and due <= now
-    moments = (*decision.look_again, *next_deadline(situation, status), due)
+    silent = () if status.finished else lost_at(situation.attempt.present)
+    moments = (*decision.look_again, *next_deadline(situation, status), *silent, due)
     waits = [moment for moment in moments if moment > now]
     return Plan(
         status=status if write else None,

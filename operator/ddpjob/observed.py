@@ -51,8 +51,8 @@ class PodRecord:
     `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says of an init container or sidecar
     that keeps the pod from starting, or the scheduler of a pod that cannot be placed.
     `others_running` tells that a container beside the trainer still runs, `node_lost` that the pod's node does not
-    answer the control plane. `spec_hash` tells which spec it was made of,
-    None where that is not known.
+    answer the control plane, `unadmitted_since` since when its node has not taken notice of it. `spec_hash` tells which
+    spec it was made of, None where that is not known.
     """
 
     namespace: str
@@ -77,6 +77,7 @@ class PodRecord:
     others_running: bool = False
     disruption: str | None = None
     node_lost: bool = False
+    unadmitted_since: datetime | None = None
     spec_hash: str | None = None
 
 

@@ -86,6 +86,7 @@ def pod_record(raw: object) -> PodRecord | None:
         if disruption.get("status") == "True"
         else None,
         node_lost=_is_node_lost(conditions),
+        unadmitted_since=_unadmitted_since(status, conditions) if node_name is not None else None,
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
     )
 
@@ -201,6 +202,13 @@ def _is_node_lost(conditions: Mapping[str, Json]) -> bool:
         and conditions.get("ContainersReady", {}).get("status") == "True"
         and ready.get("reason") != "ReadinessGatesNotReady"
     )
+
+
+def _unadmitted_since(status: Mapping[str, Json], conditions: Mapping[str, Json]) -> datetime | None:
+    # The first thing that a kubelet writes of a pod is when it has seen it.
+    if _text(status.get("phase")) != "Pending" or status.get("startTime") is not None:
+        return None
+    return _time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
 
 
 def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:

@@ -13,6 +13,7 @@ from ddpjob.children.launcher_config import launcher_config_name
 from ddpjob.decide import decide
 from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
 from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
+from ddpjob.policies.node_lost import SILENCE
 
 
 def running_world(**fields: object) -> World:
@@ -201,6 +202,25 @@ def test_a_pod_that_somebody_deletes_has_failed_at_once() -> None:
     assert world.status.restarts.last_reason == "PodDeleted"
 
 
+def test_a_pod_that_its_node_takes_no_notice_of_ends_the_attempt_once_new_pods_are_kept_away_from_that_node() -> None:
+    world = running_world()
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], phase="Pending", trainer=None, ready=False)
+    world.assign("digits-a0-1")
+    world.settle()
+    plan = world.reconcile()
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= SILENCE
+    world.advance(SILENCE.total_seconds() - 1)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 0
+    world.advance(1)
+    world.settle()
+    assert (world.status.attempt, world.status.restarts.counted) == (1, 1)
+    assert world.status.failure is not None
+    assert (world.status.failure.reason, world.status.failure.failure_class) == ("NodeLost", "PodLost")
+
+
 def test_a_pod_on_a_lost_node_does_not_block_the_next_attempt() -> None:
     world = running_world()
     world.end("digits-a0-1", 1)
@@ -208,7 +228,7 @@ def test_a_pod_on_a_lost_node_does_not_block_the_next_attempt() -> None:
     world.advance(3)
     world.settle()
     assert "digits-a1-0" not in world.pods
-    world.advance(5)
+    world.advance(SILENCE.total_seconds() - 3 + 1)
     world.settle()
     assert "digits-a1-0" in world.pods
 
@@ -247,9 +267,13 @@ def test_a_pod_on_a_lost_node_does_not_keep_a_job_from_being_suspended() -> None
     world = running_world()
     world.spec = spec_of(suspend=True)
     world.settle()
-    world.advance(30 + 5)
+    world.advance(30 + SILENCE.total_seconds() - 1)
     world.settle()
     assert world.status is not None
+    assert world.status.phase is Phase.SUSPENDING
+    for name, pod in world.pods.items():
+        world.pods[name] = replace(pod, node_lost=True)
+    world.settle()
     assert world.status.phase is Phase.SUSPENDED
     assert len(world.pods) == 2
 

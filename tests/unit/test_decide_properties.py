@@ -22,6 +22,7 @@ steps = st.one_of(
     st.tuples(st.just("suspend"), st.booleans()),
     # Suspended, edited and resumed before the operator looked.
     st.tuples(st.just("respecify"), st.integers(1, 3)),
+    st.tuples(st.just("assign"), st.integers(0, 7)),
     st.tuples(st.just("lose"), st.integers(0, 7)),
     st.tuples(st.just("evict"), st.integers(0, 7)),
     st.tuples(st.just("report"), st.integers(0, 2), st.integers(0, 9), st.sampled_from([0.0, 3.0, 30.0])),
@@ -53,6 +54,8 @@ def happen(world: World, name: str, step: tuple[object, ...]) -> None:
     ended = isinstance(pod.trainer, Terminated)
     if kind == "lose":
         world.pods[name] = replace(pod, node_lost=not pod.node_lost)
+    elif kind == "assign" and pod.phase == "Pending":
+        world.assign(name)
     elif kind == "evict":
         world.pods[name] = replace(pod, disruption="EvictionByEvictionAPI")
         world.delete_pod(name)

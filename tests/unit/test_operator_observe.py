@@ -1,5 +1,6 @@
 """Raw objects become records whatever they look like."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -203,6 +204,23 @@ def test_a_running_trainer_a_disruption_and_an_address_are_kept() -> None:
     assert isinstance(record.trainer, Running)
     assert (record.pod_ip, record.scheduled, record.ready) == ("fd00::1", True, True)
     assert record.disruption == "EvictionByEvictionAPI"
+
+
+@pytest.mark.parametrize(
+    ("status", "since"),
+    [
+        ({"phase": "Pending"}, datetime(2026, 1, 1, tzinfo=UTC)),
+        ({"phase": "Pending", "startTime": "2026-01-01T00:00:01Z"}, None),
+        ({"phase": "Running"}, None),
+    ],
+)
+def test_a_pod_is_known_to_wait_for_its_kubelet_until_that_has_seen_it(
+    status: dict[str, Any], since: datetime | None
+) -> None:
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    record = pod_record(pod(spec={"nodeName": "n1"}, status={**status, "conditions": [condition]}))
+    assert record is not None
+    assert record.unadmitted_since == since
 
 
 def test_a_deletion_with_an_unreadable_time_is_still_a_deletion() -> None:

@@ -186,13 +186,19 @@ class World:
             node_name="node-1",
             pod_ip="10.0.0.1",
             trainer=Running(self.now),
+            unadmitted_since=None,
         )
+
+    def assign(self, name: str) -> None:
+        """The scheduler gives a pod to a node that has not seen it yet."""
+        self.pods[name] = replace(self.pods[name], scheduled=True, node_name="node-1", unadmitted_since=self.now)
 
     def end(self, name: str, code: int, message: str = "", reason: str = "") -> None:
         self.pods[name] = replace(
             self.pods[name],
             phase="Succeeded" if code == 0 else "Failed",
             scheduled=True,
+            unadmitted_since=None,
             trainer=Terminated(code, None, reason or ("Completed" if code == 0 else "Error"), message, self.now),
         )
 

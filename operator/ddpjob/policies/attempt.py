@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from ddpjob.children.names import parse_pod_name, pod_name
 from ddpjob.observed import PodRecord, Running, Terminated
+from ddpjob.policies.node_lost import SILENCE
 
-LOST_AFTER: Final = timedelta(seconds=5)
+LOST_AFTER: Final = SILENCE
 """How long after its deletion's grace period a pod that is still there counts as stopped: its node does not answer."""
 
 

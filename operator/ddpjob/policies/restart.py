@@ -8,7 +8,7 @@ from ddpjob.api.restart import RestartAction
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Restarts
 from ddpjob.observed import Running, Terminated
 from ddpjob.plan import Action
-from ddpjob.policies.attempt import LOST_AFTER, NodeState
+from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import missing_pods
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.restart_budget import budget_left, counted_restart, ignored_restart
@@ -114,7 +114,7 @@ def _saved_at(situation: Situation, failure: Failure) -> datetime | None:
     if isinstance(pod.trainer, Terminated):
         return _left_together_at(pod.trainer) if NodeState.RUNNING in attempt.states() else None
     stopping = isinstance(pod.trainer, Running) and pod.deletion_time is not None
-    return pod.deletion_time + LOST_AFTER if stopping and pod.deletion_time is not None else None
+    return pod.deletion_time + SETTLE if stopping and pod.deletion_time is not None else None
 
 
 def _left_together_at(stopped: Terminated) -> datetime | None:

@@ -52,15 +52,20 @@ def suspending(situation: Situation) -> Decision | None:
             *(() if asked else missing_pods(situation)),
         ),
         transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),
-        look_again=tuple(pod.deletion_time + LOST_AFTER for pod in waited_for if pod.deletion_time is not None),
+        look_again=tuple(until for pod in waited_for if (until := _waited_until(pod)) is not None),
     )
 
 
 def _is_waited_for(pod: PodRecord, now: datetime) -> bool:
-    if is_terminal(pod):
-        return False
-    # A node that does not answer must not keep the job from being suspended.
-    return pod.deletion_time is None or now < pod.deletion_time + LOST_AFTER
+    until = _waited_until(pod)
+    return not is_terminal(pod) and (until is None or now < until)
+
+
+def _waited_until(pod: PodRecord) -> datetime | None:
+    """Until when a pod that is being deleted keeps the job from being suspended: its node may not answer any more."""
+    if pod.deletion_time is None:
+        return None
+    return pod.deletion_time if pod.node_lost else pod.deletion_time + LOST_AFTER
 
 
 def resuming(situation: Situation) -> Decision | None:
