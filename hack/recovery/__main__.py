@@ -22,13 +22,12 @@ from hack.recovery.faults import TITLES, Fault, FaultError, Injector
 from hack.recovery.floor import Floor, measure_floor
 from hack.recovery.manifests import JOB, NAMESPACE, NODES, PLAIN, PROCESSES, job, plain, setting
 from hack.recovery.marks import Mark, newest_steps, read_marks, recovery_after
-from hack.recovery.report import Sample, report
+from hack.recovery.report import PLAIN_PATIENCE, Sample, report
 from hack.recovery.watch import PodTimes, Watch
 
 RANKS = NODES * PROCESSES
 _WARM_STEPS = 25
 _PATIENCE = 180.0
-_PLAIN_PATIENCE = 60.0
 _LOOK_EVERY = 0.1
 
 
@@ -154,6 +153,7 @@ def lose_node(bench: Bench, patience: float) -> tuple[Sample, float]:
         raise FaultError("all pods are on the operator's node")
     watch = Watch(bench.kubectl)
     try:
+        time.sleep(1)
         at = bench.injector.stop_node(node)
         wait_for(lambda: any(times.not_ready > at for times in watch.seen.pods.values()), patience)
         marked = min((t.not_ready for t in watch.seen.pods.values() if t.not_ready > at), default=at)
@@ -263,7 +263,7 @@ def main() -> None:
                 managed.stop()
                 continue
             samples[fault, True] = repeat(managed, fault, arguments.runs, _PATIENCE)
-            samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, _PLAIN_PATIENCE)
+            samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, PLAIN_PATIENCE)
     commit = (output_of(["git", "rev-parse", "--short", "HEAD"]) or "").strip()
     page = report(samples, floor, marked, commit, " ".join(sys.argv[1:]))
     say(page)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from hack.recovery.faults import TITLES, Fault
 from hack.recovery.floor import Floor
@@ -16,6 +17,10 @@ GOALS: Mapping[Fault, str] = {
     Fault.HANG: f"noticed within 10 s (deadline {DEADLINE_SECONDS} s)",
     Fault.NODE: "5 s above the floor, after it is marked lost",
 }
+
+
+PLAIN_PATIENCE: Final = 60.0
+"""Seconds after which plain torchrun is taken not to come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,8 @@ def report(
         "optimizer step on all of 4 ranks (2 nodes x 2 processes, gloo, a kind cluster on one machine), p50 / p95.",
         "",
         f"Floor of the same run: {floor.pods:.1f} s until pods run, {floor.launcher:.1f} s to import torch in the",
-        f"launcher, {floor.workers:.1f} s in the workers: {floor.of_processes:.1f} s for processes,",
-        f"{floor.of_pods:.1f} s for pods.",
+        f"launcher, then {floor.workers:.1f} s in the workers: {floor.of_pods:.1f} s for pods;",
+        f"{floor.of_processes:.1f} s for processes, which start again in pods that run.",
         "",
         "| fault | system | runs | total | above the floor (p50) | goal |",
         "|---|---|---|---|---|---|",
@@ -98,6 +103,8 @@ def report(
         goal = GOALS[fault] if managed else ""
         system = "ddpjob" if managed else "torchrun in a StatefulSet"
         lines.append(f"| {TITLES[fault]} | {system} | {len(found)} | {_both(total)} | {above} | {goal} |")
+    if any(sample.total is None for found in samples.values() for sample in found):
+        lines += ["", f"A dash: it did not train again within {PLAIN_PATIENCE:.0f} s."]
     lines += [
         "",
         "| fault | noticed | old pods gone | new pods run | processes started | torch imported | met | step |",
@@ -111,7 +118,11 @@ def report(
             ]
             lines.append(f"| {TITLES[fault]} | {' | '.join(parts)} |")
     if marked:
-        lines += ["", f"A frozen node was marked lost by the control plane after {_both(list(marked))} s."]
+        lines += [
+            "",
+            f"The control plane marked a frozen node as lost after {_both(list(marked))} s: seconds of its loss count",
+            "from there. That its ranks stand still was noticed before, hence the negative ones.",
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -40,7 +40,8 @@ class Watch:
         self._clock = clock
         self._processes = [
             subprocess.Popen(
-                [*kubectl, "get", kind, "--watch", "--output-watch-events", "-o", "json"],
+                # The other commands' time limit would end it.
+                [*kubectl, "--request-timeout=0", "get", kind, "--watch", "--output-watch-events", "-o", "json"],
                 stdout=subprocess.PIPE,
                 text=True,
             )

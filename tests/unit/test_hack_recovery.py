@@ -80,7 +80,8 @@ def test_the_page_shows_totals_against_the_floor_and_what_never_came_back() -> N
         (Fault.POD, True): [Sample(1, 2, 4, 5, 6, 7, 9)] * 3,
         (Fault.POD, False): [Sample(None, None, None, None, None, None, None)],
     }
-    page = report(samples, Floor(1.0, 2.0, 3.0), [], "abc1234", "--runs 3")
+    page = report(samples, Floor(1.0, 2.0, 3.0, 2.5), [], "abc1234", "--runs 3")
     assert "| deletion of one pod | ddpjob | 3 | 9.0 / 9.0 | 3.0 | 4 s above the floor |" in page
     assert "| deletion of one pod | torchrun in a StatefulSet | 1 | - / - | - |  |" in page
-    assert "3.0 s for processes,\n6.0 s for pods" in page
+    assert "6.0 s for pods;\n2.5 s for processes" in page
+    assert "A dash: it did not train again within 60 s." in page
