@@ -26,7 +26,7 @@ from ddpjob.policies.events import events_between
 from ddpjob.policies.facts import attempt_facts, phase_of
 from ddpjob.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
 from ddpjob.policies.node_lost import lost_at, with_lost_nodes
-from ddpjob.policies.progress import reported_progress, with_restarts
+from ddpjob.policies.progress import is_beyond, reported_progress, with_restarts
 from ddpjob.policies.respecified import respecified
 from ddpjob.policies.restart import failed
 from ddpjob.policies.situation import Decision, Situation
@@ -125,8 +125,16 @@ def _stall_turns(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
 
 
 def _seen(situation: Situation, finished_status: DDPJobStatus) -> DDPJobStatus:
-    """The status of a finished job: it only tells that a changed spec, such as another time to live, was seen."""
-    return finished_status.model_copy(update={"observed_generation": situation.job.generation})
+    """The status of a finished job: it tells that a changed spec, such as another time to live, was seen.
+
+    It also takes the last steps and the checkpoint of ranks that were asked to stop when the job had failed.
+    """
+    seen = finished_status.model_copy(update={"observed_generation": situation.job.generation})
+    last = reported_progress(situation.observed, situation.attempt)
+    if last is None or not is_beyond(last[0], finished_status.progress):
+        return seen
+    seen = seen.model_copy(update={"progress": last[0]})
+    return seen.model_copy(update={"summary": summarize(seen, last[1])})
 
 
 def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:

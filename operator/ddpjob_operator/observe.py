@@ -57,7 +57,7 @@ def pod_record(raw: object) -> PodRecord | None:
     spec, status = _map(raw.get("spec")), _map(raw.get("status"))
     conditions = {_text(item.get("type")): item for item in _maps(status.get("conditions"))}
     states = {_text(item.get("name")): _state(item) for item in _maps(status.get("containerStatuses"))}
-    init_states = [_state(item) for item in _maps(status.get("initContainerStatuses"))]
+    init_states = {_text(item.get("name")): _state(item) for item in _maps(status.get("initContainerStatuses"))}
     trainer = states.pop(TRAINER_CONTAINER, None)
     disruption = conditions.get("DisruptionTarget", {})
     node_name = _text(spec.get("nodeName")) or None
@@ -81,7 +81,7 @@ def pod_record(raw: object) -> PodRecord | None:
         pod_ip=_text(status.get("podIP")) or None,
         trainer=trainer,
         obstacle=_obstacle(conditions.get("PodScheduled", {}), init_states, states.values()),
-        others_running=any(isinstance(state, Running) for state in (*states.values(), *init_states)),
+        others_running=any(isinstance(state, Running) for state in (*states.values(), *init_states.values())),
         disruption=(_text(disruption.get("reason")) or "DisruptionTarget")
         if disruption.get("status") == "True"
         else None,
@@ -179,15 +179,15 @@ def _state(container: Json) -> ContainerState:
 
 
 def _obstacle(
-    scheduling: Json, init_states: Iterable[ContainerState], others: Iterable[ContainerState]
+    scheduling: Json, init_states: Mapping[str, ContainerState], others: Iterable[ContainerState]
 ) -> Waiting | None:
     if scheduling.get("status") == "False":
         return Waiting(_text(scheduling.get("reason")) or "Unschedulable", _text(scheduling.get("message")))
-    for state in init_states:
+    for name, state in init_states.items():
         if isinstance(state, Terminated) and state.exit_code != 0:
             said = f": {state.message.strip()}" if state.message.strip() else ""
-            return Waiting(state.reason or "Error", f"an init container exited with code {state.exit_code}{said}")
-    for state in (*init_states, *others):
+            return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{said}")
+    for state in (*init_states.values(), *others):
         if isinstance(state, Waiting) and state.reason not in _ORDINARY_WAITING:
             return state
     return None

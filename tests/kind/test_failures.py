@@ -43,7 +43,18 @@ WAITING: dict[str, tuple[str, ...]] = {
         'persistentvolumeclaim "nope" not found',
         "spec.checkpoint.claimName",
     ),
+    "loops": ("0/1 nodes are up; loops-a0-0: Error: init container begins exited with code 1",),
     "noroom": ("0/1 nodes are up; noroom-a0-0: Unschedulable", "Insufficient cpu", "check spec.trainer.resources"),
+}
+
+
+# A sidecar that is to be up before the trainer starts, and never is.
+LOOPS = {
+    "name": "begins",
+    "image": TORCH_IMAGE,
+    "command": ["false"],
+    "restartPolicy": "Always",
+    "startupProbe": {"exec": {"command": ["true"]}},
 }
 
 
@@ -65,6 +76,7 @@ def jobs() -> list[dict[str, Any]]:
             startupDeadline={"seconds": 20},
         ),
         ddpjob("noclaim", nodes=1, trainer={**image, "script": "x.py"}, checkpoint={"claimName": "nope"}),
+        ddpjob("loops", nodes=1, trainer={**image, "script": "x.py"}, template={"spec": {"initContainers": [LOOPS]}}),
         ddpjob("noroom", nodes=1, trainer={**image, "script": "x.py", "resources": room}),
     ]
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from jobs import program, scripted
-from kubectl import Kubectl
+from kubectl import Kubectl, wait_until
 from steady import EPOCHS, SAVED, STEADY, STEPS_PER_EPOCH, claim, losses, resilient, resumed_at, trains
 
 pytestmark = pytest.mark.timeout(600)
@@ -66,6 +66,20 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     log = kubectl.logs("paused-a1-0")
     assert resumed_at(log) == progress["step"]
     same_from(progress["step"], losses(log), expected)
+
+
+def test_a_job_whose_time_is_up_saves_its_last_step(kubectl: Kubectl) -> None:
+    kubectl.apply(claim(), program("steady", STEADY), resilient("timed", activeDeadlineSeconds=14))
+    status = kubectl.wait_for_phase("timed", "Failed")["status"]
+    assert status["failure"]["reason"] == "DeadlineExceeded"
+    known = status["progress"]["step"]
+
+    def saved() -> bool:
+        progress = kubectl.job("timed")["status"]["progress"]
+        assert progress["step"] < EPOCHS * STEPS_PER_EPOCH
+        return bool(progress["step"] >= known and progress["step"] == progress["lastCheckpointStep"])
+
+    wait_until(saved, "the ranks to save and to say so", 60, lambda: kubectl.story("timed"))
 
 
 def same_from(step: int, found: dict[int, str], expected: dict[int, str]) -> None:

@@ -536,6 +536,26 @@ def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
     assert len(world.pods) == 2
 
 
+def test_ranks_that_stop_after_their_job_has_failed_still_tell_their_last_step_and_checkpoint() -> None:
+    world = running_world(activeDeadlineSeconds=60)
+    world.progress = ProgressReport(0, Progress(step=40, last_checkpoint_step=40), "0.5")
+    world.settle()
+    world.advance(60)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.FAILED
+    world.progress = ProgressReport(0, Progress(step=47, last_checkpoint_step=47), "0.4")
+    world.advance(6)
+    world.settle()
+    assert world.status.progress is not None
+    assert (world.status.progress.step, world.status.progress.last_checkpoint_step) == (47, 47)
+    assert (world.status.summary.step, world.status.summary.loss) == ("47", "0.4")
+    world.progress = ProgressReport(0, Progress(step=12), "9")
+    world.advance(6)
+    plan = world.reconcile()
+    assert plan.status is None
+
+
 def test_a_finished_job_keeps_its_status_when_its_pods_go() -> None:
     world = running_world()
     for name in list(world.pods):

@@ -166,7 +166,7 @@ def test_an_exit_without_a_readable_code_is_no_success() -> None:
         ),
         (
             {"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]},
-            Waiting("Error", "an init container exited with code 1"),
+            Waiting("Error", "init container i exited with code 1"),
         ),
         ({"containerStatuses": [{"name": "s", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, None),
         ({"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 0}}}]}, None),

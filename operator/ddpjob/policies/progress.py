@@ -19,6 +19,15 @@ def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, s
     return progress.model_copy(update={"attempt": attempt.number, "process_restarts": restarts or None}), loss
 
 
+def is_beyond(progress: Progress, known: Progress | None) -> bool:
+    """Whether progress of the same attempt has a later step or checkpoint than what is known, and neither earlier."""
+    if known is None or known.attempt != progress.attempt:
+        return False
+    before = (known.step or 0, known.last_checkpoint_step or 0)
+    after = (progress.step or 0, progress.last_checkpoint_step or 0)
+    return after != before and all(new >= old for new, old in zip(after, before, strict=True))
+
+
 def with_restarts(status: DDPJobStatus, before: DDPJobStatus | None) -> DDPJobStatus:
     """The status whose restarts tell of the steps and the process restarts in its progress.
 
