@@ -265,7 +265,8 @@ def main() -> None:
             samples[fault, True] = repeat(managed, fault, arguments.runs, _PATIENCE)
             samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, PLAIN_PATIENCE)
     commit = (output_of(["git", "rev-parse", "--short", "HEAD"]) or "").strip()
-    page = report(samples, floor, marked, commit, " ".join(sys.argv[1:]))
+    chosen = f"--runs {arguments.runs} --plain-runs {arguments.plain_runs} --faults {arguments.faults}"
+    page = report(samples, floor, marked, commit, chosen)
     say(page)
     if arguments.out is not None:
         arguments.out.write_text(page, encoding="utf-8")

@@ -85,8 +85,9 @@ def report(
     lines = [
         "# Recovery",
         "",
-        f"`make bench-recovery` (`{command or 'all defaults'}`) at commit `{commit}`: seconds from a fault to the next",
-        "optimizer step on all of 4 ranks (2 nodes x 2 processes, gloo, a kind cluster on one machine), p50 / p95.",
+        f'`make bench-recovery ARGS="{command}"` at commit `{commit}`:',
+        "seconds from a fault to the next optimizer step on all of 4 ranks (2 nodes x 2 processes, gloo, kind on",
+        "one machine), p50 / p95.",
         "",
         f"Floor of the same run: {floor.pods:.1f} s until pods run, {floor.launcher:.1f} s to import torch in the",
         f"launcher, then {floor.workers:.1f} s in the workers: {floor.of_pods:.1f} s for pods;",
