@@ -86,3 +86,20 @@ def resumed_at(log: str) -> int:
     found = RESUMED.search(log)
     assert found is not None, log
     return int(found[1])
+
+
+def undisturbed(kubectl: Kubectl) -> dict[int, str]:
+    """The losses of a job to which nothing happens."""
+    kubectl.apply(resilient("undisturbed"))
+    kubectl.wait_for_phase("undisturbed", "Succeeded")
+    found = losses(kubectl.logs("undisturbed-a0-0"))
+    assert len(found) == EPOCHS * STEPS_PER_EPOCH
+    return found
+
+
+def goes_on_as(expected: dict[int, str], log: str) -> int:
+    """The step after which an attempt went on, with the losses of an undisturbed run from there to the end."""
+    step = resumed_at(log)
+    assert step > 0
+    assert losses(log) == {number: loss for number, loss in expected.items() if number > step}
+    return step

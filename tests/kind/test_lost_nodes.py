@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from jobs import TRAINER_IMAGE, program
 from kubectl import Kubectl, wait_until
-from steady import CLAIM, STEADY, claim, losses, resilient, resumed_at, trains
+from steady import CLAIM, STEADY, claim, goes_on_as, resilient, trains, undisturbed
 
 from hack.cluster import LOG
 from hack.engine import Engine, choose_engine
@@ -109,13 +109,6 @@ def log_of(kubectl: Kubectl, pod: str) -> Iterator[None]:
         kubectl.patch("pod", pod, {"metadata": {"finalizers": None}})
 
 
-def undisturbed(kubectl: Kubectl) -> dict[int, str]:
-    """The losses of a job to which nothing happens."""
-    kubectl.apply(resilient("undisturbed"))
-    kubectl.wait_for_phase("undisturbed", "Succeeded")
-    return losses(kubectl.logs("undisturbed-a0-0"))
-
-
 def wait_for_attempt(kubectl: Kubectl, name: str, number: int) -> None:
     """Until an attempt makes steps."""
 
@@ -140,11 +133,7 @@ def succeeds_as_if_undisturbed(kubectl: Kubectl, name: str, expected: dict[int, 
     """The step at which its second attempt, the last one, went on."""
     status = kubectl.wait_for_phase(name, "Succeeded")["status"]
     assert status["attempt"] == 1, kubectl.story(name)
-    log = kubectl.logs(f"{name}-a1-0")
-    step = resumed_at(log)
-    assert step > 0
-    assert losses(log) == {number: loss for number, loss in expected.items() if number > step}
-    return step
+    return goes_on_as(expected, kubectl.logs(f"{name}-a1-0"))
 
 
 def checkpoints(kubectl: Kubectl, name: str) -> list[tuple[int, int]]:
@@ -198,12 +187,13 @@ def test_a_node_that_is_removed_does_not_keep_its_job_and_comes_back_to_nothing(
     kubectl.apply(resilient("removed"))
     trains(kubectl, "removed")
     node = node_of(kubectl, "removed-a0-0", engine)
+    processes = ["exec", node.name, "pgrep", "-f", "/program/main.py"]
+    assert engine.output(*processes), "the ranks of that node are found while they run"
     with frozen(node), removed(node):
         wait_for_attempt(kubectl, "removed", 1)
     # What runs there still belongs to pods that are no more.
     succeeds_as_if_undisturbed(kubectl, "removed", expected)
     node.wait_until_ready()
-    processes = ["exec", node.name, "pgrep", "-f", "steady|/program/main.py"]
     wait_until(lambda: engine.output(*processes) is None, "the left processes to be stopped", 120)
 
 

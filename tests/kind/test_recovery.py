@@ -7,7 +7,19 @@ import signal
 import pytest
 from jobs import program, scripted
 from kubectl import Kubectl, wait_until
-from steady import EPOCHS, SAVED, STEADY, STEPS_PER_EPOCH, claim, losses, resilient, resumed_at, trains
+from steady import (
+    EPOCHS,
+    SAVED,
+    STEADY,
+    STEPS_PER_EPOCH,
+    claim,
+    goes_on_as,
+    losses,
+    resilient,
+    resumed_at,
+    trains,
+    undisturbed,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -17,10 +29,8 @@ def uids(kubectl: Kubectl, name: str) -> set[str]:
 
 
 def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(kubectl: Kubectl) -> None:
-    kubectl.apply(claim(), program("steady", STEADY), resilient("undisturbed"))
-    kubectl.wait_for_phase("undisturbed", "Succeeded")
-    expected = losses(kubectl.logs("undisturbed-a0-0"))
-    assert len(expected) == EPOCHS * STEPS_PER_EPOCH
+    kubectl.apply(claim(), program("steady", STEADY))
+    expected = undisturbed(kubectl)
 
     # A worker process dies: its pods stay.
     kubectl.apply(resilient("process"))
@@ -40,7 +50,7 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     kubectl("delete", "pod", "pod-a0-1", "--grace-period=0", "--force")
     status = kubectl.wait_for_phase("pod", "Succeeded")["status"]
     assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["process"]) == (1, 1, 0)
-    same_from(resumed_at(kubectl.logs("pod-a1-0")), losses(kubectl.logs("pod-a1-0")), expected)
+    goes_on_as(expected, kubectl.logs("pod-a1-0"))
 
     # A node is drained: all ranks agree to stop, and nothing is lost.
     kubectl.apply(resilient("drained"))
@@ -50,9 +60,8 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     assert (status["restarts"]["ignored"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 1)
     first, second = kubectl.logs("drained-a0-0"), kubectl.logs("drained-a1-0")
     saved = [int(step) for step in SAVED.findall(first)]
-    assert resumed_at(second) == saved[-1]
+    assert goes_on_as(expected, second) == saved[-1]
     assert max(losses(first)) == saved[-1], "no step was made that was not saved"
-    same_from(saved[-1], losses(second), expected)
 
     # Suspended and resumed: at that very step.
     kubectl.apply(resilient("paused"))
@@ -63,9 +72,7 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     kubectl.patch("ddpjob", "paused", {"spec": {"suspend": False}})
     status = kubectl.wait_for_phase("paused", "Succeeded")["status"]
     assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["ignored"]) == (1, 0, 0)
-    log = kubectl.logs("paused-a1-0")
-    assert resumed_at(log) == progress["step"]
-    same_from(progress["step"], losses(log), expected)
+    assert goes_on_as(expected, kubectl.logs("paused-a1-0")) == progress["step"]
 
 
 def test_a_job_whose_time_is_up_saves_its_last_step(kubectl: Kubectl) -> None:
@@ -82,11 +89,6 @@ def test_a_job_whose_time_is_up_saves_its_last_step(kubectl: Kubectl) -> None:
     wait_until(saved, "the ranks to save and to say so", 60, lambda: kubectl.story("timed"))
 
 
-def same_from(step: int, found: dict[int, str], expected: dict[int, str]) -> None:
-    assert step > 0
-    assert found == {number: loss for number, loss in expected.items() if number > step}
-
-
 def evict(kubectl: Kubectl, pod: str) -> None:
     eviction = {
         "apiVersion": "policy/v1",
@@ -97,14 +99,20 @@ def evict(kubectl: Kubectl, pod: str) -> None:
     kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
 
 
-def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job_goes_on(kubectl: Kubectl) -> None:
+def a_rank_hangs(kubectl: Kubectl, name: str, *, rank: int, action: str) -> None:
+    """A rank of node 1 stands still in a job of four, whose deadline has an action."""
+    deadline = {"seconds": 6, "action": action}
     kubectl.apply(
         claim(),
         program("steady", STEADY),
-        resilient("hangs", procs=2, checkpoint=None, progressDeadline={"seconds": 6, "action": "Restart"}),
+        resilient(name, procs=2, checkpoint=None, progressDeadline=deadline),
     )
-    trains(kubectl, "hangs")
-    kubectl.signal_rank("hangs-a0-1", 3, signal.SIGSTOP)
+    trains(kubectl, name)
+    kubectl.signal_rank(f"{name}-a0-1", rank, signal.SIGSTOP)
+
+
+def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job_goes_on(kubectl: Kubectl) -> None:
+    a_rank_hangs(kubectl, "hangs", rank=3, action="Restart")
     status = kubectl.wait_for_phase("hangs", "Succeeded")["status"]
     assert (status["attempt"], status["restarts"]["counted"], "failure" in status) == (1, 1, False)
     assert status["restarts"]["lastReason"] == "TrainingStalled"
@@ -113,13 +121,7 @@ def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job
 
 
 def test_a_hang_that_fails_the_job_leaves_the_stack_in_its_status(kubectl: Kubectl) -> None:
-    kubectl.apply(
-        claim(),
-        program("steady", STEADY),
-        resilient("stuck", procs=2, checkpoint=None, progressDeadline={"seconds": 6, "action": "Fail"}),
-    )
-    trains(kubectl, "stuck")
-    kubectl.signal_rank("stuck-a0-1", 2, signal.SIGSTOP)
+    a_rank_hangs(kubectl, "stuck", rank=2, action="Fail")
     failure = kubectl.wait_for_phase("stuck", "Failed")["status"]["failure"]
     assert (failure["class"], failure["reason"], failure["rank"]) == ("Stalled", "TrainingStalled", 2)
     assert re.match(r"rank [013] hangs in:\n", failure["traceback"]), failure
