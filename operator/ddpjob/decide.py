@@ -27,6 +27,7 @@ from ddpjob.policies.facts import attempt_facts, phase_of
 from ddpjob.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
 from ddpjob.policies.node_lost import lost_at, with_lost_nodes
 from ddpjob.policies.progress import is_beyond, reported_progress, with_restarts
+from ddpjob.policies.rendezvous import next_rendezvous_look, rendezvous_targets
 from ddpjob.policies.respecified import respecified
 from ddpjob.policies.restart import failed
 from ddpjob.policies.situation import Decision, Situation
@@ -106,8 +107,7 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     urgent = decision.transition or _stall_turns(old, status)
     due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
     write = changed and due <= now
-    silent = () if status.finished else lost_at(situation.attempt.present)
-    moments = (*decision.look_again, *next_deadline(situation, status), *silent, due)
+    moments = (*decision.look_again, *_looks(situation, status), due)
     waits = [moment for moment in moments if moment > now]
     return Plan(
         status=status if write else None,
@@ -115,8 +115,14 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
         actions=actions,
         events=events_between(old, status, max_restarts=situation.spec.restart.max_restarts) if write else (),
         requeue_after=min(waits) - now if waits else None,
-        poll=() if status.finished else rank_targets(situation),
+        poll=() if status.finished else (*rank_targets(situation), *rendezvous_targets(situation)),
     )
+
+
+def _looks(situation: Situation, status: DDPJobStatus) -> tuple[datetime, ...]:
+    """When time alone may change what is to be done, whatever was decided now."""
+    silent = () if status.finished else (*lost_at(situation.attempt.present), *next_rendezvous_look(situation))
+    return (*next_deadline(situation, status), *silent)
 
 
 def _stall_turns(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:

@@ -175,6 +175,26 @@ class RankReport:
     process_restarts: int = 0
 
 
+class WaitReason(StrEnum):
+    """Why a node whose pod runs does not reach node 0."""
+
+    NAME_NOT_RESOLVED = "NameNotResolved"
+    """Its name server does not know node 0's name, or does not answer."""
+    NODE_0_NOT_REACHED = "Node0NotReached"
+    """Nothing answers at node 0's address and rendezvous port."""
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousWait:
+    """What the launcher of a node says, at the moment `answered`, that waits for node 0."""
+
+    attempt: int
+    ordinal: int
+    answered: datetime
+    reason: WaitReason
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """One job and all that belongs to it.
@@ -184,7 +204,8 @@ class Observed:
     carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
     names that must be waited for.
     `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
-    `claim_attempt` likewise for the claim. `ranks` are the newest answers of the ranks that were asked.
+    `claim_attempt` likewise for the claim. `ranks` are the newest answers of the ranks that were asked, `waits` those
+    of nodes that wait for node 0.
     `last_status_write` is when this process last wrote the job's status.
     """
 
@@ -197,6 +218,7 @@ class Observed:
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: tuple[RankReport, ...] = ()
+    waits: tuple[RendezvousWait, ...] = ()
     launcher_attempt: int | None = None
     claim_attempt: int | None = None
     last_status_write: datetime | None = None

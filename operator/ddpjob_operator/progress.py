@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from ddpjob.observed import PodRecord, ProgressReport, RankReport, Terminated
+from ddpjob.observed import PodRecord, ProgressReport, RankReport, RendezvousWait, Terminated
 from ddpjob.plan import PollTarget
-from ddpjob.rank_report import parse_rank_report
+from ddpjob.rank_report import parse_rank_report, parse_wait
 from ddpjob.report import parse_progress, parse_report
 from ddpjob_operator.store import Key
 
@@ -68,6 +68,7 @@ class ProgressPoller:
         self._jobs: dict[str, _Job] = {}
         self._reports: dict[str, ProgressReport] = {}
         self._ranks: dict[str, dict[int, RankReport]] = {}
+        self._waits: dict[str, dict[int, RendezvousWait]] = {}
         self._due: list[tuple[float, str]] = []
         self._scheduled: set[str] = set()
         self._added = asyncio.Event()
@@ -99,6 +100,7 @@ class ProgressPoller:
         self._jobs.pop(uid, None)
         self._reports.pop(uid, None)
         self._ranks.pop(uid, None)
+        self._waits.pop(uid, None)
 
     def ended(self, pod: PodRecord) -> None:
         """Keep what the first node reported at its end: a pod that is being deleted may be gone at the next look."""
@@ -113,6 +115,10 @@ class ProgressPoller:
     def ranks(self, uid: str) -> tuple[RankReport, ...]:
         """What each rank of the job said last, of whichever attempt."""
         return tuple(self._ranks.get(uid, {}).values())
+
+    def waits(self, uid: str) -> tuple[RendezvousWait, ...]:
+        """What nodes of the job said last that wait for node 0, of whichever attempt."""
+        return tuple(self._waits.get(uid, {}).values())
 
     def report(self, uid: str) -> ProgressReport | None:
         """What was read last for the job, of whichever attempt."""
@@ -167,6 +173,7 @@ class ProgressPoller:
         try:
             raw = await _fetch(session, target)
             answered = self._now()
+            wait = parse_wait(raw, target, answered)
             rank = parse_rank_report(raw, target, answered)
             progress, loss = parse_progress(raw, answered)
         except TimeoutError:
@@ -174,13 +181,35 @@ class ProgressPoller:
         except (aiohttp.ClientError, OSError):
             # Refused is ordinary: the pod runs, the program has not got to its endpoint yet.
             self._count("unreachable")
+            self._end_wait(uid, target)
         except BadAnswer as answer:
             self._count(str(answer))
         except (ValueError, OverflowError, RecursionError):
             self._count("invalid")
         else:
             self._count("ok")
+            if wait is not None:
+                self._keep_wait(uid, target, wait)
+                return
+            self._end_wait(uid, target)
             self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
+
+    def _keep_wait(self, uid: str, target: PollTarget, wait: RendezvousWait) -> None:
+        job = self._jobs.get(uid)
+        if job is None or target not in job.targets:
+            return
+        waits = self._waits.setdefault(uid, {})
+        before = waits.get(wait.ordinal)
+        waits[wait.ordinal] = wait
+        if before is None or replace(before, answered=wait.answered) != wait:
+            self._changed(job.key)
+
+    def _end_wait(self, uid: str, target: PollTarget) -> None:
+        job, known = self._jobs.get(uid), self._waits.get(uid, {}).get(target.ordinal)
+        if known is not None and known.attempt <= target.attempt:
+            del self._waits[uid][target.ordinal]
+            if job is not None:
+                self._changed(job.key)
 
     def _keep(self, uid: str, target: PollTarget, rank: RankReport, report: ProgressReport) -> None:
         job = self._jobs.get(uid)

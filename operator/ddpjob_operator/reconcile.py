@@ -163,6 +163,7 @@ class Reconciler:
             rejections=tuple(rejection for rejection, _ in memory.rejections.values()),
             progress=self._poller.report(job.uid),
             ranks=self._poller.ranks(job.uid),
+            waits=self._poller.waits(job.uid),
             launcher_attempt=memory.launcher_attempt,
             claim_attempt=memory.claim_attempt,
             last_status_write=memory.last_status_write,

@@ -77,6 +77,28 @@ def test_no_node_waits_because_it_asked_for_node_0_before_that_was_there(kubectl
     assert met[0] < NEGATIVE_SECONDS / 2, kubectl.story("late")
 
 
+def test_a_node_that_cannot_resolve_node_0_is_named_while_it_waits(kubectl: Kubectl) -> None:
+    kubectl.apply(program("meet", MEET))
+    nowhere = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+    once = {"rendezvous": {"timeoutSeconds": 30}, "restart": {"maxRestarts": 0}}
+    kubectl.apply(scripted("blind", config_map="meet", template={"spec": nowhere}, **once))
+
+    def explained() -> dict[str, str] | None:
+        conditions = kubectl.job("blind").get("status", {}).get("conditions", [])
+        return next((condition for condition in conditions if condition["reason"] == "NameNotResolved"), None)
+
+    ready = wait_until(explained, "a condition to tell of DNS", 120, lambda: kubectl.story("blind"))
+    assert ready["type"] == "RendezvousReady"
+    assert ready["status"] == "False"
+    assert "2/2 nodes are up, 1 cannot reach node 0; blind-a0-1: blind-a0-0.blind" in ready["message"]
+    assert "the cluster's DNS" in ready["message"]
+    assert kubectl.job("blind")["status"]["phase"] == "Starting"
+    kubectl.wait_for_phase("blind", "Failed")
+    failure = kubectl.job("blind")["status"]["failure"]
+    assert failure["ordinal"] == 1, failure
+    assert "node 0 did not come up within 30 s" in failure["message"]
+
+
 def blocker(node: str) -> dict[str, object]:
     return {
         "apiVersion": "v1",

@@ -1,11 +1,13 @@
 """Trainings to which something happens: they end as if nothing had, and tell what it was."""
 
 import json
+import os
 import re
 import signal
+from typing import Any
 
 import pytest
-from jobs import program, scripted
+from jobs import TRAINER_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
 from steady import (
     EPOCHS,
@@ -97,6 +99,67 @@ def evict(kubectl: Kubectl, pod: str) -> None:
     }
     path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
     kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
+PRIORITY = "ddpjob-test-preempts"
+
+
+def request(cpus: float) -> dict[str, Any]:
+    return {"requests": {"cpu": f"{round(cpus * 1000)}m"}}
+
+
+def preemptor(node_selector: dict[str, str], cpus: float) -> tuple[dict[str, Any], ...]:
+    """A pod that is more important than any other, and its priority."""
+    container = {
+        "name": "sleep",
+        "image": TRAINER_IMAGE,
+        "command": ["sleep", "infinity"],
+        "resources": request(cpus),
+    }
+    spec = {
+        "nodeSelector": node_selector,
+        "priorityClassName": PRIORITY,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    return (
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": PRIORITY},
+            "value": 1000,
+        },
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "preemptor"}, "spec": spec},
+    )
+
+
+@pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="goes the way of an eviction: make test-full")
+def test_a_preempted_job_saves_and_goes_on_at_that_step_when_there_is_room_again(kubectl: Kubectl) -> None:
+    node = next(node for node in kubectl.list("nodes") if not node["spec"].get("taints"))
+    cpus = float(node["status"]["allocatable"]["cpu"])
+    here = {"kubernetes.io/hostname": node["metadata"]["labels"]["kubernetes.io/hostname"]}
+    low = resilient("low", template={"spec": {"nodeSelector": here}})
+    low["spec"]["trainer"]["resources"] = request(cpus / 4)
+    kubectl.apply(claim(), program("steady", STEADY), low)
+    trains(kubectl, "low")
+    try:
+        # Less is free beside the job, and more without one of its pods.
+        kubectl.apply(*preemptor(here, cpus * 0.55))
+        kubectl("wait", "--for=condition=Ready", "pod/preemptor", "--timeout=120s", timeout=150)
+
+        def waits_for_room() -> bool:
+            conditions = kubectl.job("low")["status"]["conditions"]
+            return any(item["type"] == "PodsScheduled" and item["reason"] == "Unschedulable" for item in conditions)
+
+        wait_until(waits_for_room, "the next attempt to have no room", 60, lambda: kubectl.story("low"))
+        progress = kubectl.job("low")["status"]["progress"]
+        assert progress["step"] == progress["lastCheckpointStep"]
+    finally:
+        kubectl("delete", "pod", "preemptor", "--ignore-not-found")
+        kubectl("delete", "priorityclass", PRIORITY, "--ignore-not-found")
+    status = kubectl.wait_for_phase("low", "Succeeded")["status"]
+    assert (status["restarts"]["ignored"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 1)
+    assert resumed_at(kubectl.logs("low-a1-0")) == progress["step"]
 
 
 def a_rank_hangs(kubectl: Kubectl, name: str, *, rank: int, action: str) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import http.client
 import importlib.util
 import io
 import json
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -193,6 +195,70 @@ def test_giving_up_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(launcher.LaunchError, match=r"within 30 s: .*job=digits,ddpjob.dev/ordinal=0.*DNS"):
         launcher.await_rank_zero("a-0.svc", 29500, 30, connect=True)
     assert network.now == pytest.approx(30)
+
+
+def asked(port: int, path: str = "/progress") -> tuple[int, bytes]:
+    """The status and body that a client gets, who closes the connection when it has the answer, as the operator."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    client.request("GET", path)
+    response = client.getresponse()
+    answer = response.status, response.read()
+    client.close()
+    return answer
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def test_a_long_wait_is_told_on_progress_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[float, str, str]] = []
+    network = Network(monkeypatch, 9, 20)
+
+    class Page(launcher.WaitPage):
+        def tell(self, reason: str, message: str) -> None:
+            told.append((network.now, reason, message))
+
+    launcher.await_rank_zero("a-0.svc", 29500, 600, connect=True, page=Page(1))
+    assert told[0][0] >= launcher.TELL_AFTER
+    assert [reason for _, reason, _ in told] == ["NameNotResolved"] * 4 + ["Node0NotReached"] * (len(told) - 4)
+    assert told[-1][2] == "a-0.svc:29500 does not answer yet (Connection refused)"
+
+
+def test_the_page_of_a_wait_answers_until_it_is_closed_and_leaves_its_port_to_the_program() -> None:
+    port = free_port()
+    page = launcher.WaitPage(port)
+    page.tell("NameNotResolved", "a-0 does not exist yet")
+    page.tell("Node0NotReached", "a-0:29500 does not answer yet")
+    status, body = asked(port)
+    assert status == HTTPStatus.OK
+    assert json.loads(body) == {"waiting": {"reason": "Node0NotReached", "message": "a-0:29500 does not answer yet"}}
+    assert asked(port, "/metrics") == (HTTPStatus.NOT_FOUND, b"")
+    page.close()
+    # As a program would that knows nothing of SO_REUSEADDR.
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as other:
+        other.bind(("", port))
+
+
+def test_a_client_that_says_nothing_does_not_keep_the_page_from_closing() -> None:
+    port = free_port()
+    page = launcher.WaitPage(port)
+    page.tell("NameNotResolved", "")
+    with socket.create_connection(("127.0.0.1", port)):
+        page.close()
+    with pytest.raises(ConnectionRefusedError):
+        asked(port)
+
+
+def test_a_page_whose_port_is_taken_hinders_nobody() -> None:
+    with socket.create_server(("", 0)) as taken:
+        page = launcher.WaitPage(taken.getsockname()[1])
+        page.tell("NameNotResolved", "")
+        page.close()
+    without_port = launcher.WaitPage(0)
+    without_port.tell("NameNotResolved", "")
+    without_port.close()
 
 
 # A worker's program runs as the plain interpreter would run it

@@ -3,16 +3,17 @@
 import asyncio
 import gzip
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ddpjob.observed import PodRecord, ProgressReport, Terminated
+from ddpjob.observed import PodRecord, ProgressReport, Terminated, WaitReason
 from ddpjob.plan import PollTarget
 from ddpjob_operator.progress import ProgressPoller
 from ddpjob_operator.store import Key
@@ -95,6 +96,57 @@ async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
         number = 2
         await seen.outcome("ok", times=6)
         assert seen.changed == [KEY, KEY]
+
+
+async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers() -> None:
+    told: dict[str, object] = {"waiting": {"reason": "NameNotResolved", "message": "a-0 does not\nexist yet"}}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(told)
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (replace(target, rank=2, ordinal=1),))
+        await seen.outcome("ok", times=3)
+        (wait,) = poller.waits("u1")
+        assert (wait.ordinal, wait.reason, wait.message) == (
+            1,
+            WaitReason.NAME_NOT_RESOLVED,
+            "a-0 does not exist yet",
+        )
+        assert (poller.ranks("u1"), seen.changed) == ((), [KEY])
+        told = {"step": 1}
+        await seen.outcome("ok", times=len(seen.outcomes) + 2)
+        assert poller.waits("u1") == ()
+        assert [report.step for report in poller.ranks("u1")] == [1]
+        assert seen.changed == [KEY, KEY]
+
+
+async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"waiting": {"reason": "Node0NotReached", "message": "a-0:29500"}})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (replace(target, rank=1, ordinal=1),))
+        await seen.outcome("ok")
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            closed = replace(target, rank=1, ordinal=1, port=found.getsockname()[1])
+        poller.follow("u1", KEY, (closed,))
+        await seen.outcome("unreachable")
+        assert poller.waits("u1") == ()
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    ["x", {}, {"reason": "Bored", "message": "x"}, {"reason": "NameNotResolved"}, {"reason": [], "message": "x"}],
+)
+async def test_a_strange_wait_is_none(waiting: object) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"waiting": waiting})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (replace(target, rank=1, ordinal=1),))
+        await seen.outcome("ok", times=2)
+        assert poller.waits("u1") == ()
 
 
 async def test_an_ipv6_address_is_reached() -> None:

@@ -17,6 +17,7 @@ from ddpjob.observed import (
     ProgressReport,
     RankReport,
     Rejection,
+    RendezvousWait,
     Running,
     ServiceRecord,
     Terminated,
@@ -55,6 +56,7 @@ class World:
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
+    waits: dict[int, RendezvousWait] = field(default_factory=dict)
     claim_attempt: int | None = None
     departed: dict[str, PodRecord] = field(default_factory=dict)
     job_deleted: bool = False
@@ -84,6 +86,7 @@ class World:
             rejections=self.rejections,
             progress=self.progress,
             ranks=tuple(self.ranks.values()),
+            waits=tuple(self.waits.values()),
             launcher_attempt=self.launcher_attempt,
             claim_attempt=self.claim_attempt,
             last_status_write=self.last_write,
@@ -126,6 +129,7 @@ class World:
         self.claim_attempt = None
         self.departed = {}
         self.ranks = {}
+        self.waits = {}
         self.last_write = None
         self.progress = None
 

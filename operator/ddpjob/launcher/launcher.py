@@ -41,6 +41,8 @@ AGREED_STOP = 128 + signal.SIGTERM
 # Seconds that the other workers of a node have before a restart in place: they cannot go on, and all nodes wait.
 RESTART_PATIENCE = 1.0
 DNS_PORT = 53
+# Seconds that a node waits for node 0 before it says so on /progress.
+TELL_AFTER = 5.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _WORKER = "--ddpjob-worker"
 _LEFT = "ddpjob/left"
@@ -412,7 +414,52 @@ def _ask(server: str, query: bytes) -> int | None:
     return None
 
 
-def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> None:
+class WaitPage:
+    """Answers on /progress, where local rank 0 will, why this node waits; the port is free again after `close`."""
+
+    def __init__(self, port: int) -> None:
+        """Make a page that is served from the first `tell` on, if there is a port and it can be bound."""
+        self._port = port
+        self._body = b"{}"
+        self._listener: socket.socket | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def tell(self, reason: str, message: str) -> None:
+        """Answer this from now on."""
+        self._body = _json({"waiting": {"reason": reason, "message": message}})
+        if self._port and self._listener is None:
+            with contextlib.suppress(OSError, OverflowError):
+                both = socket.has_dualstack_ipv6()
+                family = socket.AF_INET6 if both else socket.AF_INET
+                self._listener = socket.create_server(("", self._port), family=family, dualstack_ipv6=both)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        if self._listener is not None:
+            # Closing alone would leave the thread in accept, and the port bound.
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._thread.join()
+            self._listener.close()
+
+    def _serve(self) -> None:
+        while self._listener is not None:
+            try:
+                client = self._listener.accept()[0]
+            except OSError:
+                return
+            with contextlib.suppress(OSError), client:
+                client.settimeout(1)
+                found = client.recv(4096).startswith(b"GET /progress ")
+                body = self._body if found else b""
+                head = f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Length: {len(body)}\r\n"
+                client.sendall(f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body)
+                # The client closes first: whoever does keeps the port for a minute from a program without SO_REUSEADDR.
+                client.recv(1)
+
+
+def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool, page: WaitPage | None = None) -> None:
     """Wait until rank 0's name resolves and, with `connect`, its store answers."""
     begin, pause, say_at = time.monotonic(), 0.1, 2.0
     # Many who wait ask less often: the server and the store are one for all.
@@ -420,7 +467,7 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> N
     # Should a server deny every name when asked for a strange type, then the usual question is put now and then.
     look_at = 60.0
     while True:
-        waited = time.monotonic() - begin
+        waited, reason = time.monotonic() - begin, "NameNotResolved"
         try:
             if host.endswith(".") and waited < look_at and name_exists(host) is False:
                 problem = f"{host} does not exist yet"
@@ -433,6 +480,7 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> N
         except socket.gaierror as error:
             problem = f"{host} does not resolve yet ({error.strerror})"
         except OSError as error:
+            reason = "Node0NotReached"
             problem = f"{host}:{port} does not answer yet ({error.strerror or error})"
         waited = time.monotonic() - begin
         if waited >= timeout:
@@ -440,6 +488,8 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool) -> N
                 f"node 0 did not come up within {timeout:g} s: {problem}. Look at its pod "
                 f"({pods_of_the_job(',ddpjob.dev/ordinal=0')}), then at the cluster's DNS and network policies"
             )
+        if page is not None and waited >= TELL_AFTER:
+            page.tell(reason, problem)
         if waited >= say_at:
             say(f"waiting for node 0 for {waited:.0f} s: {problem}")
             say_at = waited + 10
@@ -547,7 +597,11 @@ class Agent:
             options.rdzv_endpoint = f"{'127.0.0.1' if first else host}:{port}"
         if not first or options.rdzv_backend == "static":
             timeout = float(environment.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
-            await_rank_zero(host, int(port), timeout, connect=not first)
+            page = WaitPage(int(environment.get("DDPJOB_METRICS_PORT", "0")))
+            try:
+                await_rank_zero(host, int(port), timeout, connect=not first, page=page)
+            finally:
+                page.close()
 
     def _supervise(self) -> None:
         """Hear of the workers' start and end, and bound their end by the pod's grace period instead of 30 s."""

@@ -6,6 +6,7 @@ from ddpjob.observed import PodRecord, Waiting
 from ddpjob.policies.attempt import NodeState, node_state
 from ddpjob.policies.conditions import Fact
 from ddpjob.policies.create import taken_names
+from ddpjob.policies.rendezvous import waiting_for_node_0
 from ddpjob.policies.situation import Situation
 from ddpjob.policies.startup import has_started, startup_due
 from ddpjob.policies.suspend import RESUMED, STOPPING
@@ -79,10 +80,17 @@ def _pods_scheduled(situation: Situation) -> Fact:
 
 
 def rendezvous_ready(situation: Situation) -> Fact:
-    """The condition RendezvousReady: which pods are not up, and why."""
+    """The condition RendezvousReady: which pods are not up, and why, or which nodes cannot reach node 0."""
     kind = ConditionType.RENDEZVOUS_READY
     states = situation.attempt.states()
     up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
+    if up == len(states) and (waits := waiting_for_node_0(situation)):
+        first = situation.attempt.names[0]
+        told = [f"{situation.attempt.names[wait.ordinal]}: {wait.message}" for wait in waits[:_NAMED_OBJECTS]]
+        more = f"; and {len(waits) - _NAMED_OBJECTS} more" if len(waits) > _NAMED_OBJECTS else ""
+        hint = f"check kubectl logs {first}, the cluster's DNS and its network policies"
+        message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {'; '.join(told)}{more}: {hint}"
+        return Fact(kind, "False", waits[0].reason.value, message)
     if up == len(states):
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
     waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
@@ -95,6 +103,8 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
     if steps:
         return Fact(kind, "True", "StepsReported", "rank 0 reports steps")
     states = situation.attempt.states()
+    if waiting_for_node_0(situation):
+        return Fact(kind, "False", *_not_met(situation))
     if all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states):
         if _is_late(situation):
             return Fact(
@@ -108,6 +118,12 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
     if _is_late(situation):
         return Fact(kind, "False", "StartupDeadlineExceeded", "not all nodes are up within spec.startupDeadline")
     return Fact(kind, "False", "WaitingForNodes", "not all nodes are up")
+
+
+def _not_met(situation: Situation) -> tuple[str, str]:
+    if _is_late(situation):
+        return "StartupDeadlineExceeded", "the nodes have not met within spec.startupDeadline"
+    return "WaitingForRendezvous", "not all nodes reach node 0"
 
 
 def _is_late(situation: Situation) -> bool:

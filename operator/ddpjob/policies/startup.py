@@ -3,11 +3,12 @@
 from datetime import datetime, timedelta
 
 from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.rendezvous import waiting_for_node_0
 from ddpjob.policies.situation import Situation
 
 
 def has_started(situation: Situation) -> bool:
-    """Whether the attempt has made a step; of a program that reports nothing, whether all its nodes are up."""
+    """Whether the attempt has made a step; of a program that reports nothing, whether all its nodes are up and meet."""
     number = situation.attempt.number
     reports = [report for report in situation.observed.ranks if report.attempt == number]
     progress = situation.status.progress
@@ -15,6 +16,8 @@ def has_started(situation: Situation) -> bool:
         return True
     if reports or (progress is not None and progress.attempt == number):
         return progress is not None and progress.attempt == number and bool(progress.step)
+    if waiting_for_node_0(situation):
+        return False
     return all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in situation.attempt.states())
 
 

@@ -1,0 +1,62 @@
+"""Nodes whose pods run while they cannot reach node 0: what their launchers say of it, and who is asked.
+
+That a pod runs does not tell whether its node resolves node 0's name: a name server or a network policy may stand in
+the way. The launcher of a node that waits for long answers on /progress in the place of its rank, until torchrun starts.
+"""
+
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final
+
+from ddpjob.observed import RendezvousWait, Running
+from ddpjob.plan import PollTarget
+from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.situation import Situation
+
+FORGOTTEN_AFTER: Final = timedelta(seconds=6)
+"""Age of an answer from which on it says nothing: two polls have failed by then."""
+LOOK_EVERY: Final = timedelta(seconds=2)
+"""How often a node that waits is looked at: when it stops answering, nothing else tells."""
+MOST_NODES: Final = 16
+"""The most nodes that are asked. Where node 0 cannot be reached, it is hardly one node alone that cannot."""
+
+
+def waiting_for_node_0(situation: Situation) -> tuple[RendezvousWait, ...]:
+    """What nodes of the current attempt say that wait for node 0, by ordinal."""
+    number, nodes = situation.attempt.number, situation.attempt.nodes
+    fresh = (
+        wait
+        for wait in situation.observed.waits
+        if wait.attempt == number and situation.now - wait.answered < FORGOTTEN_AFTER and wait.ordinal < len(nodes)
+    )
+    return tuple(sorted((wait for wait in fresh if _runs(situation, wait.ordinal)), key=lambda wait: wait.ordinal))
+
+
+def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
+    """Where nodes other than node 0 answer while they wait for it: none once a rank has reported or time is up."""
+    number, processes = situation.attempt.number, situation.status.procs_per_node or 1
+    states = situation.attempt.states()
+    if not all(state is NodeState.RUNNING for state in states):
+        return ()
+    if any(report.attempt == number for report in situation.observed.ranks):
+        return ()
+    patience = timedelta(seconds=situation.spec.rendezvous.timeout_seconds)
+    targets = (
+        PollTarget(number, pod.pod_ip, situation.spec.metrics.port, rank=ordinal * processes, ordinal=ordinal)
+        for ordinal, pod in enumerate(situation.attempt.nodes)
+        if ordinal > 0
+        and pod is not None
+        and pod.pod_ip is not None
+        and isinstance(pod.trainer, Running)
+        and (pod.trainer.since is None or situation.now < pod.trainer.since + patience)
+    )
+    return tuple(islice(targets, MOST_NODES))
+
+
+def next_rendezvous_look(situation: Situation) -> tuple[datetime, ...]:
+    """When nodes that wait are looked at again."""
+    return (situation.now + LOOK_EVERY,) if waiting_for_node_0(situation) else ()
+
+
+def _runs(situation: Situation, ordinal: int) -> bool:
+    return situation.attempt.state(ordinal) is NodeState.RUNNING
