@@ -121,7 +121,7 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
 
 def _looks(situation: Situation, status: DDPJobStatus) -> tuple[datetime, ...]:
     """When time alone may change what is to be done, whatever was decided now."""
-    silent = () if status.finished else (*lost_at(situation.attempt.present), *next_rendezvous_look(situation))
+    silent = () if status.finished else (*lost_at(situation.observed.pods), *next_rendezvous_look(situation))
     return (*next_deadline(situation, status), *silent)
 
 

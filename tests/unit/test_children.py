@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import spec_of
 
+from ddpjob.children.affinity import away_from
 from ddpjob.children.hashes import spec_hash
 from ddpjob.children.names import parse_pod_name, pod_name
 from ddpjob.children.pod import build_pod, processes_of
@@ -261,3 +262,27 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: int | str, value: st
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Qi", "--1", "1e", "NaN"])
 def test_what_is_no_quantity_is_none(text: str) -> None:
     assert parse_quantity(text) is None
+
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+OWN_AFFINITY = {
+    "podAntiAffinity": {"a": 1},
+    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"b": 2}},
+}
+
+
+def test_a_wish_to_be_elsewhere_is_added_to_the_template_s_own_affinity() -> None:
+    spec = spec_of(template={"spec": {"affinity": OWN_AFFINITY}})
+    assert build_pod(JOB, spec, 0, 0)["spec"]["affinity"] == OWN_AFFINITY
+    affinity = build_pod(JOB, spec, 1, 0, lost_nodes=["n1", "n2"])["spec"]["affinity"]
+    assert affinity["podAntiAffinity"] == {"a": 1}
+    by_node = affinity["nodeAffinity"]
+    assert by_node["requiredDuringSchedulingIgnoredDuringExecution"] == {"b": 2}
+    (wish,) = by_node["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [field["values"] for field in wish["preference"]["matchFields"]] == [["n1"], ["n2"]]
+    assert "preferredDuringSchedulingIgnoredDuringExecution" not in OWN_AFFINITY["nodeAffinity"]
+
+
+@pytest.mark.parametrize("affinity", ["x", {"nodeAffinity": "x"}, {"nodeAffinity": {PREFERRED: "x"}}])
+def test_a_malformed_affinity_is_left_to_the_api_server(affinity: object) -> None:
+    assert away_from(["n1"], affinity) == {}

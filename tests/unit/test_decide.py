@@ -13,7 +13,7 @@ from ddpjob.children.launcher_config import launcher_config_name
 from ddpjob.decide import decide
 from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
 from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
-from ddpjob.policies.node_lost import SILENCE
+from ddpjob.policies.node_lost import SILENCE, SILENCE_OF_LOST
 
 
 def running_world(**fields: object) -> World:
@@ -661,6 +661,37 @@ def test_an_image_that_cannot_be_pulled_is_named_with_what_to_check() -> None:
         '1/2 nodes are up; digits-a0-1: ImagePullBackOff: Back-off pulling image "i": '
         "check spec.trainer.image and that the nodes can pull it"
     )
+
+
+def test_the_next_attempt_prefers_other_nodes_and_does_not_wait_long_on_one_that_is_known_to_be_lost() -> None:
+    world = World()
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], node_name="node-2", node_lost=True)
+    world.settle()
+    world.remove("digits-a0-0")
+    world.advance(5)
+    world.settle()
+    created = [action.manifest for action in world.requests if isinstance(action, CreatePod)][-2:]
+    assert [manifest["metadata"]["name"] for manifest in created] == ["digits-a1-0", "digits-a1-1"]
+    for manifest in created:
+        (wish,) = manifest["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert wish["preference"]["matchFields"] == [
+            {"key": "metadata.name", "operator": "NotIn", "values": ["node-2"]}
+        ]
+    world.run("digits-a1-0")
+    world.assign("digits-a1-1", "node-2")
+    plan = world.reconcile()
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= SILENCE_OF_LOST
+    world.advance(SILENCE_OF_LOST.total_seconds() - 1)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 1
+    world.advance(1)
+    world.settle()
+    assert world.status.attempt == 2
 
 
 def test_only_a_running_first_node_is_asked_for_progress() -> None:

@@ -128,7 +128,11 @@ def test_all_nodes_are_asked_from_when_they_run_until_a_rank_reports() -> None:
     assert [target.ordinal for target in world.reconcile().poll] == [0]
     world.run("digits-a0-2")
     targets = world.reconcile().poll
-    assert [(target.ordinal, target.rank, target.port) for target in targets] == [(0, 0, 9401), (1, 2, 9401), (2, 4, 9401)]
+    assert [(target.ordinal, target.rank, target.port) for target in targets] == [
+        (0, 0, 9401),
+        (1, 2, 9401),
+        (2, 4, 9401),
+    ]
     world.report_rank(0, None, activity=Activity.STARTING)
     assert [target.ordinal for target in world.reconcile().poll] == [0]
 

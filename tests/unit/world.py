@@ -193,9 +193,9 @@ class World:
             unadmitted_since=None,
         )
 
-    def assign(self, name: str) -> None:
+    def assign(self, name: str, node: str = "node-1") -> None:
         """The scheduler gives a pod to a node that has not seen it yet."""
-        self.pods[name] = replace(self.pods[name], scheduled=True, node_name="node-1", unadmitted_since=self.now)
+        self.pods[name] = replace(self.pods[name], scheduled=True, node_name=node, unadmitted_since=self.now)
 
     def end(self, name: str, code: int, message: str = "", reason: str = "") -> None:
         self.pods[name] = replace(

@@ -1,10 +1,12 @@
 """A training pod: one node of the training."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ddpjob.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob.api.spec import DDPJobSpec
+from ddpjob.children.affinity import away_from
 from ddpjob.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
 from ddpjob.children.environment import pod_environment
@@ -36,8 +38,13 @@ def processes_of(spec: DDPJobSpec) -> int:
     )
 
 
-def build_pod(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> Manifest:
-    """The manifest of one pod. Expects a template without errors (`template_errors`)."""
+def build_pod(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, lost_nodes: Sequence[str] = ()
+) -> Manifest:
+    """The manifest of one pod, which rather runs on none of `lost_nodes`.
+
+    Expects a template without errors (`template_errors`).
+    """
     template_metadata = spec.template.get("metadata") or {}
     template_spec = spec.template.get("spec") or {}
     container = _trainer_container(job, spec, attempt, ordinal)
@@ -61,6 +68,7 @@ def build_pod(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> M
             # A namespace with thousands of services would put as many variables into every container.
             "enableServiceLinks": False,
             **copy.deepcopy(template_spec),
+            **away_from(lost_nodes, template_spec.get("affinity")),
             **_security_context(spec, template_spec.get("securityContext") or {}),
             "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
             "subdomain": service_name(job.name),

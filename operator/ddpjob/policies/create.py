@@ -11,6 +11,7 @@ from ddpjob.children.service import build_service
 from ddpjob.plan import CreateClaim, CreateLauncher, CreatePod, CreateService, Manifest
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
+from ddpjob.policies.node_lost import nodes_lost
 from ddpjob.policies.restart import not_before
 from ddpjob.policies.situation import Decision, Situation
 
@@ -98,6 +99,8 @@ def object_name(manifest: Manifest) -> str:
 def _pods(situation: Situation) -> tuple[_Child, ...]:
     states = situation.attempt.states()
     missing = [ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING]
+    lost = sorted(nodes_lost(situation.observed.pods))
+    number = situation.attempt.number
     return tuple(
-        CreatePod(build_pod(situation.job, situation.spec, situation.attempt.number, ordinal)) for ordinal in missing
+        CreatePod(build_pod(situation.job, situation.spec, number, ordinal, lost_nodes=lost)) for ordinal in missing
     )

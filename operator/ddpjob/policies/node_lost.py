@@ -14,17 +14,33 @@ from ddpjob.observed import PodRecord
 
 SILENCE: Final = timedelta(seconds=60)
 """Longer than the control plane takes to mark a silent node: an attempt that begins later is kept away from it."""
+SILENCE_OF_LOST: Final = timedelta(seconds=10)
+"""Enough where another pod of the job has been marked on that node: nothing is to be waited for but the node's return."""
 
 
 def with_lost_nodes(pods: Iterable[PodRecord], now: datetime) -> tuple[PodRecord, ...]:
     """The pods, those marked as lost that their node has not taken notice of for too long."""
-    return tuple(replace(pod, node_lost=True) if _is_overdue(pod, now) else pod for pod in pods)
+    known = tuple(pods)
+    lost = nodes_lost(known)
+    return tuple(
+        replace(pod, node_lost=True) if (due := _lost_at(pod, lost)) is not None and now >= due else pod
+        for pod in known
+    )
 
 
 def lost_at(pods: Iterable[PodRecord]) -> tuple[datetime, ...]:
     """When each pod that its node has not taken notice of will count as lost."""
-    return tuple(pod.unadmitted_since + SILENCE for pod in pods if pod.unadmitted_since is not None)
+    known = tuple(pods)
+    lost = nodes_lost(known)
+    return tuple(due for pod in known if (due := _lost_at(pod, lost)) is not None)
 
 
-def _is_overdue(pod: PodRecord, now: datetime) -> bool:
-    return pod.unadmitted_since is not None and now >= pod.unadmitted_since + SILENCE
+def nodes_lost(pods: Iterable[PodRecord]) -> frozenset[str]:
+    """Names of the nodes that have pods which are marked as lost."""
+    return frozenset(pod.node_name for pod in pods if pod.node_lost and pod.node_name is not None)
+
+
+def _lost_at(pod: PodRecord, lost: frozenset[str]) -> datetime | None:
+    if pod.unadmitted_since is None:
+        return None
+    return pod.unadmitted_since + (SILENCE_OF_LOST if pod.node_name in lost else SILENCE)
