@@ -21,7 +21,7 @@ from ddpjob.plan import (
 from ddpjob.policies.create import object_name
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
-from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Json, Kube, Resource
+from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Json, ObjectApi, Resource
 from ddpjob_operator.observe import controller_uid, job_record, pod_record, service_record
 
 _LARGEST_BATCH: Final = 64
@@ -42,7 +42,7 @@ class Outcome:
 class ActionRunner:
     """Carries actions out and puts the answers into the caches, so that the next decision sees them at once."""
 
-    def __init__(self, kube: Kube, caches: Caches) -> None:
+    def __init__(self, kube: ObjectApi, caches: Caches) -> None:
         self._kube = kube
         self._caches = caches
 

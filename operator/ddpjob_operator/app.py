@@ -11,27 +11,17 @@ from time import monotonic
 from typing import Any, Final
 
 from ddpjob.api.constants import LABEL_MANAGED_BY, MANAGED_BY
-from ddpjob.decide import decide
-from ddpjob.observed import JobRecord, PodRecord, ServiceRecord
-from ddpjob_operator.caches import Caches, groups_of
 from ddpjob_operator.connection import Connection, connect
-from ddpjob_operator.events import EventPoster
+from ddpjob_operator.controller import Controller, Rates
 from ddpjob_operator.handlers import JobWatch
 from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
 from ddpjob_operator.informer import Informer, WatchLimits
 from ddpjob_operator.kube import PODS, SERVICES, KubeClient
-from ddpjob_operator.limiter import FairLimiter
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.observe import pod_record, service_record
-from ddpjob_operator.progress import ProgressPoller
-from ddpjob_operator.queue import WorkQueue
-from ddpjob_operator.reconcile import Reconciler
 from ddpjob_operator.server import serve
-from ddpjob_operator.store import Key, Store
 
 _STOP_SECONDS: Final = 1.5
-_GATHER_SECONDS_PER_POD: Final = 0.0004
-_LONGEST_GATHER_SECONDS: Final = 0.5
 _SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 _log = logging.getLogger(__name__)
@@ -74,36 +64,20 @@ class Operator:
         self._options = options
         self._connection = connection
         self._metrics = metrics = Metrics()
-        self._queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=loop.call_later)
-        self._caches = Caches(
-            jobs=Store(listener=self._job_changed),
-            pods=Store(groups=groups_of, listener=self._child_changed),
-            services=Store(groups=groups_of, listener=self._child_changed),
-        )
-        # The uid of each job, by which its children find it.
-        self._keys: dict[str, Key] = {}
         kube = KubeClient(connection, count=metrics.request, in_flight=options.requests_in_flight)
-        self._poller = ProgressPoller(
-            changed=self._queue.add,
-            count=lambda outcome: metrics.polls.labels(outcome).inc(),
-            now=_now,
-            interval=options.poll_interval,
-        )
-        self._reconciler = Reconciler(
-            kube=kube,
-            decide=decide,
-            caches=self._caches,
-            queue=self._queue,
-            poller=self._poller,
-            progress_writes=FairLimiter(options.progress_writes, clock=monotonic),
-            events=EventPoster(kube, now=_now, instance=socket.gethostname()),
+        self._controller = controller = Controller(
+            kube,
             metrics=metrics,
             now=_now,
+            call_later=loop.call_later,
+            instance=socket.gethostname(),
+            rates=Rates(options.poll_interval, options.progress_writes),
         )
+        caches, queue = controller.caches, controller.queue
         self._pods = Informer(
             kube,
             PODS,
-            self._caches.pods,
+            caches.pods,
             pod_record,
             namespace=options.namespace,
             selector=_SELECTOR,
@@ -114,7 +88,7 @@ class Operator:
         self._services = Informer(
             kube,
             SERVICES,
-            self._caches.services,
+            caches.services,
             service_record,
             namespace=options.namespace,
             selector=_SELECTOR,
@@ -125,7 +99,7 @@ class Operator:
         self._jobs = JobWatch(
             connection=connection,
             kube=kube,
-            store=self._caches.jobs,
+            store=caches.jobs,
             namespace=options.namespace,
             clock=monotonic,
             count=metrics.request,
@@ -141,16 +115,16 @@ class Operator:
         dead_after = 2 * limits.silence + margin
         self._checks = (
             *(watch_is_alive(watch.resource, watch.silent_for, dead_after) for watch in self._watches),
-            queue_moves(self._queue, options.stuck_after),
+            queue_moves(queue, options.stuck_after),
             self._meter.check,
         )
-        metrics.count_jobs(self._caches.jobs)
+        metrics.count_jobs(caches.jobs)
         for watch in self._watches:
             metrics.watch_age(watch.resource, watch.silent_for)
-        metrics.gauge("queue_depth", "Jobs that wait to be looked at.", lambda: self._queue.depth)
-        metrics.gauge("queue_oldest_seconds", "How long the longest waiting job waits.", lambda: self._queue.oldest)
-        metrics.gauge("progress_targets", "Trainings whose progress is read.", lambda: self._poller.followed)
-        metrics.gauge("pods", "Pods in the cache.", lambda: len(self._caches.pods))
+        metrics.gauge("queue_depth", "Jobs that wait to be looked at.", lambda: queue.depth)
+        metrics.gauge("queue_oldest_seconds", "How long the longest waiting job waits.", lambda: queue.oldest)
+        metrics.gauge("progress_targets", "Trainings whose progress is read.", lambda: controller.poller.followed)
+        metrics.gauge("pods", "Pods in the cache.", lambda: len(caches.pods))
         metrics.gauge(
             "event_loop_lag_seconds", "How late the event loop was when last measured.", lambda: self._meter.lag
         )
@@ -195,7 +169,7 @@ class Operator:
             self._pods.run(),
             self._services.run(),
             self._jobs.close_gaps(),
-            self._poller.run(),
+            self._controller.poller.run(),
             self._meter.run(),
             *(self._work() for _ in range(self._options.workers)),
         )
@@ -204,39 +178,10 @@ class Operator:
         # A job must not be judged by pods that have only not been listed yet.
         await self._pods.synced.wait()
         await self._services.synced.wait()
-        await self._queue.work(self._reconciler.reconcile)
+        await self._controller.work()
 
     def _missing(self) -> list[str]:
         return [f"{watch.resource} are not listed yet" for watch in self._watches if not watch.synced.is_set()]
-
-    def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
-        if before is not None and (after is None or after.uid != before.uid):
-            self._keys.pop(before.uid, None)
-            self._reconciler.forget(before)
-        record = after or before
-        if record is None:
-            return
-        key = (record.namespace, record.name)
-        if after is not None:
-            self._keys[after.uid] = key
-        self._queue.add(key)
-
-    def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:
-        for record in (before, after):
-            if record is None:
-                continue
-            owner = self._keys.get(record.owner_uid or "")
-            if owner is not None:
-                if isinstance(record, PodRecord):
-                    self._poller.ended(record)
-                    self._caches.departed.saw(record, gone=after is None)
-                # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.
-                pods = self._caches.pods.count(record.owner_uid or "")
-                self._queue.add_after(owner, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
-            named = (record.namespace, record.job or "")
-            if record.job and named != owner:
-                # A job whose names are taken by another's children waits for them to go.
-                self._queue.add(named)
 
 
 async def operate(options: Options) -> None:

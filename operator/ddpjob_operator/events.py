@@ -10,7 +10,7 @@ from ddpjob.api.constants import API_VERSION, KIND
 from ddpjob.observed import JobRecord
 from ddpjob.plan import Event
 from ddpjob_operator.errors import ApiFailure
-from ddpjob_operator.kube import EVENTS, Json, Kube
+from ddpjob_operator.kube import EVENTS, Json, ObjectApi
 
 COMPONENT: Final = "ddpjob-operator"
 _LONGEST_MESSAGE: Final = 1024
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class EventPoster:
     """Posts each event once. One that cannot be posted is logged and lost: it must not hold the job up."""
 
-    def __init__(self, kube: Kube, *, now: Callable[[], datetime], instance: str) -> None:
+    def __init__(self, kube: ObjectApi, *, now: Callable[[], datetime], instance: str) -> None:
         """Args:
         kube: the API server.
         now: wall clock.

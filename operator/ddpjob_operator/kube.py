@@ -70,8 +70,8 @@ class WatchEvent:
     object: Json
 
 
-class Kube(Protocol):
-    """The API server. Every method raises an `ApiFailure`."""
+class ObjectApi(Protocol):
+    """Where objects are kept. Every method raises an `ApiFailure`."""
 
     async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
         """POST an object; `strict` refuses unknown and doubled fields as Invalid. Returns what was stored."""
@@ -93,6 +93,10 @@ class Kube(Protocol):
         Returns the object, which may live on until its grace period has passed, or a Status.
         """
         ...
+
+
+class Kube(ObjectApi, Protocol):
+    """The API server, which also tells what it has and what changes. Every method raises an `ApiFailure`."""
 
     def list_pages(
         self, resource: Resource, namespace: str | None, *, selector: str = ""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import aiohttp
 
@@ -22,6 +22,15 @@ from ddpjob_operator.store import Key
 _LONGEST_ANSWER: Final = 64 * 1024
 
 _log = logging.getLogger(__name__)
+
+
+Locate: TypeAlias = Callable[[PollTarget], tuple[str, int]]
+"""Address and port at which a target is reached."""
+
+
+def own_address(target: PollTarget) -> tuple[str, int]:
+    """The target's own: a pod has an address of its own."""
+    return target.address, target.port
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class ProgressPoller:
         interval: float = 2.0,
         patience: float = 2.0,
         concurrency: int = 64,
+        locate: Locate = own_address,
     ) -> None:
         """Args:
         changed: told of a job of which a shown value changed.
@@ -58,6 +68,7 @@ class ProgressPoller:
         interval: seconds between two polls of a target.
         patience: seconds that an endpoint may take.
         concurrency: most polls at once.
+        locate: where a target is reached.
         """
         self._changed = changed
         self._count = count
@@ -65,6 +76,7 @@ class ProgressPoller:
         self._interval = interval
         self._limits = aiohttp.ClientTimeout(total=patience)
         self._concurrency = concurrency
+        self._locate = locate
         self._jobs: dict[str, _Job] = {}
         self._reports: dict[str, ProgressReport] = {}
         self._ranks: dict[str, dict[int, RankReport]] = {}
@@ -171,7 +183,7 @@ class ProgressPoller:
 
     async def _poll(self, session: aiohttp.ClientSession, uid: str, target: PollTarget) -> None:
         try:
-            raw = await _fetch(session, target)
+            raw = await _fetch(session, *self._locate(target))
             answered = self._now()
             wait = parse_wait(raw, target, answered)
             rank = parse_rank_report(raw, target, answered)
@@ -232,9 +244,9 @@ def _shown(report: ProgressReport) -> ProgressReport:
     return replace(report, progress=report.progress.model_copy(update={"observed_time": None}))
 
 
-async def _fetch(session: aiohttp.ClientSession, target: PollTarget) -> dict[str, Any]:
-    host = f"[{target.address}]" if ":" in target.address else target.address
-    async with session.get(f"http://{host}:{target.port}/progress", allow_redirects=False) as response:
+async def _fetch(session: aiohttp.ClientSession, address: str, port: int) -> dict[str, Any]:
+    host = f"[{address}]" if ":" in address else address
+    async with session.get(f"http://{host}:{port}/progress", allow_redirects=False) as response:
         if response.status != HTTPStatus.OK:
             raise BadAnswer("status")
         body = bytearray()

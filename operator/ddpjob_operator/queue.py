@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
@@ -20,6 +20,9 @@ class Timer(Protocol):
 
     def cancel(self) -> None:
         """Do not make it."""
+
+
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
 
 
 @dataclass(slots=True)
@@ -39,7 +42,7 @@ class WorkQueue(Generic[K]):
         self,
         *,
         clock: Callable[[], float],
-        call_later: Callable[[float, Callable[[], None]], Timer],
+        call_later: CallLater,
         jitter: Callable[[], float] = lambda: random.uniform(0.75, 1.0),  # noqa: S311 spreads retries, guards nothing
     ) -> None:
         """Args:

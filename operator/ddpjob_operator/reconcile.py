@@ -15,7 +15,7 @@ from ddpjob_operator.actions import ActionRunner, Outcome
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import ApiFailure, Conflict, NotFound, Retryable
 from ddpjob_operator.events import EventPoster
-from ddpjob_operator.kube import JOBS, Kube
+from ddpjob_operator.kube import JOBS, ObjectApi
 from ddpjob_operator.limiter import FairLimiter
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.observe import job_record
@@ -53,7 +53,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        kube: Kube,
+        kube: ObjectApi,
         decide: Decide,
         caches: Caches,
         queue: WorkQueue[Key],

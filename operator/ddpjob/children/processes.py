@@ -19,13 +19,15 @@ def resolve_procs_per_node(asked: int | str, resources: dict[str, Any]) -> int:
         return asked
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     wanted = {**limits, **requests}
-    gpus = sum(_whole(count) for name, count in wanted.items() if _is_gpu(name))
-    return gpus or max(1, _whole(wanted.get("cpu", 1)))
+    gpus = sum(whole(count) for name, count in wanted.items() if is_gpu(name))
+    return gpus or max(1, whole(wanted.get("cpu", 1)))
 
 
-def _is_gpu(resource: str) -> bool:
+def is_gpu(resource: str) -> bool:
+    """Whether a resource of this name is a GPU or a part of one."""
     return resource.endswith("/gpu") or resource.startswith("nvidia.com/mig-")
 
 
-def _whole(quantity: float | str) -> int:
+def whole(quantity: float | str) -> int:
+    """A quantity rounded down, 0 for what is none."""
     return int(parse_quantity(quantity) or 0)
