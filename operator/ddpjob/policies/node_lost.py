@@ -15,7 +15,7 @@ from ddpjob.observed import PodRecord
 SILENCE: Final = timedelta(seconds=60)
 """Longer than the control plane takes to mark a silent node: an attempt that begins later is kept away from it."""
 SILENCE_OF_LOST: Final = timedelta(seconds=10)
-"""Enough where another pod of the job has been marked on that node: nothing is to be waited for but the node's return."""
+"""Enough where another pod of the job has been marked on that node: only the node's return could help."""
 
 
 def with_lost_nodes(pods: Iterable[PodRecord], now: datetime) -> tuple[PodRecord, ...]:

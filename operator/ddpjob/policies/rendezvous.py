@@ -1,7 +1,7 @@
 """Nodes whose pods run while they cannot reach node 0: what their launchers say of it, and who is asked.
 
 That a pod runs does not tell whether its node resolves node 0's name: a name server or a network policy may stand in
-the way. The launcher of a node that waits for long answers on /progress in the place of its rank, until torchrun starts.
+the way. The launcher of a node that waits for long answers on /progress in the place of its rank, until torchrun runs.
 """
 
 from datetime import datetime, timedelta
