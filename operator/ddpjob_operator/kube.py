@@ -9,14 +9,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
 
 from ddpjob.api.constants import GROUP, PLURAL, VERSION
-from ddpjob_operator.connection import Connection
 from ddpjob_operator.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
+
+if TYPE_CHECKING:
+    # A runner without a cluster uses the protocol alone, and needs no client of one.
+    from ddpjob_operator.connection import Connection
 
 Json: TypeAlias = dict[str, Any]
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]
@@ -126,7 +129,7 @@ class KubeClient:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: "Connection",
         *,
         count: Callable[[str, str, str], None],
         in_flight: int = 50,

@@ -1,0 +1,105 @@
+"""`ddpjob run --local`: the same manifest, on this machine, from start to end."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.launcher import source
+from ddpjob.local.console import Console
+from ddpjob.local.manifest import LocalManifest
+from ddpjob.local.process import Machine
+from ddpjob.local.records import Records
+from ddpjob.local.runner import Ending, LocalRunner, Show
+
+SUCCEEDED: Final = 0
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) -> int:
+    """Run a job to its end and answer the exit code: 0 succeeded, 1 failed, 130 asked to stop by Ctrl-C or SIGTERM.
+
+    Args:
+        manifest: the job.
+        home: where jobs are kept.
+        show: told what happens; a console where it is left out.
+
+    Raises:
+        LocalError: the job cannot run on this machine.
+    """
+    records = Records(home, manifest.namespace, manifest.name)
+    console = show or Console()
+    with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
+        launcher = Path(folder) / "launcher.py"
+        launcher.write_text(source(), encoding="utf-8")
+        ending = asyncio.run(_run(manifest, records, this_machine(os.environ, launcher), console))
+    sys.stderr.write(last_words(manifest.name, ending))
+    if ending.status.phase is Phase.SUCCEEDED:
+        return SUCCEEDED
+    return INTERRUPTED if ending.interrupted and ending.status.phase is not Phase.FAILED else FAILED
+
+
+async def _run(manifest: LocalManifest, records: Records, machine: Machine, show: Show) -> Ending:
+    runner = LocalRunner(
+        manifest,
+        records,
+        machine,
+        show=show,
+        now=lambda: datetime.now(UTC),
+        new_uid=lambda: str(uuid.uuid4()),
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, runner.interrupt)
+    return await runner.run()
+
+
+def this_machine(environment: Mapping[str, str], launcher: Path) -> Machine:
+    """What this machine has."""
+    return Machine(
+        python=sys.executable,
+        launcher=launcher,
+        environment={**environment, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"},
+        folder=Path.cwd(),
+        gpus=_gpus(environment),
+        loopback="lo" if sys.platform == "linux" else "lo0",
+    )
+
+
+def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    allowed = environment.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None:
+        return tuple(index for index in allowed.split(",") if index)
+    numbers = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    return tuple(sorted((number for number in numbers if number.isdigit()), key=int))
+
+
+def last_words(name: str, ending: Ending) -> str:
+    """The closing lines: why it ended and what can be done; none of a success, of which an event has told."""
+    status = ending.status
+    if status.phase is Phase.SUCCEEDED:
+        return ""
+    if status.phase is Phase.FAILED:
+        return f"ddpjob: {name} has failed: {_why(status)}\n"
+    step = status.progress.step if status.progress is not None else None
+    saved = status.progress.last_checkpoint_step if status.progress is not None else None
+    if saved is not None:
+        return f"ddpjob: {name} stopped at step {step}, saved at step {saved}: the same command goes on from there\n"
+    return f"ddpjob: {name} stopped and has no checkpoint: the same command starts it again (see spec.checkpoint)\n"
+
+
+def _why(status: DDPJobStatus) -> str:
+    failure = status.failure
+    if failure is None:
+        return "see its output above"
+    who = f"rank {failure.rank}: " if failure.rank is not None else ""
+    trace = f"\n{failure.traceback}" if failure.traceback else ""
+    return f"{who}{failure.message}{trace}"

@@ -1,0 +1,100 @@
+"""What a run without a cluster tells in a terminal: the programs' output, and beside it what becomes of the job."""
+
+import sys
+from typing import Any, Final, TextIO
+
+from ddpjob.api.spec import DDPJobSpec
+from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.children.names import parse_pod_name
+from ddpjob.children.template import trainer_of
+from ddpjob.local.network import LOOPBACK, Network
+from ddpjob.local.records import Records
+from ddpjob.observed import JobRecord
+
+_OF_A_CLUSTER: Final = (
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "initContainers",
+    "serviceAccountName",
+    "securityContext",
+)
+
+
+class Console:
+    """Prints a line for each thing that happens: output to `out`, all else to `err`."""
+
+    def __init__(self, *, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> None:
+        self._out = out
+        self._err = err
+        self._job = ""
+        self._many = False
+        self._told = ""
+
+    def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
+        """See `Show.begun`."""
+        self._job = job.name
+        spec = job.spec
+        if spec is None:
+            return
+        self._many = spec.nodes > 1
+        self._say(
+            f"{job.name} {'goes on' if resumed else 'starts'} on this machine: {spec.nodes} node"
+            f"{'s' if spec.nodes > 1 else ''} with {network.processes} process{'es' if network.processes > 1 else ''} "
+            f"each; metrics from http://{LOOPBACK}:{network.metrics_port}/metrics on, files in {records.folder}"
+        )
+        left_out = without_effect(spec)
+        if left_out:
+            self._say(f"without a cluster these have no effect: {', '.join(left_out)}")
+
+    def status(self, status: DDPJobStatus) -> None:
+        """See `Show.status`."""
+        line = status_line(status)
+        if line != self._told:
+            self._told = line
+            self._say(line)
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """See `Show.event`."""
+        self._say(f"{'! ' if kind == 'Warning' else ''}{reason}: {message}")
+
+    def output(self, pod: str, line: str) -> None:
+        """See `Show.output`."""
+        identity = parse_pod_name(self._job, pod)
+        prefix = f"node {identity.ordinal} | " if self._many and identity is not None else ""
+        print(f"{prefix}{line}", file=self._out, flush=True)
+
+    def _say(self, text: str) -> None:
+        print(f"ddpjob: {text}", file=self._err, flush=True)
+
+
+def status_line(status: DDPJobStatus) -> str:
+    """Where a job stands, as one line."""
+    summary = status.summary
+    parts = [str((status.phase or Phase.PENDING).value)]
+    shown = (
+        ("nodes", summary.nodes),
+        ("epoch", summary.epoch),
+        ("step", summary.step),
+        ("loss", summary.loss),
+        ("speed", summary.speed),
+        ("ETA", summary.eta),
+    )
+    parts += [f"{name} {value}" for name, value in shown if value]
+    counted = status.restarts.counted + status.restarts.ignored
+    if counted or status.restarts.process:
+        parts.append(f"restarts {counted} of pods, {status.restarts.process} of processes")
+    return " | ".join(parts)
+
+
+def without_effect(spec: DDPJobSpec) -> list[str]:
+    """The fields of a job that only a cluster can do something about."""
+    pod: dict[str, Any] = spec.template.get("spec") or {}
+    container = trainer_of(spec.template)
+    found = ["spec.trainer.image"]
+    if spec.trainer.resources.limits or spec.trainer.resources.requests or container.get("resources"):
+        found.append("spec.trainer.resources (but for GPUs and procsPerNode)")
+    found += [f"spec.template.spec.{name}" for name in _OF_A_CLUSTER if pod.get(name)]
+    if any(each.get("name") != container.get("name") for each in pod.get("containers") or []):
+        found.append("spec.template.spec.containers beside the trainer")
+    return found

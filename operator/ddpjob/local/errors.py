@@ -1,0 +1,5 @@
+"""What cannot be done without a cluster, in a user's words."""
+
+
+class LocalError(Exception):
+    """A DDPJob that cannot run on this machine as it is; the message names the field and says what to do."""

@@ -1,0 +1,166 @@
+"""The operator's protocol to a cluster, kept by this process: objects in memory, and pods that are processes."""
+
+import copy
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeAlias
+
+from ddpjob.api.base import format_time
+from ddpjob_operator.errors import AlreadyExists, Conflict, NotFound
+from ddpjob_operator.kube import EVENTS, PODS, Resource
+
+Json: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[str, str, str]
+Changed: TypeAlias = Callable[[Resource, Json, bool], None]
+"""Told of an object that was made, has changed or, with True, is gone."""
+
+_DEFAULT_GRACE: Final = 30
+
+
+class Kubelet(Protocol):
+    """Runs pods."""
+
+    def admit(self, pod: Json) -> None:
+        """Start a pod that was made."""
+
+    def stop(self, pod: Json, grace_seconds: int) -> None:
+        """End a pod that is to be deleted, after so many seconds at the latest."""
+
+
+class Objects:
+    """Objects by kind, namespace and name, each write with a newer resourceVersion."""
+
+    def __init__(self, *, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
+        """Args:
+        now: wall clock.
+        new_uid: makes uids.
+        """
+        self._now = now
+        self._new_uid = new_uid
+        self._version = 0
+        self._objects: dict[Key, Json] = {}
+        self._changed: Changed = lambda *_: None
+
+    def tell(self, changed: Changed) -> None:
+        """Tell of every change from now on."""
+        self._changed = changed
+
+    def add(self, resource: Resource, manifest: Json) -> Json:
+        """Keep a new object; what an API server fills in is filled in unless it is there.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        raw = copy.deepcopy(manifest)
+        metadata = raw["metadata"]
+        if "name" not in metadata:
+            metadata["name"] = f"{metadata['generateName']}{self._new_uid()[:8]}"
+        key = _key(resource, metadata["namespace"], metadata["name"])
+        if key in self._objects:
+            raise AlreadyExists(f"{resource.plural} {metadata['name']} exists")
+        metadata.setdefault("uid", self._new_uid())
+        metadata.setdefault("creationTimestamp", format_time(self._now()))
+        return self._keep(resource, key, raw)
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """An object as it is.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = self._objects.get(_key(resource, namespace, name))
+        if found is None:
+            raise NotFound(f"{resource.plural} {name} not found")
+        return copy.deepcopy(found)
+
+    def change(self, resource: Resource, namespace: str, name: str, change: Callable[[Json], None]) -> Json:
+        """Change an object.
+
+        Raises:
+            NotFound: there is none.
+        """
+        raw = self.get(resource, namespace, name)
+        change(raw)
+        return self._keep(resource, _key(resource, namespace, name), raw)
+
+    def remove(self, resource: Resource, namespace: str, name: str) -> None:
+        """Forget an object; one that is not there is forgotten already."""
+        raw = self._objects.pop(_key(resource, namespace, name), None)
+        if raw is not None:
+            self._version += 1
+            raw["metadata"]["resourceVersion"] = str(self._version)
+            self._changed(resource, raw, True)  # noqa: FBT003 the type above says what it is
+
+    def _keep(self, resource: Resource, key: Key, raw: Json) -> Json:
+        self._version += 1
+        raw["metadata"]["resourceVersion"] = str(self._version)
+        self._objects[key] = raw
+        self._changed(resource, copy.deepcopy(raw), False)  # noqa: FBT003 the type above says what it is
+        return copy.deepcopy(raw)
+
+
+class LocalKube:
+    """What the operator asks of a cluster (`ObjectApi`), answered by `Objects` and a kubelet."""
+
+    def __init__(self, objects: Objects, kubelet: Kubelet, *, now: Callable[[], datetime]) -> None:
+        """Args:
+        objects: where all is kept.
+        kubelet: runs the pods.
+        now: wall clock.
+        """
+        self._objects = objects
+        self._kubelet = kubelet
+        self._now = now
+
+    async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:  # noqa: ARG002 the template was checked when the file was read
+        """See `ObjectApi.create`."""
+        raw = self._objects.add(resource, manifest)
+        if resource == PODS:
+            self._kubelet.admit(raw)
+            return self._objects.get(resource, manifest["metadata"]["namespace"], raw["metadata"]["name"])
+        if resource == EVENTS:
+            # Told to whoever listens; nobody reads it again.
+            self._objects.remove(resource, raw["metadata"]["namespace"], raw["metadata"]["name"])
+        return raw
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """See `ObjectApi.get`."""
+        return self._objects.get(resource, namespace, name)
+
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
+        """See `ObjectApi.replace_status`."""
+        metadata = manifest["metadata"]
+        found = self._objects.get(resource, metadata["namespace"], metadata["name"])
+        if found["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise Conflict(f"{resource.plural} {metadata['name']} has changed")
+        return self._objects.change(
+            resource,
+            metadata["namespace"],
+            metadata["name"],
+            lambda raw: raw.update(status=copy.deepcopy(manifest["status"])),
+        )
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> Json:
+        """See `ObjectApi.delete`."""
+        found = self._objects.get(resource, namespace, name)
+        if found["metadata"]["uid"] != uid:
+            raise Conflict(f"{resource.plural} {name} has another uid")
+        if resource != PODS:
+            self._objects.remove(resource, namespace, name)
+            return found
+        asked = found["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+        grace = int(asked) if grace_seconds is None else grace_seconds
+
+        def mark(raw: Json) -> None:
+            raw["metadata"].setdefault("deletionTimestamp", format_time(self._now()))
+            raw["metadata"]["deletionGracePeriodSeconds"] = grace
+
+        marked = self._objects.change(resource, namespace, name, mark)
+        self._kubelet.stop(marked, grace)
+        return marked
+
+
+def _key(resource: Resource, namespace: str, name: str) -> Key:
+    return resource.plural, namespace, name

@@ -1,0 +1,235 @@
+"""Runs one DDPJob on this machine: the operator's own decisions, carried out on processes instead of pods."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from ddpjob.api.constants import LABEL_ORDINAL
+from ddpjob.api.status import ConditionType, DDPJobStatus
+from ddpjob.children.pod import build_pod, processes_of
+from ddpjob.local.errors import LocalError
+from ddpjob.local.kube import LocalKube, Objects
+from ddpjob.local.kubelet import ProcessKubelet, Start, kill_marked
+from ddpjob.local.manifest import LocalManifest
+from ddpjob.local.network import Network, free_network
+from ddpjob.local.process import Machine, process_of, trainer_container
+from ddpjob.local.records import Records, goes_on
+from ddpjob.local.tail import Tails
+from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
+from ddpjob.observed import JobRecord
+from ddpjob_operator.controller import Controller, Rates
+from ddpjob_operator.kube import EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob_operator.metrics import Metrics
+from ddpjob_operator.observe import job_record, pod_record, service_record
+
+Json: TypeAlias = dict[str, Any]
+
+_POLL_SECONDS: Final = 1.0
+_LOOK_EVERY: Final = 0.05
+
+
+class Show(Protocol):
+    """Who is told what happens."""
+
+    def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
+        """The job starts, or goes on where it was left."""
+
+    def status(self, status: DDPJobStatus) -> None:
+        """The job's status was written."""
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """An Event on the job, its type being Normal or Warning."""
+
+    def output(self, pod: str, line: str) -> None:
+        """A line that a pod wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended: the status that was written last, and whether it was asked to stop."""
+
+    status: DDPJobStatus
+    interrupted: bool
+
+
+class LocalRunner:
+    """One job from its start, or from where it was left, to its end."""
+
+    def __init__(
+        self,
+        manifest: LocalManifest,
+        records: Records,
+        machine: Machine,
+        *,
+        show: Show,
+        now: Callable[[], datetime],
+        new_uid: Callable[[], str],
+    ) -> None:
+        """Args:
+        manifest: the job.
+        records: where it is kept.
+        machine: where it runs.
+        show: told what happens.
+        now: wall clock.
+        new_uid: makes uids.
+        """
+        self._manifest = manifest
+        self._records = records
+        self._machine = machine
+        self._show = show
+        self._now = now
+        self._new_uid = new_uid
+        self._objects = Objects(now=now, new_uid=new_uid)
+        self._tails = Tails(show.output)
+        self._network = Network(0, 0, 1, 0)
+        self._status = DDPJobStatus()
+        self._ended = asyncio.Event()
+        self._interrupts = 0
+        self._kubelet = ProcessKubelet(
+            self._objects,
+            prepare=self._prepare,
+            now=now,
+            started=lambda pod, file: self._tails.follow(pod["metadata"]["name"], file),
+        )
+
+    async def run(self) -> Ending:
+        """Run the job to its end, or until `interrupt`.
+
+        Raises:
+            LocalError: the job cannot run on this machine.
+        """
+        job, resumed = self._job()
+        record = job_record(job)
+        assert record is not None  # noqa: S101 it was read from a manifest with a name
+        spec = self._manifest.spec
+        try:
+            self._network = free_network(
+                rendezvous_port=spec.rendezvous.port,
+                metrics_port=spec.metrics.port,
+                nodes=spec.nodes,
+                processes=processes_of(spec),
+            )
+        except OSError as error:
+            raise LocalError(f"spec.metrics.port: {error}") from error
+        self._check(record)
+        controller = Controller(
+            LocalKube(self._objects, self._kubelet, now=self._now),
+            metrics=Metrics(),
+            now=self._now,
+            call_later=asyncio.get_running_loop().call_later,
+            instance="ddpjob",
+            rates=Rates(poll_interval=_POLL_SECONDS),
+            locate=self._network.locate,
+        )
+        self._objects.tell(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
+        self._show.begun(record, self._network, self._records, resumed=resumed)
+        self._objects.add(JOBS, job)
+        parts = (controller.poller.run(), controller.work(), self._tails.run())
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            await self._until_the_end(controller, tasks)
+        finally:
+            self._kubelet.kill()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            self._tails.close()
+        return Ending(self._status, self._interrupts > 0)
+
+    def interrupt(self) -> None:
+        """Ask the training to save and stop; asked again, end it at once."""
+        self._interrupts += 1
+        if self._interrupts > 1:
+            self._kubelet.kill()
+        else:
+            self._objects.change(
+                JOBS, self._manifest.namespace, self._manifest.name, lambda raw: raw["spec"].update(suspend=True)
+            )
+
+    async def _until_the_end(self, controller: Controller, tasks: list[asyncio.Task[None]]) -> None:
+        ended = asyncio.create_task(self._ended.wait())
+        done, _ = await asyncio.wait((ended, *tasks), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        await self._kubelet.drained()
+        # Pods that were asked to stop when the job had failed have told their last step since.
+        controller.queue.add((self._manifest.namespace, self._manifest.name))
+        while controller.queue.depth or controller.queue.longest_running:  # noqa: ASYNC110 a queue tells nobody
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def _job(self) -> tuple[Json, bool]:
+        left, asked = self._records.load(), self._manifest.job
+        if left is not None:
+            # Of a runner that was killed.
+            kill_marked(f"{left['metadata']['uid']}/")
+        if left is not None and goes_on(left, asked):
+            return {**left, "spec": {**left["spec"], "suspend": False}}, True
+        job = {**asked, "metadata": {**asked["metadata"], "uid": self._new_uid()}}
+        return {name: value for name, value in job.items() if name != "status"}, False
+
+    def _check(self, job: JobRecord) -> None:
+        """Find what cannot run here before anything is started."""
+        for ordinal in range(self._manifest.spec.nodes):
+            pod = build_pod(job, self._manifest.spec, 0, ordinal)
+            pod["metadata"]["uid"] = "-"
+            self._start(pod)
+
+    def _prepare(self, pod: Json) -> Start:
+        start, mounts = self._start(pod)
+        try:
+            start.output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LocalError(f"{start.output.parent} cannot be made: {error}") from error
+        make_folders(mounts)
+        return start
+
+    def _start(self, pod: Json) -> tuple[Start, tuple[Mount, ...]]:
+        metadata, config_maps = pod["metadata"], self._manifest.config_maps
+        folder = self._records.pod_folder(metadata["ownerReferences"][0]["uid"], metadata["name"])
+        mounts = mounts_of(pod, trainer_container(pod), Places(self._records.claims, folder), config_maps)
+        termination_log = folder / "termination-log"
+        process = process_of(
+            pod,
+            int(metadata["labels"][LABEL_ORDINAL]),
+            network=self._network,
+            mounts=mounts,
+            machine=self._machine,
+            termination_log=termination_log,
+            config_maps=config_maps,
+        )
+        return Start(process, Path(folder / "log"), termination_log), mounts
+
+    def _changed(self, controller: Controller, resource: Resource, raw: Json, *, gone: bool) -> None:
+        caches = controller.caches
+        if resource == PODS:
+            pod = pod_record(raw)
+            if pod is not None:
+                caches.pods.deleted(pod) if gone else caches.pods.seen(pod)
+        elif resource == SERVICES:
+            service = service_record(raw)
+            if service is not None:
+                caches.services.deleted(service) if gone else caches.services.seen(service)
+        elif resource == EVENTS:
+            if not gone:
+                self._show.event(raw["type"], raw["reason"], raw["message"])
+        elif resource == JOBS:
+            self._job_changed(controller, raw, gone=gone)
+
+    def _job_changed(self, controller: Controller, raw: Json, *, gone: bool) -> None:
+        job = job_record(raw)
+        if job is None or gone:
+            # Its time to live is over.
+            self._ended.set()
+            return
+        with contextlib.suppress(OSError):
+            self._records.save(raw)
+        controller.caches.jobs.seen(job)
+        if job.status is not None and job.status != self._status:
+            self._status = job.status
+            self._show.status(job.status)
+            if job.status.finished or (self._interrupts and job.status.holds(ConditionType.SUSPENDED)):
+                self._ended.set()

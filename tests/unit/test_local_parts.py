@@ -1,0 +1,271 @@
+"""The parts of a run without a cluster: the file, the volumes, the process that a pod comes to, what is kept."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddpjob.api.status import DDPJobStatus
+from ddpjob.children.pod import build_pod
+from ddpjob.local.console import status_line, without_effect
+from ddpjob.local.errors import LocalError
+from ddpjob.local.manifest import LocalManifest, read_manifest
+from ddpjob.local.network import Network, free_network, node_address
+from ddpjob.local.process import Machine, process_of, trainer_container
+from ddpjob.local.records import Records, default_home, goes_on
+from ddpjob.local.volumes import Mount, Places, here, make_folders, mounts_of
+from ddpjob.plan import PollTarget
+from ddpjob_operator.observe import job_record
+
+NETWORK = Network(29500, 9401, 2, 9401)
+
+
+def manifest_of(name: str = "digits", *others: dict[str, Any], **spec: Any) -> LocalManifest:
+    job = {
+        "apiVersion": "ddpjob.dev/v1alpha1",
+        "kind": "DDPJob",
+        "metadata": {"name": name},
+        "spec": {"nodes": 2, "procsPerNode": 2, "trainer": {"image": "i", "script": "train.py"}, **spec},
+    }
+    return read_manifest(yaml.safe_dump_all([*others, job]), "job.yaml")
+
+
+def machine(folder: Path, gpus: tuple[str, ...] = ()) -> Machine:
+    environment = {"PATH": "/bin", "HOME": "/home/me", "RANK": "7", "PET_NNODES": "9"}
+    return Machine("/venv/bin/python", Path("/run/launcher.py"), environment, folder, gpus, "lo")
+
+
+def start(manifest: LocalManifest, folder: Path, ordinal: int = 0, gpus: tuple[str, ...] = ()) -> Any:
+    job = job_record({**manifest.job, "metadata": {**manifest.job["metadata"], "uid": "u1"}})
+    assert job is not None
+    pod = build_pod(job, manifest.spec, 0, ordinal)
+    pod["metadata"]["uid"] = "p1"
+    mounts = mounts_of(pod, trainer_container(pod), Places(folder / "claims", folder / "pod"), manifest.config_maps)
+    return process_of(
+        pod,
+        ordinal,
+        network=NETWORK,
+        mounts=mounts,
+        machine=machine(folder, gpus),
+        termination_log=folder / "log",
+        config_maps=manifest.config_maps,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"nodes": 0}, "spec.nodes: Input should be greater than or equal to 1"),
+        ({"trainer": {"image": "i"}}, "spec.trainer: give exactly one of script"),
+        ({"trainer": {"image": "i", "script": "a", "modul": "b"}}, "spec.trainer.modul: there is no such field"),
+        ({"trainer": {"image": "i", "script": "a", "env": [{"nam": "b"}]}}, "spec.trainer.env[0].nam: there is no"),
+        ({"procsPerNode": "many"}, "spec.procsPerNode: 'many' should be a number"),
+        ({"template": {"spec": {"restartPolicy": "Always"}}}, "spec.template.spec.restartPolicy"),
+    ],
+)
+def test_a_wrong_job_is_refused_with_the_field_and_what_to_do(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(LocalError) as refused:
+        manifest_of(**change)
+    assert str(refused.value).startswith(f"job.yaml: {told}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [", "is no YAML"),
+        ("", "has 0 objects of the kind DDPJob"),
+        ("- 1", "is no Kubernetes object but list"),
+        ("{kind: DDPJob, apiVersion: v1}", "apiVersion: 'v1' should be ddpjob.dev/v1alpha1"),
+        ("{kind: DDPJob, apiVersion: ddpjob.dev/v1alpha1, metadata: {name: A_b}}", "metadata.name: 'A_b'"),
+        ("{kind: DDPJob, apiVersion: ddpjob.dev/v1alpha1, metadata: {name: a}}", "spec: Input should be"),
+    ],
+)
+def test_a_file_that_is_no_job_says_so(text: str, told: str) -> None:
+    with pytest.raises(LocalError) as refused:
+        read_manifest(text, "job.yaml")
+    assert str(refused.value).startswith(f"job.yaml: {told}")
+
+
+def test_every_node_has_ports_of_its_own_and_addresses_that_sort_as_the_ordinals() -> None:
+    assert [NETWORK.node_metrics_port(ordinal) for ordinal in range(3)] == [9401, 9403, 9405]
+    assert NETWORK.locate(PollTarget(0, "127.0.0.1", 9402, rank=3, ordinal=1)) == ("127.0.0.1", 9404)
+    addresses = [node_address(ordinal) for ordinal in range(12)]
+    assert sorted(addresses) == addresses
+    assert addresses[0] == "127.0.0.1"
+
+
+def test_ports_in_use_are_passed_over() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        network = free_network(rendezvous_port=port, metrics_port=port, nodes=2, processes=2)
+    assert network.rendezvous_port > port
+    assert network.metrics_port > port
+    assert not network.metrics_port <= network.rendezvous_port < network.metrics_port + 4
+    with pytest.raises(OSError, match="no 9 ports"):
+        free_network(rendezvous_port=port, metrics_port=65530, nodes=9, processes=1)
+
+
+def test_a_pod_becomes_the_launcher_with_addresses_of_this_machine(tmp_path: Path) -> None:
+    process = start(manifest_of(trainer={"image": "i", "script": "train.py", "args": ["50"]}), tmp_path, ordinal=1)
+    assert process.arguments == ("/venv/bin/python", "/run/launcher.py", "50")
+    assert process.folder == tmp_path
+    environment = process.environment
+    assert environment["DDPJOB_RENDEZVOUS_HOST"] == "127.0.0.1"
+    assert environment["PET_RDZV_ENDPOINT"] == "127.0.0.1:29500"
+    assert environment["DDPJOB_METRICS_PORT"] == "9403"
+    assert environment["PET_NNODES"] == "2"
+    assert environment["HOME"] == "/home/me"
+    # What this process was itself launched with is not its programs' business.
+    assert "RANK" not in environment
+    assert "PET_MASTER_ADDR" not in environment
+
+
+def test_a_static_rendezvous_is_at_this_machine_s_address(tmp_path: Path) -> None:
+    environment = start(manifest_of(rendezvous={"backend": "static"}), tmp_path, ordinal=1).environment
+    assert (environment["PET_MASTER_ADDR"], environment["PET_NODE_RANK"]) == ("127.0.0.1", "1")
+    assert "PET_RDZV_ENDPOINT" not in environment
+
+
+def test_paths_below_a_mount_are_those_of_the_folder_that_stands_for_it(tmp_path: Path) -> None:
+    manifest = manifest_of(
+        "digits",
+        {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"main.py": "print(1)"}},
+        trainer={
+            "image": "i",
+            "script": "/code/main.py",
+            "args": ["--data=/data/x", "/database", "--out", "/data"],
+            "env": [{"name": "WHERE", "value": "/data/$(DDPJOB_NODE_RANK)/$$(X)/$(Y)"}],
+            "volumeMounts": [{"name": "code", "mountPath": "/code"}, {"name": "data", "mountPath": "/data/"}],
+        },
+        template={
+            "spec": {
+                "volumes": [
+                    {"name": "code", "configMap": {"name": "code"}},
+                    {"name": "data", "hostPath": {"path": "/srv"}},
+                ]
+            }
+        },
+        checkpoint={"claimName": "shared"},
+    )
+    process = start(manifest, tmp_path)
+    assert process.environment["DDPJOB_PROGRAM"] == str(tmp_path / "pod/volumes/code/main.py")
+    assert process.arguments[2:] == ("--data=/srv/x", "/database", "--out", "/srv")
+    assert process.environment["WHERE"] == "/srv/0/$(X)/$(Y)"
+    assert process.environment["DDPJOB_CHECKPOINT_PATH"] == str(tmp_path / "claims/shared/u1")
+    make_folders([Mount("/code", tmp_path / "pod/volumes/code", manifest.config_maps["code"])])
+    assert (tmp_path / "pod/volumes/code/main.py").read_text() == "print(1)"
+
+
+def test_the_deepest_mount_holds_a_path() -> None:
+    mounts = [Mount("/a", Path("/one"), {}), Mount("/a/b", Path("/two"), {})]
+    assert here("/a/b/c", mounts) == "/two/c"
+    assert here("/a/bc", mounts) == "/one/bc"
+    assert here("x=/a/b", mounts) == "x=/a/b"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "template", "told"),
+    [
+        ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, {}, "there is no volume v"),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+            {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
+            "a volume of the kind secret needs a cluster",
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+            {"volumes": [{"name": "v", "configMap": {"name": "c"}}]},
+            "there is no ConfigMap c without a cluster: give it in the same file",
+        ),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, "spec.trainer.envFrom: s is kept in a cluster"),
+        (
+            {"env": [{"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+            {},
+            "spec.trainer.env: the value of T is kept in a cluster",
+        ),
+        ({"workingDir": "/nowhere"}, {}, "spec.trainer.workingDir: /nowhere is no folder of this machine"),
+        ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, {}, "asks for 2 GPUs of its own, and this machine has 1"),
+    ],
+)
+def test_what_needs_a_cluster_is_named_with_its_field(
+    tmp_path: Path, trainer: dict[str, Any], template: dict[str, Any], told: str
+) -> None:
+    manifest = manifest_of(trainer={"image": "i", "script": "a", **trainer}, template={"spec": template})
+    with pytest.raises(LocalError, match=told):
+        start(manifest, tmp_path, gpus=("0",))
+
+
+def test_optional_sources_may_be_missing_and_given_ones_are_taken(tmp_path: Path) -> None:
+    trainer = {
+        "image": "i",
+        "script": "a",
+        "envFrom": [{"configMapRef": {"name": "c"}, "prefix": "P_"}, {"secretRef": {"name": "s", "optional": True}}],
+        "env": [
+            {"name": "K", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+            {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},
+        ],
+    }
+    config_map = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}}
+    environment = start(manifest_of("digits", config_map, trainer=trainer), tmp_path).environment
+    assert (environment["P_k"], environment["K"], environment["N"]) == ("v", "v", "digits-a0-0")
+    assert "S" not in environment
+
+
+def test_each_node_has_gpus_of_its_own(tmp_path: Path) -> None:
+    trainer = {"image": "i", "script": "a", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    found = [
+        start(manifest_of(trainer=trainer), tmp_path, ordinal, gpus=("0", "1", "4", "5")).environment
+        for ordinal in (0, 1)
+    ]
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found] == ["0,1", "4,5"]
+
+
+def test_what_has_no_effect_without_a_cluster_is_said() -> None:
+    spec = manifest_of(
+        trainer={"image": "i", "script": "a", "resources": {"limits": {"cpu": 1}}},
+        template={"spec": {"nodeSelector": {"a": "b"}, "containers": [{"name": "trainer"}, {"name": "side"}]}},
+    ).spec
+    assert without_effect(spec) == [
+        "spec.trainer.image",
+        "spec.trainer.resources (but for GPUs and procsPerNode)",
+        "spec.template.spec.nodeSelector",
+        "spec.template.spec.containers beside the trainer",
+    ]
+    assert without_effect(manifest_of().spec) == ["spec.trainer.image"]
+
+
+def test_a_job_that_was_left_goes_on_unless_it_had_ended_or_is_another() -> None:
+    asked = manifest_of().job
+    left = {**asked, "spec": {**asked["spec"], "suspend": True}, "status": {"phase": "Suspended"}}
+    assert goes_on(left, asked)
+    assert not goes_on(None, asked)
+    assert not goes_on({**left, "status": {"phase": "Succeeded"}}, asked)
+    assert not goes_on(left, manifest_of(nodes=3).job)
+
+
+def test_a_job_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
+    records = Records(tmp_path, "default", "digits")
+    with records.held(), pytest.raises(LocalError, match=r"digits runs already, as process \d+"), records.held():
+        pass
+    with records.held():
+        records.save({"a": 1})
+    assert records.load() == {"a": 1}
+    (records.folder / "job.json").write_text("{")
+    assert records.load() is None
+
+
+def test_what_is_kept_has_a_place_that_can_be_chosen() -> None:
+    assert default_home({"DDPJOB_HOME": "/d", "XDG_STATE_HOME": "/s"}) == Path("/d")
+    assert default_home({"XDG_STATE_HOME": "/s"}) == Path("/s/ddpjob")
+    assert default_home({}) == Path.home() / ".local/state/ddpjob"
+
+
+def test_the_state_of_a_job_is_one_line() -> None:
+    status = DDPJobStatus.model_validate(
+        {"phase": "Running", "summary": {"nodes": "2/2", "step": "1/9"}, "restarts": {"process": 1}}
+    )
+    assert status_line(status) == "Running | nodes 2/2 | step 1/9 | restarts 0 of pods, 1 of processes"
+    assert status_line(DDPJobStatus()) == "Pending"

@@ -1,0 +1,230 @@
+"""Jobs that run without a cluster, as real processes: what becomes of them is decided as on one."""
+
+import asyncio
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.local.command import last_words, this_machine
+from ddpjob.local.kubelet import marked_processes
+from ddpjob.local.manifest import LocalManifest, read_manifest
+from ddpjob.local.network import Network
+from ddpjob.local.records import Records
+from ddpjob.local.runner import Ending, LocalRunner
+from ddpjob.observed import JobRecord
+
+
+def job_of(program: str, **spec: Any) -> LocalManifest:
+    job = {
+        "apiVersion": "ddpjob.dev/v1alpha1",
+        "kind": "DDPJob",
+        "metadata": {"name": "digits"},
+        "spec": {
+            "nodes": 2,
+            "procsPerNode": 1,
+            "trainer": {"image": "i", "command": [sys.executable, "-c", program]},
+            **spec,
+        },
+    }
+    return read_manifest(yaml.safe_dump(job), "job.yaml")
+
+
+@dataclass
+class Seen:
+    """What a run tells; `react` is called with each status and each line."""
+
+    react: Callable[["Seen"], None] = lambda _: None
+    statuses: list[DDPJobStatus] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    uid: str = ""
+    resumed: bool = False
+
+    def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
+        assert network.metrics_port > 0
+        assert records.folder.is_dir()
+        self.uid, self.resumed = job.uid, resumed
+
+    def status(self, status: DDPJobStatus) -> None:
+        self.statuses.append(status)
+        self.react(self)
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        assert kind in ("Normal", "Warning")
+        assert message
+        self.events.append(reason)
+
+    def output(self, pod: str, line: str) -> None:
+        self.lines.append(f"{pod}: {line}")
+        self.react(self)
+
+    @property
+    def phases(self) -> list[str]:
+        phases = [status.phase.value for status in self.statuses if status.phase is not None]
+        return [phase for index, phase in enumerate(phases) if index == 0 or phases[index - 1] != phase]
+
+
+async def run(
+    manifest: LocalManifest, home: Path, seen: Seen, drive: Callable[[LocalRunner, Seen], Any] | None = None
+) -> Ending:
+    records = Records(home, manifest.namespace, manifest.name)
+    with records.held():
+        machine = this_machine(os.environ, home / "launcher.py")
+        runner = LocalRunner(
+            manifest,
+            records,
+            machine,
+            show=seen,
+            now=lambda: datetime.now(UTC),
+            new_uid=lambda: str(uuid.uuid4()),
+        )
+        if drive is not None:
+            seen.react = lambda so_far: drive(runner, so_far)
+        async with asyncio.timeout(60):
+            return await runner.run()
+
+
+async def test_nodes_that_exit_with_0_have_succeeded_and_their_output_is_passed_on(tmp_path: Path) -> None:
+    seen = Seen()
+    ending = await run(job_of("import os; print('node', os.environ['DDPJOB_NODE_RANK'])"), tmp_path, seen)
+    assert ending.status.phase is Phase.SUCCEEDED
+    assert sorted(seen.lines) == ["digits-a0-0: node 0", "digits-a0-1: node 1"]
+    assert seen.events == ["PodsCreated", "Succeeded"]
+    assert last_words("digits", ending) == ""
+
+
+FAILS_ONCE = """
+import os, sys, time
+if os.environ["DDPJOB_ATTEMPT"] == "0" and os.environ["DDPJOB_NODE_RANK"] == "1":
+    sys.exit(7)
+time.sleep(0 if os.environ["DDPJOB_ATTEMPT"] == "1" else 60)
+"""
+
+
+async def test_a_node_that_fails_ends_the_attempt_and_the_next_one_is_counted(tmp_path: Path) -> None:
+    seen = Seen()
+    ending = await run(job_of(FAILS_ONCE), tmp_path, seen)
+    assert ending.status.phase is Phase.SUCCEEDED
+    assert (ending.status.attempt, ending.status.restarts.counted) == (1, 1)
+    assert seen.phases[-3:] == ["Restarting", "Running", "Succeeded"] or seen.phases[-2:] == ["Restarting", "Succeeded"]
+    assert "Restarting" in seen.events
+
+
+async def test_a_job_without_restarts_left_fails_with_the_exit_code_of_its_node(tmp_path: Path) -> None:
+    ending = await run(job_of("import sys; sys.exit(7)", restart={"maxRestarts": 0}), tmp_path, Seen())
+    assert ending.status.phase is Phase.FAILED
+    assert ending.status.failure is not None
+    assert ending.status.failure.exit_code == 7
+    assert "digits has failed" in last_words("digits", ending)
+
+
+async def test_a_command_that_is_not_there_is_the_failure(tmp_path: Path) -> None:
+    trainer = {"image": "i", "command": ["no-such-program"]}
+    ending = await run(job_of("", trainer=trainer, restart={"maxRestarts": 0}), tmp_path, Seen())
+    assert ending.status.failure is not None
+    assert "no-such-program" in ending.status.failure.message
+
+
+SAVES = """
+import signal, sys, time
+def stop(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+async def test_a_run_that_is_interrupted_lets_the_programs_save_and_goes_on_next_time(tmp_path: Path) -> None:
+    def interrupt(runner: LocalRunner, seen: Seen) -> None:
+        if len(seen.lines) == 2 and not seen.resumed:
+            seen.resumed = True
+            runner.interrupt()
+
+    seen = Seen()
+    ending = await run(job_of(SAVES), tmp_path, seen, interrupt)
+    assert (ending.interrupted, ending.status.phase) == (True, Phase.SUSPENDED)
+    assert [line for line in seen.lines if "saved" in line]
+    assert "goes on" in last_words("digits", ending) or "starts it again" in last_words("digits", ending)
+    again = Seen()
+    await run(job_of(SAVES), tmp_path, again, lambda runner, so_far: runner.interrupt() if so_far.lines else None)
+    assert (again.resumed, again.uid) == (True, seen.uid)
+    assert again.lines[0].startswith("digits-a1-")
+
+
+async def test_asked_twice_a_program_that_does_not_stop_is_killed_with_all_its_children(tmp_path: Path) -> None:
+    stubborn = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); "
+        "print('ready', flush=True); time.sleep(60)"
+    )
+
+    def interrupt(runner: LocalRunner, seen: Seen) -> None:
+        if len(seen.lines) == 2:
+            runner.interrupt()
+            if len(marked_processes(f"{seen.uid}/")) == 4:
+                runner.interrupt()
+
+    seen = Seen()
+    ending = await run(job_of(stubborn), tmp_path, seen, interrupt)
+    assert ending.interrupted
+    assert marked_processes(f"{seen.uid}/") == []
+
+
+async def test_wall_time_ends_a_job(tmp_path: Path) -> None:
+    ending = await run(job_of("import time; time.sleep(60)", activeDeadlineSeconds=1), tmp_path, Seen())
+    assert ending.status.failure is not None
+    assert ending.status.failure.reason == "DeadlineExceeded"
+
+
+async def test_what_a_killed_runner_left_running_is_ended_before_the_job_starts_again(tmp_path: Path) -> None:
+    # They are told to stop when their runner is gone, and do not.
+    stays = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
+    script = (
+        "import asyncio, sys; sys.path[:0] = sys.argv[2:]; from pathlib import Path; "
+        "from test_local_runner import Seen, job_of, run; "
+        "asyncio.run(run(job_of(sys.argv[1]), Path('.'), Seen()))"
+    )
+    folder = str(Path(__file__).parent)
+    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stays, folder, cwd=tmp_path)
+    records = Records(tmp_path, "default", "digits")
+    async with asyncio.timeout(30):
+        while [log.read_text() for log in records.folder.glob("*/*/log")] != ["here\n", "here\n"]:  # noqa: ASYNC110 another process
+            await asyncio.sleep(0.05)
+    runner.send_signal(signal.SIGKILL)
+    await runner.wait()
+    assert len(_left(records)) == 2
+    before = {process.pid for process in _left(records)}
+    seen = Seen()
+    await run(job_of(stays), tmp_path, seen, lambda again, so_far: _twice(again) if so_far.lines else None)
+    assert seen.resumed
+    assert not before & {process.pid for process in _left(records)}
+
+
+def _left(records: Records) -> list[Any]:
+    job = records.load()
+    return marked_processes(f"{job['metadata']['uid']}/") if job is not None else []
+
+
+def _twice(runner: LocalRunner) -> None:
+    runner.interrupt()
+    runner.interrupt()
+
+
+@pytest.mark.parametrize("policy", ["None", "All"])
+async def test_the_clean_pod_policy_is_obeyed_and_logs_stay(tmp_path: Path, policy: str) -> None:
+    seen = Seen()
+    await run(job_of("print('x')", cleanPodPolicy=policy), tmp_path, seen)
+    logs = list((tmp_path / "default/jobs/digits" / seen.uid).glob("*/log"))
+    assert [log.read_text() for log in logs] == ["x\n", "x\n"]
