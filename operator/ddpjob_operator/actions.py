@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ddpjob.api.constants import KIND, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob.observe import controller_uid, job_record, pod_record, service_record
 from ddpjob.observed import JobRecord, Rejection, RejectionKind
 from ddpjob.plan import (
     Action,
@@ -22,7 +23,6 @@ from ddpjob.policies.create import object_name
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
 from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Json, ObjectApi, Resource
-from ddpjob_operator.observe import controller_uid, job_record, pod_record, service_record
 
 _LARGEST_BATCH: Final = 64
 

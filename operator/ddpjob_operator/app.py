@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Final
 
 from ddpjob.api.constants import LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob.observe import pod_record, service_record
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.controller import Controller, Rates
 from ddpjob_operator.handlers import JobWatch
@@ -18,7 +19,6 @@ from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_al
 from ddpjob_operator.informer import Informer, WatchLimits
 from ddpjob_operator.kube import PODS, SERVICES, KubeClient
 from ddpjob_operator.metrics import Metrics
-from ddpjob_operator.observe import pod_record, service_record
 from ddpjob_operator.server import serve
 
 _STOP_SECONDS: Final = 1.5

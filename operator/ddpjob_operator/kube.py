@@ -14,12 +14,29 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from ddpjob.api.constants import GROUP, PLURAL, VERSION
+from ddpjob.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
 
 if TYPE_CHECKING:
     # A runner without a cluster uses the protocol alone, and needs no client of one.
     from ddpjob_operator.connection import Connection
+
+__all__ = [
+    "CLAIMS",
+    "CONFIG_MAPS",
+    "EVENTS",
+    "JOBS",
+    "PODS",
+    "SERVICES",
+    "Json",
+    "Kube",
+    "KubeClient",
+    "ObjectApi",
+    "Page",
+    "Resource",
+    "Verb",
+    "WatchEvent",
+]
 
 Json: TypeAlias = dict[str, Any]
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]
@@ -34,27 +51,6 @@ _METHODS: Final[Mapping[Verb, str]] = {
 }
 _LONGEST_LINE: Final = 16 * 1024 * 1024
 """Far above what etcd can hold: a stream that sends more without a line's end is broken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A kind of object and where the API server serves it."""
-
-    prefix: str
-    plural: str
-
-    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
-        """URL path of the collection or of one object."""
-        parts = [self.prefix, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
-        return "/".join(part for part in parts if part)
-
-
-PODS: Final = Resource("/api/v1", "pods")
-SERVICES: Final = Resource("/api/v1", "services")
-CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
-CLAIMS: Final = Resource("/api/v1", "persistentvolumeclaims")
-EVENTS: Final = Resource("/api/v1", "events")
-JOBS: Final = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from ddpjob.api.constants import API_VERSION, KIND
+from ddpjob.observe import job_record
 from ddpjob.observed import JobRecord, Observed, Rejection
 from ddpjob.plan import Plan
 from ddpjob.policies.create import TRY_AGAIN_AFTER
@@ -18,7 +19,6 @@ from ddpjob_operator.events import EventPoster
 from ddpjob_operator.kube import JOBS, ObjectApi
 from ddpjob_operator.limiter import FairLimiter
 from ddpjob_operator.metrics import Metrics
-from ddpjob_operator.observe import job_record
 from ddpjob_operator.progress import ProgressPoller
 from ddpjob_operator.queue import WorkQueue
 from ddpjob_operator.store import Key, version_of

@@ -16,8 +16,8 @@ from ddpjob.local.network import Network, free_network, node_address
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, default_home, goes_on
 from ddpjob.local.volumes import Mount, Places, here, make_folders, mounts_of
+from ddpjob.observe import job_record
 from ddpjob.plan import PollTarget
-from ddpjob_operator.observe import job_record
 
 NETWORK = Network(29500, 9401, 2, 9401)
 

@@ -20,11 +20,11 @@ from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, goes_on
 from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
+from ddpjob.observe import job_record, pod_record, service_record
 from ddpjob.observed import JobRecord
 from ddpjob_operator.controller import Controller, Rates
 from ddpjob_operator.kube import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.metrics import Metrics
-from ddpjob_operator.observe import job_record, pod_record, service_record
 
 Json: TypeAlias = dict[str, Any]
 

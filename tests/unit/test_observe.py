@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpjob.api.status import ConditionType, DDPJobStatus
+from ddpjob.observe import controller_uid, job_record, pod_record, service_record
 from ddpjob.observed import Running, Terminated, Waiting
-from ddpjob_operator.observe import controller_uid, job_record, pod_record, service_record
 
 Json = dict[str, Any]
 

@@ -73,7 +73,7 @@ def pod_record(raw: object) -> PodRecord | None:
         phase=intern(_text(status.get("phase"))),
         reason=_text(status.get("reason")),
         message=_text(status.get("message")),
-        created=_time(identity.raw.get("creationTimestamp")),
+        created=parse_time(identity.raw.get("creationTimestamp")),
         deletion_time=identity.deletion_time,
         scheduled=node_name is not None or conditions.get("PodScheduled", {}).get("status") == "True",
         ready=conditions.get("Ready", {}).get("status") == "True",
@@ -155,7 +155,7 @@ def _identity(raw: object) -> _Identity | None:
         # Interned, as are other values that all pods of a job share: thousands of copies would add up.
         owner_uid=owner and intern(owner),
         labels=_map(metadata.get("labels")),
-        deletion_time=None if deleted is None else _time(deleted) or datetime.fromtimestamp(0, UTC),
+        deletion_time=None if deleted is None else parse_time(deleted) or datetime.fromtimestamp(0, UTC),
         raw=metadata,
     )
 
@@ -169,10 +169,10 @@ def _state(container: Json) -> ContainerState:
             signal=_whole(ended.get("signal"), default=0) or None,
             reason=_text(ended.get("reason")),
             message=_text(ended.get("message")),
-            finished_at=_time(ended.get("finishedAt")),
+            finished_at=parse_time(ended.get("finishedAt")),
         )
     if isinstance(state.get("running"), dict):
-        return Running(_time(state["running"].get("startedAt")))
+        return Running(parse_time(state["running"].get("startedAt")))
     if isinstance(state.get("waiting"), dict):
         return Waiting(_text(state["waiting"].get("reason")), _text(state["waiting"].get("message")))
     return None
@@ -208,7 +208,7 @@ def _unadmitted_since(status: Mapping[str, Json], conditions: Mapping[str, Json]
     # The first thing that a kubelet writes of a pod is when it has seen it.
     if _text(status.get("phase")) != "Pending" or status.get("startTime") is not None:
         return None
-    return _time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
+    return parse_time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
 
 
 def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:
@@ -279,7 +279,8 @@ def _number_label(value: object) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else None
 
 
-def _time(value: object) -> datetime | None:
+def parse_time(value: object) -> datetime | None:
+    """The moment that a timestamp of the API server names, None for anything else."""
     if not isinstance(value, str):
         return None
     try:

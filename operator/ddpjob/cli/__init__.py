@@ -1,0 +1,1 @@
+"""The command line `ddpjob`: a command a file, each of them thin."""

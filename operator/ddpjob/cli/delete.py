@@ -1,0 +1,51 @@
+"""`ddpjob delete NAME...`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ddpjob.api.checkpoint import Retain
+from ddpjob.cli.options import Context, Kubeconfig, Namespace, connect
+from ddpjob.cli.output import say
+from ddpjob.cluster.jobs import delete_job, get_job
+from ddpjob.errors import ExitCode, UsageProblem
+from ddpjob.jobs import Job
+
+
+def delete(
+    *,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="DDPJobs.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Delete jobs with their pods, services and ConfigMaps. Claims with checkpoints stay unless retain is Delete."""
+    cluster = connect(namespace, context, kubeconfig)
+    jobs = [get_job(cluster, name) for name in names]
+    for job in jobs:
+        say(describe(job))
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageProblem("nobody can be asked here whether to delete", "--yes deletes without asking")
+        if not typer.confirm("Delete?", err=True):
+            raise typer.Exit(ExitCode.FAILED)
+    for job in jobs:
+        delete_job(cluster, job)
+        say(f"deleted {job.namespace}/{job.name}")
+
+
+def describe(job: Job) -> str:
+    """What goes when a job is deleted, and what stays."""
+    spec = job.record.spec
+    checkpoint = spec.checkpoint if spec is not None else None
+    if checkpoint is None:
+        kept = ""
+    elif checkpoint.claim_name is not None:
+        kept = f"; its checkpoints stay in claim {checkpoint.claim_name}"
+    elif checkpoint.retain is Retain.RETAIN:
+        kept = f"; its checkpoints stay in claim {job.name}-checkpoints"
+    else:
+        kept = "; its checkpoints go with it"
+    return f"{job.namespace}/{job.name} is {job.status.phase.value}{kept}"

@@ -1,0 +1,142 @@
+"""A job followed to its end: a live line on a terminal, lines of news elsewhere."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.children.names import pod_name
+from ddpjob.cli.output import STYLES, console, say
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.jobs import follow
+from ddpjob.cluster.logs import Source, ranks_of, stream
+from ddpjob.errors import ExitCode
+from ddpjob.jobs import Job
+from ddpjob.views.outcome import outcome_lines
+from ddpjob.views.progress import is_news, progress_line
+from ddpjob.views.text import tone_of
+
+_LAST_LINES_SECONDS: Final = 10.0
+_BAR_WIDTH: Final = 24
+
+
+def follow_to_end(cluster: Cluster, job: Job, *, logs: bool) -> tuple[ExitCode, Job]:
+    """Follow a job until it has ended or the user has enough.
+
+    Args:
+        cluster: where.
+        job: which.
+        logs: whether what rank 0's node writes is shown meanwhile.
+    """
+    # Progress goes where remarks go: the standard output holds the log alone, or the JSON.
+    display = console(stderr=True)
+    tail = _Tail(cluster, display) if logs else None
+    try:
+        with _shown(display) as screen:
+            for job in follow(cluster, job):  # noqa: B020, PLR1704 the same job, as it is now
+                screen.show(job.status)
+                if tail is not None:
+                    tail.see(job)
+                if job.status.finished:
+                    break
+            if tail is not None:
+                tail.finish()
+    except KeyboardInterrupt:
+        say(
+            f"{job.name} goes on; ddpjob status {job.name} -n {job.namespace} shows it, "
+            f"ddpjob suspend {job.name} -n {job.namespace} stops it, "
+            f"ddpjob delete {job.name} -n {job.namespace} removes it"
+        )
+        return ExitCode.INTERRUPTED, job
+    for line in outcome_lines(job):
+        display.print(Text(line.text, STYLES[line.tone]))
+    return (ExitCode.OK if job.status.phase is Phase.SUCCEEDED else ExitCode.FAILED), job
+
+
+class _Screen(Protocol):
+    def show(self, status: DDPJobStatus) -> None: ...
+
+
+class _LiveLine:
+    """One line that changes in place."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, status: DDPJobStatus) -> None:
+        self._live.update(_bar(status), refresh=True)
+
+
+class _News:
+    """A line for each thing that is news."""
+
+    def __init__(self, display: Console) -> None:
+        self._display = display
+        self._last: DDPJobStatus | None = None
+
+    def show(self, status: DDPJobStatus) -> None:
+        if is_news(self._last, status):
+            self._last = status
+            self._display.print(Text(progress_line(status)))
+
+
+@contextmanager
+def _shown(display: Console) -> Iterator[_Screen]:
+    if not display.is_terminal:
+        yield _News(display)
+        return
+    with Live(console=display, auto_refresh=False) as live:
+        yield _LiveLine(live)
+
+
+def _bar(status: DDPJobStatus) -> RenderableType:
+    line = Text(progress_line(status), STYLES[tone_of(status.phase)], overflow="ellipsis", no_wrap=True)
+    percent = status.progress.percent if status.progress is not None else None
+    if percent is None:
+        return line
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=100, completed=percent, width=_BAR_WIDTH), line)
+    return grid
+
+
+class _Tail:
+    """What the node of rank 0 writes, one attempt after the other, printed above the live line."""
+
+    def __init__(self, cluster: Cluster, display: Console) -> None:
+        self._cluster = cluster
+        self._display = display
+        self._out = console()
+        self._attempt: int | None = None
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def see(self, job: Job) -> None:
+        """Begin with the attempt that the job is in, once it has pods."""
+        status, spec = job.status, job.record.spec
+        if spec is None or not status.pods_created or status.attempt == self._attempt:
+            return
+        self._attempt = status.attempt
+        name = pod_name(job.name, status.attempt, 0, spec.nodes)
+        source = Source(name, status.attempt, 0, ranks_of(0, status.procs_per_node or 1))
+        thread = threading.Thread(target=self._print, args=(job, source), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def finish(self) -> None:
+        """Let the last lines arrive."""
+        for thread in self._threads:
+            thread.join(_LAST_LINES_SECONDS)
+        self._stop.set()
+
+    def _print(self, job: Job, source: Source) -> None:
+        # On a terminal both go to the same place, and the live line has to make room.
+        out = self._display if self._display.is_terminal and self._out.is_terminal else self._out
+        for line in stream(self._cluster, job, source, self._stop):
+            out.print(Text(line.text))

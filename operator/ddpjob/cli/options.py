@@ -1,0 +1,50 @@
+"""Options that several commands share, spelled as kubectl spells them."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from ddpjob.cluster.client import Cluster
+
+
+class Format(StrEnum):
+    """Forms in which a command can answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ManifestFormat(StrEnum):
+    """Forms of manifests."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+Namespace: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace; the one of the kubeconfig's context when left out."),
+]
+Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Kubeconfig: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", help="The kubeconfig file, else $KUBECONFIG, else ~/.kube/config."),
+]
+Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="text for people, json for programs.")]
+AllNamespaces: TypeAlias = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")]
+JobName: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Name of the DDPJob.", show_default=False)]
+JobFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--filename", "-f", help="Manifest with one DDPJob; - reads standard input.", show_default=False),
+]
+
+
+def connect(namespace: str | None, context: str | None, kubeconfig: str | None) -> "Cluster":
+    """The cluster that the options name."""
+    # The client takes a moment to import, which help, completion and render do without.
+    from ddpjob.cluster.connection import Target, open_cluster  # noqa: PLC0415
+
+    return open_cluster(Target(namespace, context, kubeconfig))

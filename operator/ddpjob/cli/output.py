@@ -1,0 +1,80 @@
+"""How commands print: plain text where nobody looks, colours on a terminal alone, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ddpjob.crd import render
+from ddpjob.errors import DDPJobError
+from ddpjob.views.text import Line, Tone
+
+STYLES: Final[Mapping[Tone, str]] = {
+    Tone.PLAIN: "",
+    Tone.GOOD: "green",
+    Tone.WARN: "yellow",
+    Tone.BAD: "red",
+    Tone.DIM: "bright_black",
+    Tone.TITLE: "bold",
+}
+_UNLIMITED: Final = 100_000
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that takes what jobs say as it is: neither markup nor emoji codes in it mean anything."""
+    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    if not made.is_terminal:
+        # A file or a pipe has no width to fold long lines at.
+        made.width = _UNLIMITED
+    return made
+
+
+def print_lines(lines: Sequence[Line]) -> None:
+    """Lines with their labels in a column of their own."""
+    out = console()
+    width = max((len(line.label) for line in lines), default=0)
+    for line in lines:
+        label = f"{line.label:<{width}}  " if width and (line.label or line.text) else ""
+        out.print(Text.assemble((label, "bold" if line.label else ""), (line.text, STYLES[line.tone])))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table as kubectl prints them."""
+    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for title in head:
+        made.add_column(title, no_wrap=True)
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def print_json(value: object) -> None:
+    """A value as JSON, for programs."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def manifests_text(manifests: Sequence[Mapping[str, Any]]) -> str:
+    """Objects as YAML documents that `kubectl apply -f -` takes."""
+    return "---\n".join(render(dict(manifest)) for manifest in manifests)
+
+
+def manifests_json(manifests: Sequence[Mapping[str, Any]]) -> str:
+    """Objects as a JSON List that `kubectl apply -f -` takes."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, indent=2) + "\n"
+
+
+def print_error(error: DDPJobError) -> None:
+    """What is wrong and what to do, on standard error."""
+    err = console(stderr=True)
+    err.print(Text.assemble(("Error: ", "bold red"), str(error)))
+    if error.remedy:
+        err.print(Text.assemble(("  -> ", "bold"), error.remedy))
+
+
+def say(text: str) -> None:
+    """A remark on standard error, where it cannot get into what a program reads."""
+    console(stderr=True).print(Text(text))

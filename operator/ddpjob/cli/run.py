@@ -1,0 +1,134 @@
+"""`ddpjob run`: a manifest, or a script with a few options, made into a job and followed to its end.
+
+Every way to run begins with the same `Submission` (`prepare`); what becomes of it is one function each.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ddpjob.api.constants import MAX_NODES
+from ddpjob.cli.files import read_bytes, read_file
+from ddpjob.cli.following import follow_to_end
+from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, connect
+from ddpjob.cli.output import manifests_json, manifests_text, print_json, say
+from ddpjob.cluster.submission import Submission, submission_of, submit
+from ddpjob.errors import ExitCode, UsageProblem
+from ddpjob.manifest import Document
+from ddpjob.program import Request, job_manifest, name_for, parse_env, parse_processes, script_of
+from ddpjob.views.status import status_json
+
+# What stands after the script is the script's, options included, as with torchrun.
+SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}
+_SUFFIX_BYTES: Final = 3
+
+
+def run(
+    *,
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SCRIPT] [ARGS]...", help="train.py and its arguments.", show_default=False),
+    ] = None,
+    filename: JobFile = None,
+    module: Annotated[
+        str | None, typer.Option("--module", "-m", help="Run a module of the image instead of a script.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(envvar="DDPJOB_IMAGE", help="Image with Python 3 and torch.", show_default=False)
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Pods, one a node of the training.")] = 1,
+    procs_per_node: Annotated[str, typer.Option(help="Processes on each node, or auto.")] = "auto",
+    name: Annotated[str | None, typer.Option(help="Name of the job; that of the program and a suffix.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be made.")] = False,
+    follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
+    logs: Annotated[bool, typer.Option("--logs", help="Show the log of rank 0's node meanwhile.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Run a training: ddpjob run -f job.yaml, or ddpjob run --nodes 2 --image IMG train.py ARGS.
+
+    The script travels with the job and is removed with it. The exit code is 0 where the job succeeds and 1 where it
+    fails; Ctrl-C stops watching, not the job.
+    """
+    if filename is not None:
+        if program or module or image or name or env:
+            raise UsageProblem("-f takes everything from the file: leave out SCRIPT, --module, --image, --name, --env")
+        submission = submission_of(read_file(filename))
+    else:
+        submission = prepare(
+            program or [],
+            module=module,
+            image=image,
+            name=name,
+            nodes=nodes,
+            procs_per_node=parse_processes(procs_per_node),
+            env=parse_env(env or []),
+            namespace=namespace,
+        )
+    if dry_run:
+        form = manifests_json if output is Format.JSON else manifests_text
+        typer.echo(form(submission.manifests()), nl=False)
+        return
+    _on_cluster(
+        submission, follow=follow, logs=logs, namespace=namespace, context=context, kubeconfig=kubeconfig, output=output
+    )
+
+
+def prepare(
+    program: Sequence[str],
+    *,
+    module: str | None,
+    image: str | None,
+    name: str | None,
+    nodes: int,
+    procs_per_node: int | str,
+    env: Mapping[str, str],
+    namespace: str | None,
+) -> Submission:
+    """What is to be made for a program given on the command line.
+
+    Raises:
+        UsageProblem: something is missing or wrong.
+    """
+    script = None
+    args = tuple(program)
+    if module is None:
+        if not args:
+            raise UsageProblem("nothing to run", "give a script (train.py), --module package.train, or -f job.yaml")
+        script, args = script_of(args[0], read_bytes(Path(args[0]))), args[1:]
+    if image is None:
+        raise UsageProblem("--image is missing", "give an image with Python 3 and torch, or set DDPJOB_IMAGE")
+    chosen = name or name_for(module or (script.name if script is not None else ""), secrets.token_hex(_SUFFIX_BYTES))
+    request = Request(chosen, image, script, module, args, nodes, procs_per_node, env, namespace)
+    document = Document("the command line", job_manifest(request))
+    return replace(submission_of([document]), script=script)
+
+
+def _on_cluster(
+    submission: Submission,
+    *,
+    follow: bool,
+    logs: bool,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    output: Format,
+) -> None:
+    cluster = connect(namespace, context, kubeconfig)
+    job = submit(cluster, submission, namespace)
+    say(f"created DDPJob {job.namespace}/{job.name}")
+    if follow:
+        code, job = follow_to_end(cluster, job, logs=logs)
+    else:
+        code = ExitCode.OK
+    if output is Format.JSON:
+        print_json(status_json(job))
+    if code is not ExitCode.OK:
+        raise typer.Exit(code)

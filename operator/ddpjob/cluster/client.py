@@ -1,0 +1,181 @@
+"""The few requests that a user's tools make. Objects are raw JSON; what cannot be done raises a `ClusterError`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+import urllib3
+
+from ddpjob.api.constants import TRAINER_CONTAINER
+from ddpjob.cluster.refusals import refusal
+from ddpjob.cluster.transport import Json, Transport
+from ddpjob.errors import Unreachable
+from ddpjob.resources import PODS, Resource
+
+_PAGE: Final = "500"
+_WATCH_SECONDS: Final = 60
+_WATCH_MARGIN: Final = 15.0
+ACCESS_REVIEWS: Final = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """ADDED, MODIFIED or DELETED, with the object as it is."""
+
+    type: str
+    object: Json
+
+
+class Cluster:
+    """A cluster as one user sees it."""
+
+    def __init__(self, transport: Transport, *, namespace: str, context: str) -> None:
+        """Args:
+        transport: carries the requests.
+        namespace: the one that is meant where none is named.
+        context: name of the kubeconfig's context.
+        """
+        self._transport = transport
+        self.namespace = namespace
+        self.context = context
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._transport.server
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._transport.close()
+
+    def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        """One object."""
+        return self._transport.send("GET", resource.path(namespace, name))
+
+    def find(self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "") -> list[Json]:
+        """All objects of a namespace, or of all where it is None.
+
+        Args:
+            resource: kind of object.
+            namespace: where.
+            labels: label selector.
+            fields: field selector.
+        """
+        query = {"limit": _PAGE, **_selectors(labels, fields)}
+        found: list[Json] = []
+        while True:
+            answer = self._transport.send("GET", resource.path(namespace), query)
+            found += answer.get("items") or []
+            token = (answer.get("metadata") or {}).get("continue")
+            if not token:
+                return found
+            query["continue"] = token
+
+    def create(self, resource: Resource, manifest: Json, *, dry_run: bool = False) -> Json:
+        """Create an object; unknown and doubled fields are refused.
+
+        Args:
+            resource: kind of object.
+            manifest: names its namespace.
+            dry_run: only have it checked.
+        """
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        return self._transport.send("POST", resource.path(manifest["metadata"].get("namespace")), query, manifest)
+
+    def patch(self, resource: Resource, namespace: str, name: str, change: Json) -> Json:
+        """Merge a change into an object (RFC 7386)."""
+        return self._transport.send("PATCH", resource.path(namespace, name), None, change)
+
+    def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
+        """Delete the object of this uid, what it owns in the background."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid},
+        }
+        self._transport.send("DELETE", resource.path(namespace, name), None, options)
+
+    def watch(self, resource: Resource, namespace: str, *, fields: str, since: str) -> Iterator[WatchEvent]:
+        """What happens to objects from a resource version on; ends after about a minute.
+
+        Raises:
+            Expired: the resource version is too old.
+            Unreachable: the stream broke.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": since,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            **_selectors("", fields),
+        }
+        with self._transport.open(
+            "GET", resource.path(namespace), query, silence=_WATCH_SECONDS + _WATCH_MARGIN
+        ) as stream:
+            for line in _lines(stream):
+                raw = json.loads(line)
+                if raw["type"] == "ERROR":
+                    code = raw["object"].get("code", HTTPStatus.INTERNAL_SERVER_ERROR)
+                    raise refusal(int(code), json.dumps(raw["object"]).encode(), "watch")
+                yield WatchEvent(raw["type"], raw["object"])
+
+    def log(self, namespace: str, pod: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
+        """Lines of the log of a pod's trainer, each after the moment at which it was written and a space.
+
+        Args:
+            namespace: of the pod.
+            pod: its name.
+            follow: go on until the container ends.
+            tail: only so many lines from the end.
+        """
+        query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
+        if follow:
+            query["follow"] = "true"
+        if tail is not None:
+            query["tailLines"] = str(tail)
+        # A training may say nothing for hours.
+        with self._transport.open("GET", PODS.path(namespace, pod, "log"), query, silence=None) as stream:
+            for line in _lines(stream):
+                yield line.decode(errors="replace")
+
+    def json(self, path: str) -> Json:
+        """The answer to a GET of any path."""
+        return self._transport.send("GET", path)
+
+    def text(self, path: str) -> str:
+        """The answer to a GET of any path as text."""
+        return self._transport.text(path)
+
+    def may(self, verb: str, resource: Resource, namespace: str | None, *, subresource: str = "") -> bool:
+        """Whether the user may do this, as `kubectl auth can-i` tells."""
+        attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
+        if subresource:
+            attributes["subresource"] = subresource
+        if namespace:
+            attributes["namespace"] = namespace
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "metadata": {},
+            "spec": {"resourceAttributes": attributes},
+        }
+        return (self.create(ACCESS_REVIEWS, review).get("status") or {}).get("allowed") is True
+
+
+def _selectors(labels: str, fields: str) -> Mapping[str, str]:
+    return {**({"labelSelector": labels} if labels else {}), **({"fieldSelector": fields} if fields else {})}
+
+
+def _lines(stream: urllib3.HTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    try:
+        # read1 gives what is there; the other readers wait until a whole chunk is.
+        while chunk := stream.read1():
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"the stream broke: {error}", "try again") from error
+    if rest:
+        yield rest

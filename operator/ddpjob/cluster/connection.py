@@ -1,0 +1,94 @@
+"""Where the cluster is and who the user is there, as kubectl finds it out."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, load_incluster_config
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.transport import Transport
+from ddpjob.errors import Unreachable, UsageProblem
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster and namespace; what is None is taken from the kubeconfig, as kubectl does."""
+
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+
+
+def open_cluster(target: Target) -> Cluster:
+    """The cluster that a user means.
+
+    Raises:
+        Unreachable: no kubeconfig is there and this is no pod.
+        UsageProblem: the kubeconfig cannot be read or has no such context.
+    """
+    path = _path(target)
+    configuration = Configuration()
+    # One clear error instead of minutes of attempts.
+    configuration.retries = False
+    if path is None:
+        namespace = _in_cluster(configuration)
+        context = "in-cluster"
+    else:
+        context, namespace = _from_file(configuration, path, target.context)
+    return Cluster(
+        Transport(ApiClient(configuration), str(configuration.host).rstrip("/")),
+        namespace=target.namespace or namespace,
+        context=context,
+    )
+
+
+def _path(target: Target) -> str | None:
+    named = target.kubeconfig or os.environ.get("KUBECONFIG")
+    if not named and target.context is None and (_ACCOUNT / "token").exists():
+        return None
+    path = named or str(Path.home() / ".kube" / "config")
+    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
+        raise Unreachable(
+            f"there is no cluster to connect to: {path} does not exist",
+            "give --kubeconfig FILE, or set KUBECONFIG",
+        )
+    return path
+
+
+def _in_cluster(configuration: Configuration) -> str:
+    try:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except ConfigException as error:
+        raise Unreachable(f"this pod's service account cannot be used: {error}") from error
+    return (_ACCOUNT / "namespace").read_text().strip() or "default"
+
+
+def _from_file(configuration: Configuration, path: str, context: str | None) -> tuple[str, str]:
+    """Name of the context and its namespace."""
+    try:
+        merged = KubeConfigMerger(path)  # type: ignore[no-untyped-call]
+        if merged.config is None:
+            raise UsageProblem(f"the kubeconfig {path} is empty", "kubectl config view shows what is there")
+        contexts = [entry.value["name"] for entry in merged.config.value.get("contexts") or []]
+        if context is not None and context not in contexts:
+            raise UsageProblem(
+                f"the kubeconfig {path} has no context {context!r}",
+                f"choose one of: {', '.join(sorted(contexts)) or 'none is there'}",
+            )
+        # Relative paths of certificates are relative to the file that names them.
+        loader = KubeConfigLoader(  # type: ignore[no-untyped-call]
+            config_dict=merged.config, config_base_path=None, active_context=context
+        )
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageProblem(
+            f"the kubeconfig {path} cannot be used: {error}", "kubectl config view shows what is in it"
+        ) from error
+    chosen: dict[str, Any] = loader.current_context
+    return str(chosen["name"]), str(chosen["context"].get("namespace") or "default")

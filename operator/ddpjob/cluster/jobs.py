@@ -1,0 +1,151 @@
+"""Jobs as a user meets them: read, followed, and changed."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ddpjob.api.constants import LABEL_UID
+from ddpjob.cluster.client import Cluster
+from ddpjob.errors import Conflict, Expired, NotFound, Unreachable, UsageProblem
+from ddpjob.jobs import Job, JobEvent, event_of, job_of
+from ddpjob.observe import pod_record
+from ddpjob.observed import PodRecord
+from ddpjob.resources import EVENTS, JOBS, PODS
+
+_TRIES: Final = 5
+
+
+def get_job(cluster: Cluster, name: str, namespace: str | None = None) -> Job:
+    """A job by its name.
+
+    Raises:
+        NotFound: there is none; the error says where else one of that name is, as far as the user may look.
+    """
+    where = namespace or cluster.namespace
+    try:
+        return job_of(cluster.get(JOBS, where, name))
+    except NotFound as missing:
+        if missing.remedy:
+            raise
+        raise NotFound(
+            f"there is no DDPJob {name} in namespace {where}",
+            "ddpjob status -A lists the jobs of all namespaces; -n chooses one",
+        ) from missing
+
+
+def list_jobs(cluster: Cluster, namespace: str | None) -> list[Job]:
+    """The jobs of a namespace, or of all where it is None, by namespace and name."""
+    jobs = [job_of(raw) for raw in cluster.find(JOBS, namespace)]
+    return sorted(jobs, key=lambda job: (job.namespace, job.name))
+
+
+def pods_of(cluster: Cluster, job: Job) -> list[PodRecord]:
+    """The job's own pods, oldest attempt first."""
+    found = (pod_record(raw) for raw in cluster.find(PODS, job.namespace, labels=f"{LABEL_UID}={job.record.uid}"))
+    return sorted(
+        (pod for pod in found if pod is not None),
+        key=lambda pod: (pod.attempt or 0, pod.ordinal or 0, pod.name),
+    )
+
+
+def events_of(cluster: Cluster, job: Job) -> list[JobEvent]:
+    """What was told of the job, oldest first; the API server forgets events after an hour or so."""
+    fields = f"involvedObject.uid={job.record.uid}"
+    events = [event_of(raw) for raw in cluster.find(EVENTS, job.namespace, fields=fields)]
+    return sorted(events, key=lambda event: event.time.timestamp() if event.time else 0.0)
+
+
+def follow(cluster: Cluster, job: Job) -> Iterator[Job]:
+    """The job as it is now and after each change; it does not end by itself.
+
+    Raises:
+        NotFound: the job was deleted, or another of its name took its place.
+        Unreachable: the API server did not answer several times in a row.
+    """
+    failures = 0
+    while True:
+        try:
+            current = _same(cluster, job)
+            yield current
+            for changed in _watched(cluster, current):
+                failures = 0
+                yield changed
+        except Expired:
+            continue
+        except Unreachable:
+            failures += 1
+            if failures >= _TRIES:
+                raise
+
+
+def _same(cluster: Cluster, job: Job) -> Job:
+    current = get_job(cluster, job.name, job.namespace)
+    if current.record.uid != job.record.uid:
+        raise NotFound(f"the DDPJob {job.name} was deleted and made anew", f"ddpjob status {job.name}")
+    return current
+
+
+def _watched(cluster: Cluster, job: Job) -> Iterator[Job]:
+    fields = f"metadata.name={job.name}"
+    for event in cluster.watch(JOBS, job.namespace, fields=fields, since=job.record.resource_version):
+        if event.type == "DELETED":
+            raise NotFound(f"the DDPJob {job.name} was deleted")
+        yield job_of(event.object)
+
+
+def until(cluster: Cluster, job: Job, condition: Callable[[Job], bool]) -> Job:
+    """The job once the condition holds, however long that takes."""
+    for current in follow(cluster, job):
+        if condition(current):
+            return current
+    raise AssertionError("unreachable")
+
+
+def set_suspend(cluster: Cluster, job: Job, *, suspend: bool) -> Job:
+    """Suspend or resume a job.
+
+    Raises:
+        UsageProblem: it has ended.
+    """
+    if job.status.finished:
+        word = "suspended" if suspend else "resumed"
+        raise UsageProblem(
+            f"{job.name} has {_ended(job)} and cannot be {word}",
+            f"to run it again: ddpjob delete {job.name}, then create it anew",
+        )
+    return _patch(cluster, job, {"suspend": suspend})
+
+
+def set_nodes(cluster: Cluster, job: Job, nodes: int) -> Job:
+    """Change the number of nodes.
+
+    Raises:
+        UsageProblem: the job has ended, or runs and is not elastic.
+    """
+    if job.status.finished:
+        raise UsageProblem(f"{job.name} has {_ended(job)}: its size cannot change any more")
+    spec = job.record.spec
+    if not (job.is_elastic or (spec is not None and spec.suspend)):
+        raise UsageProblem(
+            f"{job.name} runs without spec.elastic: a running job of fixed size cannot be resized",
+            f"suspend it, resize it, resume it: ddpjob suspend {job.name} --wait && "
+            f"ddpjob scale {job.name} --nodes {nodes} && ddpjob resume {job.name}",
+        )
+    return _patch(cluster, job, {"nodes": nodes})
+
+
+def delete_job(cluster: Cluster, job: Job) -> None:
+    """Delete this very job with all that it owns; one that is gone already is fine."""
+    try:
+        cluster.delete(JOBS, job.namespace, job.name, uid=job.record.uid)
+    except (NotFound, Conflict):
+        return
+
+
+def _patch(cluster: Cluster, job: Job, spec: dict[str, Any]) -> Job:
+    # The uid keeps the change from a job of the same name that was made meanwhile.
+    change = {"metadata": {"uid": job.record.uid}, "spec": spec}
+    return job_of(cluster.patch(JOBS, job.namespace, job.name, change))
+
+
+def _ended(job: Job) -> str:
+    return job.status.phase.value.lower()

@@ -1,0 +1,161 @@
+"""Making a job and what it needs, all of it or nothing."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from ddpjob.api.constants import KIND
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.jobs import delete_job, get_job
+from ddpjob.cluster.transport import Json
+from ddpjob.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
+from ddpjob.jobs import Job, job_of
+from ddpjob.manifest import Document, check_job, only_job, problems_at, refused
+from ddpjob.program import Script, config_map
+from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
+
+# What a job may need beside itself; anything else is kubectl's business.
+COMPANIONS: Final = {
+    ("v1", "ConfigMap"): CONFIG_MAPS,
+    ("v1", "Secret"): Resource("/api/v1", "secrets"),
+    ("v1", "PersistentVolumeClaim"): CLAIMS,
+    ("v1", "ServiceAccount"): Resource("/api/v1", "serviceaccounts"),
+    ("v1", "Service"): SERVICES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What is to be made: the job, objects of its file that come before it, and the script that it brings along."""
+
+    job: Document
+    companions: tuple[Document, ...] = ()
+    script: Script | None = None
+
+    def manifests(self) -> list[Json]:
+        """All objects, in an order in which they can be made."""
+        made = [document.content for document in self.companions]
+        if self.script is not None:
+            namespace = (self.job.content.get("metadata") or {}).get("namespace")
+            made.append(config_map(self.script, self.job.name, namespace, None))
+        return [*made, self.job.content]
+
+
+def submission_of(documents: Sequence[Document]) -> Submission:
+    """The submission in the documents of a file.
+
+    Raises:
+        UsageProblem: the job is wrong, or there are objects that only kubectl can make.
+    """
+    job = only_job(documents)
+    problems = check_job(job)
+    if problems:
+        raise refused(problems)
+    companions = tuple(document for document in documents if document is not job)
+    for document in companions:
+        if (document.content.get("apiVersion"), document.kind) not in COMPANIONS:
+            known = ", ".join(sorted(kind for _, kind in COMPANIONS))
+            raise UsageProblem(
+                f"{document.place(('kind',))}: kind: {document.kind} cannot be made here (only {known} can)",
+                f"kubectl apply -f {document.file}, then: ddpjob status {job.name}",
+            )
+    return Submission(job, companions)
+
+
+def submit(cluster: Cluster, submission: Submission, namespace: str | None = None) -> Job:
+    """Make everything; what this call made is removed again where the job cannot be made.
+
+    Args:
+        cluster: where.
+        submission: what.
+        namespace: None for the one that the manifest names, else the cluster's own.
+
+    Raises:
+        ClusterError: the API server refuses something; it names file and line where it can.
+    """
+    where = _namespace(cluster, submission.job, namespace)
+    if submission.script is not None:
+        # Told before the job is there: too many ConfigMaps, a missing right.
+        cluster.create(CONFIG_MAPS, config_map(submission.script, submission.job.name, where, None), dry_run=True)
+    made: list[tuple[Resource, Json]] = []
+    try:
+        for document in submission.companions:
+            resource = COMPANIONS[(document.content["apiVersion"], document.kind)]
+            _make(cluster, resource, document, where, made)
+        job = _make_job(cluster, submission.job, where)
+    except BaseException:
+        _undo(cluster, made)
+        raise
+    if submission.script is not None:
+        _bring(cluster, submission.script, job)
+    return job
+
+
+def _namespace(cluster: Cluster, job: Document, asked: str | None) -> str:
+    named = (job.content.get("metadata") or {}).get("namespace")
+    if asked is not None and named is not None and asked != named:
+        raise UsageProblem(
+            f"{job.place(('metadata', 'namespace'))}: metadata.namespace: is {named}, but -n says {asked}",
+            "leave one of them out",
+        )
+    return str(named or asked or cluster.namespace)
+
+
+def _make_job(cluster: Cluster, document: Document, namespace: str) -> Job:
+    manifest = _placed(document.content, namespace)
+    try:
+        return job_of(cluster.create(JOBS, manifest))
+    except AlreadyExists as taken:
+        phase = get_job(cluster, document.name, namespace).status.phase.value
+        raise AlreadyExists(
+            f"{document.place(('metadata', 'name'))}: there is a {KIND} {document.name} already, it is {phase}",
+            f"choose another name, or: ddpjob delete {document.name}",
+        ) from taken
+    except Invalid as invalid:
+        raise _located(document, invalid) from invalid
+    except NotFound as missing:
+        raise NotFound(
+            str(missing), missing.remedy or f"is there a namespace {namespace}? -n chooses another"
+        ) from missing
+
+
+def _bring(cluster: Cluster, script: Script, job: Job) -> None:
+    # After the job, so that it is the job's from its first moment: a pod takes longer to start than this request.
+    try:
+        cluster.create(CONFIG_MAPS, config_map(script, job.name, job.namespace, job.record))
+    except BaseException:
+        with suppress(ClusterError):
+            delete_job(cluster, job)
+        raise
+
+
+def _make(
+    cluster: Cluster, resource: Resource, document: Document, namespace: str, made: list[tuple[Resource, Json]]
+) -> None:
+    manifest = _placed(document.content, namespace)
+    try:
+        made.append((resource, cluster.create(resource, manifest)))
+    except AlreadyExists:
+        # As kubectl apply does.
+        cluster.patch(resource, manifest["metadata"]["namespace"], document.name, manifest)
+    except Invalid as invalid:
+        raise _located(document, invalid) from invalid
+
+
+def _undo(cluster: Cluster, made: Sequence[tuple[Resource, Json]]) -> None:
+    for resource, raw in reversed(made):
+        metadata = raw["metadata"]
+        with suppress(ClusterError):
+            cluster.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+
+
+def _placed(manifest: Json, namespace: str) -> Json:
+    metadata = manifest.get("metadata") or {}
+    return {**manifest, "metadata": {"namespace": namespace, **metadata}}
+
+
+def _located(document: Document, invalid: Invalid) -> Invalid:
+    problems = problems_at(document, invalid.fields)
+    told = "\n".join(map(str, problems)) if problems else f"{document.file}: {invalid}"
+    return Invalid(told, invalid.remedy or "correct the file", invalid.fields)

@@ -1,0 +1,126 @@
+"""Requests to the API server over raw JSON, with every failure told in the user's words."""
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes.client import ApiClient
+from kubernetes.client.exceptions import ApiException
+
+from ddpjob.cluster.refusals import refusal
+from ddpjob.errors import Unreachable
+
+Json: TypeAlias = dict[str, Any]
+
+_CONNECT_SECONDS: Final = 10.0
+_ANSWER_SECONDS: Final = 30.0
+_MERGE_PATCH: Final = "application/merge-patch+json"
+
+
+class Transport:
+    """One user's connection. Threads may share it."""
+
+    def __init__(self, client: ApiClient, server: str) -> None:
+        """Args:
+        client: address and credentials.
+        server: the API server's URL, for messages.
+        """
+        self._client: Any = client
+        self._client.user_agent = "ddpjob"
+        self.server = server
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.rest_client.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+    ) -> Json:
+        """The answer as JSON.
+
+        Raises:
+            ClusterError: there is none, or it is a refusal.
+        """
+        with self.open(method, path, query, body, silence=_ANSWER_SECONDS) as response:
+            text = _read(response, self.server)
+        try:
+            answer = json.loads(text)
+        except ValueError as error:
+            raise Unreachable(
+                f"{self.server} answered {method} {path} with something that is no JSON",
+                "is this the address of a Kubernetes API server?",
+            ) from error
+        return answer if isinstance(answer, dict) else {"items": answer}
+
+    def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
+        """The answer to a GET as text."""
+        with self.open("GET", path, query, silence=_ANSWER_SECONDS) as response:
+            return _read(response, self.server).decode(errors="replace")
+
+    @contextmanager
+    def open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        *,
+        silence: float | None,
+    ) -> Generator[urllib3.HTTPResponse, None, None]:
+        """The answer as a stream.
+
+        Args:
+            method: HTTP method.
+            path: URL path.
+            query: parameters.
+            body: sent as JSON.
+            silence: seconds without a byte after which the connection counts as lost, None for any.
+        """
+        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        if method == "PATCH":
+            headers["Content-Type"] = _MERGE_PATCH
+        address = f"{path}?{urlencode(query)}" if query else path
+        try:
+            _, url, signed, _, _ = self._client.param_serialize(
+                method, address, header_params=headers, auth_settings=["BearerToken"]
+            )
+            answer = self._client.rest_client.request(
+                method, url, headers=signed, body=body, _request_timeout=(_CONNECT_SECONDS, silence)
+            )
+        except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
+            raise self._unreachable(error) from error
+        response: urllib3.HTTPResponse = answer.response
+        try:
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise refusal(response.status, _read(response, self.server), f"{method} {path}")
+            yield response
+        finally:
+            # Closed, not kept: what is left of a stream must not be read to its end.
+            response.close()
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"the API server {self.server} cannot be reached: {_plain(error)}",
+            "kubectl cluster-info shows whether it answers; --context and --kubeconfig choose another cluster",
+        )
+
+
+def _read(response: urllib3.HTTPResponse, server: str) -> bytes:
+    try:
+        return response.read() or b""
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"the answer of {server} broke off: {_plain(error)}", "try again") from error
+
+
+def _plain(error: Exception) -> str:
+    text = str(getattr(error, "reason", None) or error)
+    # What urllib3 says begins with the object that says it.
+    return text.rpartition(">: ")[2] or type(error).__name__

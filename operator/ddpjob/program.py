@@ -1,0 +1,160 @@
+"""A job from a script: the script travels as a ConfigMap that belongs to the job. Pure functions."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ddpjob.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, is_reserved_env
+from ddpjob.children.metadata import child_metadata
+from ddpjob.errors import UsageProblem
+from ddpjob.observed import JobRecord
+from ddpjob.plan import Manifest
+
+FOLDER: Final = "/ddpjob-program"
+VOLUME: Final = "ddpjob-program"
+LARGEST_BYTES: Final = 1_000_000
+"""A little less than what a ConfigMap can hold."""
+_SUFFIX: Final = "-program"
+_ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program in one file: its name without a folder, and its text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be run: a script that is brought along or a module of the image, and how."""
+
+    name: str
+    image: str
+    script: Script | None = None
+    module: str | None = None
+    args: tuple[str, ...] = ()
+    nodes: int = 1
+    procs_per_node: int | str = "auto"
+    env: Mapping[str, str] | None = None
+    namespace: str | None = None
+
+
+def job_manifest(request: Request) -> Manifest:
+    """The DDPJob.
+
+    Raises:
+        UsageProblem: it names neither a script nor a module, or both.
+    """
+    if (request.script is None) == (request.module is None):
+        raise UsageProblem("give either a script (train.py) or a module (package.train)")
+    trainer: dict[str, Any] = {"image": request.image}
+    if request.script is not None:
+        trainer["script"] = f"{FOLDER}/{request.script.name}"
+    else:
+        trainer["module"] = request.module
+    if request.args:
+        trainer["args"] = list(request.args)
+    if request.env:
+        trainer["env"] = [{"name": name, "value": value} for name, value in request.env.items()]
+    spec: dict[str, Any] = {"nodes": request.nodes, "procsPerNode": request.procs_per_node, "trainer": trainer}
+    if request.script is not None:
+        trainer["volumeMounts"] = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}]
+        volume = {"name": VOLUME, "configMap": {"name": config_map_name(request.name)}}
+        spec["template"] = {"spec": {"volumes": [volume]}}
+    metadata = {"name": request.name, **({"namespace": request.namespace} if request.namespace else {})}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def config_map(script: Script, job: str, namespace: str | None, owner: JobRecord | None) -> Manifest:
+    """The ConfigMap that carries the script.
+
+    Args:
+        script: the program.
+        job: name of the job.
+        namespace: where, None to leave it open.
+        owner: the job once it is there; the ConfigMap goes with it.
+    """
+    if owner is not None:
+        metadata = child_metadata(owner, config_map_name(job))
+    else:
+        metadata = {"name": config_map_name(job), **({"namespace": namespace} if namespace else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        # No kubelet has to watch it, and nobody can change what runs.
+        "immutable": True,
+        "data": {script.name: script.text},
+    }
+
+
+def config_map_name(job: str) -> str:
+    """Name of the ConfigMap that carries a job's script."""
+    return f"{job}{_SUFFIX}"
+
+
+def name_for(program: str, suffix: str) -> str:
+    """A name for a job that was given none: that of its program, and a suffix that tells it from the next run.
+
+    Args:
+        program: as train.py or package.train.
+        suffix: lower case letters and digits.
+    """
+    stem = program.rsplit("/", 1)[-1].removesuffix(".py").rsplit(".", 1)[-1].lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
+    if not plain or not plain[0].isalpha():
+        plain = f"job-{plain}".strip("-")
+    return f"{plain[: MAX_NAME_LENGTH - len(suffix) - 1].rstrip('-')}-{suffix}"
+
+
+def script_of(name: str, content: bytes) -> Script:
+    """A script from a file's content.
+
+    Raises:
+        UsageProblem: a ConfigMap cannot carry it.
+    """
+    base = name.rsplit("/", 1)[-1]
+    if len(content) > LARGEST_BYTES:
+        raise UsageProblem(
+            f"{name} has {len(content):,} bytes, a ConfigMap holds {LARGEST_BYTES:,}",
+            "put it into the image and run it with --module, or from a volume with -f job.yaml",
+        )
+    if not re.fullmatch(r"[-._a-zA-Z0-9]+", base):
+        raise UsageProblem(f"{base!r} cannot be the name of a file in a ConfigMap", "rename it: letters, digits, - . _")
+    try:
+        return Script(base, content.decode())
+    except UnicodeDecodeError as error:
+        raise UsageProblem(f"{name} is no text: {error.reason} at byte {error.start}") from error
+
+
+def parse_env(given: Sequence[str]) -> dict[str, str]:
+    """Environment variables given as NAME=VALUE.
+
+    Raises:
+        UsageProblem: one is not, or its name belongs to the launcher.
+    """
+    found: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not _ENV_NAME.fullmatch(name):
+            raise UsageProblem(f"--env {item}: this is not NAME=VALUE")
+        if is_reserved_env(name):
+            raise UsageProblem(f"--env {name}: this name is set by the launcher", "leave it out, or choose another")
+        found[name] = value
+    return found
+
+
+def parse_processes(text: str) -> int | str:
+    """spec.procsPerNode from an option: a number or auto.
+
+    Raises:
+        UsageProblem: it is neither.
+    """
+    if text == "auto":
+        return text
+    if text.isdigit() and int(text) >= 1:
+        return int(text)
+    raise UsageProblem(f"--procs-per-node {text}: must be a number from 1, or auto")

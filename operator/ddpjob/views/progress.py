@@ -1,0 +1,81 @@
+"""The one line that tells how a followed job is doing."""
+
+from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
+from ddpjob.policies.summary import format_count
+
+_TENTH = 10
+# Conditions that say what a job waits for, the most telling first.
+_WAITS = (
+    ConditionType.TRAINING_STALLED,
+    ConditionType.SUSPENDED,
+    ConditionType.PODS_SCHEDULED,
+    ConditionType.RENDEZVOUS_READY,
+    ConditionType.TRAINING,
+)
+
+
+def progress_line(status: DDPJobStatus) -> str:
+    """Phase, nodes, and what the training reports or what it waits for."""
+    parts = [status.phase.value]
+    if status.nodes is not None:
+        parts.append(f"{status.nodes.ready + status.nodes.succeeded}/{status.nodes.desired} nodes")
+    if status.attempt:
+        parts.append(f"attempt {status.attempt}")
+    numbers = _numbers(status)
+    waits = "" if numbers and status.phase is Phase.RUNNING else waiting_for(status)
+    return "  ".join([*parts, *numbers, *([waits] if waits else [])])
+
+
+def _numbers(status: DDPJobStatus) -> list[str]:
+    progress, shown = status.progress, status.summary
+    if progress is None:
+        return []
+    named = (
+        ("epoch", shown.epoch),
+        ("step", shown.step),
+        ("", f"{progress.percent}%" if progress.percent is not None else ""),
+        ("loss", shown.loss),
+        ("", _speed(progress.samples_per_second) if status.phase is Phase.RUNNING else ""),
+    )
+    left = [f"{shown.eta} left"] if shown.eta else []
+    return [f"{name} {text}".strip() for name, text in named if text] + left
+
+
+def _speed(samples: float | None) -> str:
+    return "" if samples is None else f"{format_count(samples)} samples/s"
+
+
+def waiting_for(status: DDPJobStatus) -> str:
+    """What the conditions say that the job waits for, "" where nothing is known to be wrong."""
+    if status.finished:
+        return ""
+    for kind in _WAITS:
+        condition = status.condition(kind)
+        if condition is None:
+            continue
+        if kind is ConditionType.TRAINING_STALLED:
+            if condition.status == "True":
+                return condition.message
+        elif kind is ConditionType.SUSPENDED:
+            if condition.status == "True" or condition.reason == "Stopping":
+                return condition.message
+        elif condition.status != "True":
+            return condition.message
+    return "" if status.conditions else "the operator has not looked at it yet"
+
+
+def is_news(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
+    """Whether a followed job's new status is worth a line of its own where lines stay, as in a file.
+
+    News are another phase or attempt, another reason to wait, and every tenth of the training.
+    """
+    if old is None or (old.phase, old.attempt) != (new.phase, new.attempt):
+        return True
+    if waiting_for(old) != waiting_for(new):
+        return True
+    return _tenth(old) != _tenth(new)
+
+
+def _tenth(status: DDPJobStatus) -> int | None:
+    percent = status.progress.percent if status.progress is not None else None
+    return None if percent is None else percent // _TENTH

@@ -1,0 +1,146 @@
+"""`ddpjob status`: where a job stands, in a few lines."""
+
+from datetime import datetime
+from typing import Any
+
+from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Phase
+from ddpjob.jobs import Job
+from ddpjob.policies.summary import format_count, format_seconds
+from ddpjob.views.progress import waiting_for
+from ddpjob.views.text import Line, Tone, ago, block, tone_of
+
+
+def status_lines(job: Job, now: datetime) -> list[Line]:
+    """What a person wants to know of a job first: its phase, why it is not further, and how its training is doing."""
+    status = job.status
+    lines = [
+        Line(f"{job.namespace}/{job.name}", "Job", Tone.TITLE),
+        Line(_phase(job, now), "Phase", tone_of(status.phase)),
+        *_why(status),
+        Line(_nodes(status), "Nodes") if status.nodes is not None else Line(str(_desired(job)), "Nodes"),
+        Line(_attempt(job), "Attempt"),
+        *_progress(status, now),
+    ]
+    if status.failure is not None:
+        lines += _failure(job, status.failure)
+    return lines
+
+
+def _phase(job: Job, now: datetime) -> str:
+    status = job.status
+    if status.finished and status.completion_time is not None:
+        took = ago(status.start_time, status.completion_time)
+        after = f" after {took}" if took else ""
+        return f"{status.phase.value}{after}, {ago(status.completion_time, now)} ago"
+    since = max((c.last_transition_time for c in status.conditions), default=None)
+    told = f" for {ago(since, now)}" if since is not None else ""
+    created = ago(job.created, now)
+    return f"{status.phase.value}{told}" + (f", created {created} ago" if created else "")
+
+
+def _why(status: DDPJobStatus) -> list[Line]:
+    failed = status.condition(ConditionType.FAILED)
+    if failed is not None and failed.status == "True":
+        return block("Why", f"{failed.reason}: {failed.message}", Tone.BAD)
+    waits = waiting_for(status)
+    if not waits:
+        return []
+    trains = status.phase is Phase.RUNNING
+    return block("Waits for", waits, Tone.DIM if trains else Tone.WARN)
+
+
+def _desired(job: Job) -> str:
+    return f"{job.record.spec.nodes} asked for" if job.record.spec is not None else "not known"
+
+
+def _nodes(status: DDPJobStatus) -> str:
+    nodes = status.nodes
+    if nodes is None:
+        return ""
+    counts = (("run", nodes.ready), ("succeeded", nodes.succeeded), ("failed", nodes.failed))
+    told = ", ".join(f"{count} {word}" for word, count in counts if count) or "none is up"
+    each = f", {status.procs_per_node} process{'es' if status.procs_per_node != 1 else ''} on each"
+    return f"{told}, of {nodes.desired}" + (each if status.procs_per_node else "")
+
+
+def _attempt(job: Job) -> str:
+    status, spec = job.status, job.record.spec
+    restarts = status.restarts
+    allowed = f" of {spec.restart.max_restarts}" if spec is not None else ""
+    told = [f"{status.attempt}", f"{restarts.counted}{allowed} restarts used"]
+    if restarts.ignored:
+        told.append(f"{restarts.ignored} not counted")
+    if restarts.process:
+        told.append(f"{restarts.process} restarts of processes in place")
+    if restarts.last_reason:
+        told.append(f"last: {restarts.last_reason}")
+    return ", ".join(told)
+
+
+def _progress(status: DDPJobStatus, now: datetime) -> list[Line]:
+    progress, shown = status.progress, status.summary
+    if progress is None:
+        return []
+    percent = f" ({progress.percent}%)" if progress.percent is not None else ""
+    told = [f"epoch {shown.epoch}" if shown.epoch else "", f"step {shown.step}{percent}" if shown.step else ""]
+    told.append(f"loss {shown.loss}" if shown.loss else "")
+    lines = [Line(", ".join(part for part in told if part), "Progress")]
+    pace = [f"{format_count(progress.samples_per_second)} samples/s"] if progress.samples_per_second else []
+    if shown.eta:
+        pace.append(f"{shown.eta} left")
+    if not status.finished and progress.last_step_time is not None:
+        pace.append(f"last step {ago(progress.last_step_time, now)} ago")
+    if pace and not status.finished:
+        lines.append(Line(", ".join(pace), "Pace"))
+    if progress.last_checkpoint_step is not None:
+        lines.append(Line(f"of step {progress.last_checkpoint_step}", "Checkpoint"))
+    return lines
+
+
+def _failure(job: Job, failure: Failure) -> list[Line]:
+    where = [f"rank {failure.rank}" if failure.rank is not None else "", failure.pod or "", failure.node_name or ""]
+    attempt = f"attempt {failure.attempt}" if failure.attempt is not None else ""
+    told = ", ".join(part for part in (*where, attempt) if part)
+    label = "Root cause" if job.status.finished else "Last failure"
+    tone = Tone.BAD if job.status.finished else Tone.WARN
+    return [
+        *block(label, f"{failure.failure_class or failure.reason}: {failure.message}", tone),
+        *([Line(told, "Where", tone)] if told else []),
+        Line(f"ddpjob why {job.name} -n {job.namespace}", "More", Tone.DIM),
+    ]
+
+
+def status_json(job: Job) -> dict[str, Any]:
+    """The same for programs: the API's own names, with what identifies the job around them."""
+    status, spec = job.status, job.record.spec
+    wire = status.to_wire()
+    kept = ("phase", "attempt", "conditions", "nodes", "restarts", "progress", "failure", "startTime", "completionTime")
+    return {
+        "namespace": job.namespace,
+        "name": job.name,
+        "uid": job.record.uid,
+        "finished": status.finished,
+        "waitsFor": waiting_for(status) or None,
+        "nodesAskedFor": spec.nodes if spec is not None else None,
+        **{key: wire.get(key) for key in kept},
+    }
+
+
+def job_row(job: Job, now: datetime) -> tuple[str, ...]:
+    """The cells of a job in a table, as `TABLE_HEAD` names them."""
+    status = job.status
+    return (
+        job.namespace,
+        job.name,
+        status.phase.value,
+        status.summary.nodes,
+        str(status.restarts.counted),
+        status.summary.epoch,
+        status.summary.step,
+        status.summary.loss,
+        status.summary.eta,
+        format_seconds(int((now - job.created).total_seconds())) if job.created is not None else "",
+    )
+
+
+TABLE_HEAD = ("NAMESPACE", "NAME", "STATE", "NODES", "RESTARTS", "EPOCH", "STEP", "LOSS", "ETA", "AGE")

@@ -1,0 +1,53 @@
+"""Pieces of text that several views share."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from ddpjob.api.status import Phase
+from ddpjob.policies.summary import format_seconds
+
+
+class Tone(StrEnum):
+    """How a line is meant; on a terminal it becomes a colour."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    DIM = "dim"
+    TITLE = "title"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a view: a label (or none), its text, and how it is meant."""
+
+    text: str
+    label: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+_TONES = {
+    Phase.SUCCEEDED: Tone.GOOD,
+    Phase.RUNNING: Tone.GOOD,
+    Phase.FAILED: Tone.BAD,
+    Phase.STALLED: Tone.BAD,
+    Phase.RESTARTING: Tone.WARN,
+    Phase.SUSPENDING: Tone.WARN,
+}
+
+
+def tone_of(phase: Phase) -> Tone:
+    """How a phase is meant."""
+    return _TONES.get(phase, Tone.PLAIN)
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """How long ago a moment was, as kubectl prints ages; "" where it is not known."""
+    return "" if moment is None else format_seconds(max(0, int((now - moment).total_seconds())))
+
+
+def block(label: str, text: str, tone: Tone = Tone.PLAIN) -> list[Line]:
+    """A text of several lines under one label."""
+    return [Line(line, label if number == 0 else "", tone) for number, line in enumerate(text.rstrip().split("\n"))]
