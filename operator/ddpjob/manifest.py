@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 from pydantic import ValidationError
 
-from ddpjob.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH
+from ddpjob.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, MAX_PROCESSES, is_reserved_env
 from ddpjob.api.spec import DDPJobSpec
 from ddpjob.children.template import template_errors
 from ddpjob.crd import NAME_MESSAGE, Schema, custom_resource_definition
@@ -171,6 +171,7 @@ def _field_problems(content: Json) -> Iterator[tuple[Path, str]]:
     trainer = spec.get("trainer")
     if isinstance(trainer, dict) and sum(trainer.get(key) is not None for key in _PROGRAMS) != 1:
         yield ("spec", "trainer"), "give exactly one of script, module or command"
+    yield from _rule_problems(spec)
     try:
         DDPJobSpec.model_validate(spec)
     except ValidationError as error:
@@ -178,6 +179,19 @@ def _field_problems(content: Json) -> Iterator[tuple[Path, str]]:
             yield ("spec", *item["loc"]), _plain(item["type"], item["msg"])
     except (RecursionError, ValueError, OverflowError) as error:
         yield ("spec",), f"cannot be read: {error}"
+
+
+def _rule_problems(spec: Json) -> Iterator[tuple[Path, str]]:
+    """What the API server checks by CEL, as far as people get it wrong."""
+    processes = spec.get("procsPerNode", "auto")
+    whole = isinstance(processes, int) and not isinstance(processes, bool)
+    if not (processes == "auto" or (whole and 1 <= processes <= MAX_PROCESSES)):
+        yield ("spec", "procsPerNode"), f"must be a number from 1 to {MAX_PROCESSES}, or auto"
+    env = _object(spec.get("trainer")).get("env")
+    for index, variable in enumerate(env if isinstance(env, list) else ()):
+        name = variable.get("name") if isinstance(variable, dict) else None
+        if isinstance(name, str) and is_reserved_env(name):
+            yield ("spec", "trainer", "env", index, "name"), f"{name} is set by the launcher: remove it"
 
 
 def _unknown(value: object, schema: Schema, path: Path) -> Iterator[tuple[Path, str]]:

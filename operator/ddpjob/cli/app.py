@@ -5,7 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ddpjob.cli import control, delete, logs, run, status, why
+from ddpjob.cli import control, delete, doctor, logs, render, run, status, top, why
 from ddpjob.cli.output import print_error
 from ddpjob.errors import DDPJobError, ExitCode
 
@@ -34,8 +34,11 @@ app = typer.Typer(
 )
 app.command("run", context_settings=run.SETTINGS)(run.run)
 app.command("status")(status.status)
+app.command("top")(top.top)
 app.command("logs")(logs.logs)
 app.command("why")(why.why)
+app.command("doctor")(doctor.doctor)
+app.command("render")(render.render)
 app.command("suspend")(control.suspend)
 app.command("resume")(control.resume)
 app.command("scale")(control.scale)

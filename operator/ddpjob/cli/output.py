@@ -38,7 +38,7 @@ def print_lines(lines: Sequence[Line]) -> None:
     out = console()
     width = max((len(line.label) for line in lines), default=0)
     for line in lines:
-        label = f"{line.label:<{width}}  " if width and (line.label or line.text) else ""
+        label = f"{line.label:<{width}}  " if width and line.text and not line.full else ""
         out.print(Text.assemble((label, "bold" if line.label else ""), (line.text, STYLES[line.tone])))
 
 

@@ -19,6 +19,7 @@ from ddpjob.errors import (
 
 _NO_SUCH_API: Final = "the server could not find the requested resource"
 _INSTALL: Final = "the cluster has no DDPJobs: kubectl apply --server-side -f manifests/crd/ddpjobs.yaml"
+_LONGEST_TEXT: Final = 300
 _UNKNOWN_FIELD: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 
 
@@ -31,7 +32,7 @@ def refusal(code: int, body: bytes, asked: str) -> ClusterError:
         asked: method and path.
     """
     status = _parse(body)
-    message = str(status.get("message") or "").strip() or f"the answer to {asked} was {code} {_phrase(code)}"
+    message = str(status.get("message") or "").strip() or _without_status(code, body, asked)
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR or code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
         return Unreachable(f"the API server cannot answer now: {message}", "try again in a moment")
     if code == HTTPStatus.UNAUTHORIZED:
@@ -75,6 +76,12 @@ def _fields(status: dict[str, Any], message: str) -> tuple[tuple[str, str], ...]
         if isinstance(cause, dict) and cause.get("message")
     )
     return named or tuple((path, f"{kind} field") for kind, path in _UNKNOWN_FIELD.findall(message))
+
+
+def _without_status(code: int, body: bytes, asked: str) -> str:
+    # From what stands between, or behind a proxy of the API server.
+    said = body.decode(errors="replace").strip()[:_LONGEST_TEXT]
+    return f"the answer to {asked} was {code} {_phrase(code)}" + (f": {said}" if said and said[0] not in "<{" else "")
 
 
 def _phrase(code: int) -> str:

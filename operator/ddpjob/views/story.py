@@ -129,14 +129,16 @@ def _logs(job: Job, failure: Failure | None, pods: Sequence[PodRecord]) -> list[
 
 def story_lines(story: Story) -> list[Line]:
     """The story for a person."""
-    lines = [Line(story.verdict, "", tone_of(story.phase) if story.phase is not Phase.PENDING else Tone.WARN)]
+    lines = [
+        Line(story.verdict, "", tone_of(story.phase) if story.phase is not Phase.PENDING else Tone.WARN, full=True)
+    ]
     if story.failure is not None:
         lines += [Line(""), *_cause_lines(story)]
     if story.to_do:
         lines.append(Line(""))
         lines += [Line(text, "What to do" if index == 0 else "") for index, text in enumerate(story.to_do)]
     if story.chapters:
-        lines += [Line(""), Line("What happened", "", Tone.TITLE), *_chapter_lines(story.chapters)]
+        lines += [Line(""), Line("What happened", "", Tone.TITLE, full=True), *_chapter_lines(story.chapters)]
     if story.logs:
         lines.append(Line(""))
         lines += [Line(text, "Logs" if index == 0 else "", Tone.DIM) for index, text in enumerate(story.logs)]

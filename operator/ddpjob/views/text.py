@@ -21,11 +21,12 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a view: a label (or none), its text, and how it is meant."""
+    """A line of a view: a label (or none), its text, and how it is meant; a full one stands left of all others."""
 
     text: str
     label: str = ""
     tone: Tone = Tone.PLAIN
+    full: bool = False
 
 
 _TONES = {

@@ -1,0 +1,82 @@
+"""`ddpjob render`."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddpjob.cli.files import read_file
+from ddpjob.cli.options import Context, Kubeconfig, ManifestFormat, Namespace, connect
+from ddpjob.cli.output import manifests_json, manifests_text, say
+from ddpjob.cluster.client import Cluster
+from ddpjob.errors import AlreadyExists, ClusterError, ExitCode
+from ddpjob.manifest import check_job, only_job, refused
+from ddpjob.plan import Manifest
+from ddpjob.rendering import record_of, rendered
+from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
+
+_RESOURCES = {
+    "DDPJob": JOBS,
+    "Service": SERVICES,
+    "ConfigMap": CONFIG_MAPS,
+    "PersistentVolumeClaim": CLAIMS,
+    "Pod": PODS,
+}
+
+
+class DryRun(StrEnum):
+    """Who checks what is rendered."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+def render(
+    *,
+    filename: Annotated[
+        Path, typer.Option("--filename", "-f", help="Manifest with one DDPJob; - reads standard input.")
+    ],
+    dry_run: Annotated[
+        DryRun, typer.Option("--dry-run", help="client: no cluster is asked. server: the API server checks it all.")
+    ] = DryRun.CLIENT,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+    output: Annotated[ManifestFormat, typer.Option("--output", "-o", help="Form.")] = ManifestFormat.YAML,
+) -> None:
+    """The objects that the operator would make for a job, by the operator's own code and without a cluster."""
+    document = only_job(read_file(filename))
+    problems = check_job(document)
+    if problems:
+        raise refused(problems)
+    cluster = connect(namespace, context, kubeconfig) if dry_run is DryRun.SERVER else None
+    record = record_of(document, namespace or (cluster.namespace if cluster is not None else "default"))
+    manifests = rendered(record, datetime.now(UTC))
+    form = manifests_json if output is ManifestFormat.JSON else manifests_text
+    typer.echo(form(manifests), nl=False)
+    if cluster is not None:
+        job = {**document.content, "metadata": {**document.content["metadata"], "namespace": record.namespace}}
+        if not accepted(cluster, [job, *manifests]):
+            raise typer.Exit(ExitCode.USAGE)
+
+
+def accepted(cluster: Cluster, manifests: Sequence[Manifest]) -> bool:
+    """Whether the API server would take all of them; what it says of each is told."""
+    well = True
+    for manifest in manifests:
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        try:
+            cluster.create(_RESOURCES[manifest["kind"]], manifest, dry_run=True)
+        except AlreadyExists:
+            say(f"{name}: is there already")
+        except ClusterError as error:
+            if error.exit_code is ExitCode.CLUSTER:
+                raise
+            well = False
+            say(f"{name}: refused: {error}")
+        else:
+            say(f"{name}: accepted")
+    return well

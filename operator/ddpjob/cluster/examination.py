@@ -1,0 +1,148 @@
+"""What `ddpjob doctor` asks the API server; what the answers mean is told by `ddpjob.views.checks`."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeVar
+
+from ddpjob.api.constants import API_VERSION, GROUP, PLURAL
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.jobs import pods_of
+from ddpjob.cluster.transport import Json
+from ddpjob.errors import ClusterError, Forbidden
+from ddpjob.jobs import Job, JobEvent, event_of
+from ddpjob.observed import PodRecord, Running
+from ddpjob.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob.views.checks import (
+    Check,
+    Outcome,
+    Right,
+    check_api,
+    check_crd,
+    check_dns,
+    check_health,
+    check_nodes,
+    check_operator,
+    check_quota,
+    check_rights,
+)
+from ddpjob.views.job_checks import Findings, check_job
+
+T = TypeVar("T")
+
+_DEPLOYMENTS: Final = Resource("/apis/apps/v1", "deployments")
+_DEFINITIONS: Final = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
+_SLICES: Final = Resource("/apis/discovery.k8s.io/v1", "endpointslices")
+_QUOTAS: Final = Resource("/api/v1", "resourcequotas")
+_NODES: Final = Resource("/api/v1", "nodes")
+_OPERATOR: Final = "app.kubernetes.io/name=ddpjob-operator"
+_OPERATOR_NAMESPACE: Final = "ddpjob-system"
+_OPERATOR_PORT: Final = 8080
+_SERVICE_LABEL: Final = "kubernetes.io/service-name"
+_MOST_LOGS: Final = 4
+# What a user's tools do, by command.
+_RIGHTS: Final = (
+    *((verb, JOBS, "", f"{verb} ddpjobs") for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    ("create", CONFIG_MAPS, "", "create configmaps (run SCRIPT)"),
+    ("list", PODS, "", "list pods (logs, why)"),
+    ("get", PODS, "log", "get pods/log (logs)"),
+    ("list", EVENTS, "", "list events (why)"),
+)
+
+
+def examine_installation(cluster: Cluster) -> list[Check]:
+    """The checks of an installation; behind an API server that does not answer there is nothing to check."""
+    api = check_api(_tried(lambda: cluster.json("/version")), cluster.server)
+    if api.outcome is not Outcome.OK:
+        return [api]
+    deployments, pods = _operators(cluster, _DEPLOYMENTS), _operators(cluster, PODS)
+    dns = _tried(lambda: cluster.find(SERVICES, "kube-system", labels="k8s-app=kube-dns"))
+    return [
+        api,
+        check_crd(
+            _tried(lambda: cluster.json(f"/apis/{API_VERSION}")),
+            _tried(lambda: cluster.get(_DEFINITIONS, None, f"{PLURAL}.{GROUP}")),
+        ),
+        check_operator(deployments, pods),
+        check_health(_health(cluster, pods)),
+        check_rights(_tried(lambda: _rights(cluster)), cluster.namespace),
+        check_quota(_tried(lambda: cluster.find(_QUOTAS, cluster.namespace)), cluster.namespace),
+        check_nodes(_tried(lambda: cluster.find(_NODES, None))),
+        check_dns(dns, _dns_slices(cluster, dns)),
+    ]
+
+
+def examine_job(cluster: Cluster, job: Job, now: datetime) -> list[Check]:
+    """The checks of one job."""
+    pods = _tried(lambda: pods_of(cluster, job))
+    label = f"{_SERVICE_LABEL}={job.name}"
+    return check_job(
+        Findings(
+            job=job,
+            pods=pods,
+            service=_tried(lambda: cluster.get(SERVICES, job.namespace, job.name)),
+            slices=_tried(lambda: cluster.find(_SLICES, job.namespace, labels=label)),
+            warnings=_tried(lambda: _warnings(cluster, job.namespace)),
+            last_words=_last_words(cluster, job, pods if isinstance(pods, list) else []),
+            now=now,
+        )
+    )
+
+
+def _tried(read: Callable[[], T]) -> T | ClusterError:
+    try:
+        return read()
+    except ClusterError as error:
+        return error
+
+
+def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ClusterError:
+    found = _tried(lambda: cluster.find(resource, None, labels=_OPERATOR))
+    if isinstance(found, Forbidden):
+        # Who may not look everywhere may perhaps look where the operator usually is.
+        return _tried(lambda: cluster.find(resource, _OPERATOR_NAMESPACE, labels=_OPERATOR))
+    return found
+
+
+def _health(cluster: Cluster, pods: list[Json] | ClusterError) -> str | ClusterError | None:
+    if isinstance(pods, ClusterError):
+        return pods
+    running = [pod["metadata"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
+    if not running:
+        return None
+    pod = f"{running[0]['name']}:{_OPERATOR_PORT}"
+    path = PODS.path(running[0]["namespace"], pod, "proxy/healthz")
+    return _tried(lambda: cluster.text(path))
+
+
+def _rights(cluster: Cluster) -> list[Right]:
+    return [
+        Right(what, cluster.may(verb, resource, cluster.namespace, subresource=subresource))
+        for verb, resource, subresource, what in _RIGHTS
+    ]
+
+
+def _dns_slices(cluster: Cluster, services: list[Json] | ClusterError) -> list[Json] | ClusterError:
+    if isinstance(services, ClusterError) or not services:
+        return []
+    label = f"{_SERVICE_LABEL}={services[0]['metadata']['name']}"
+    return _tried(lambda: cluster.find(_SLICES, "kube-system", labels=label))
+
+
+def _warnings(cluster: Cluster, namespace: str) -> list[tuple[str, JobEvent]]:
+    raws = cluster.find(EVENTS, namespace, fields="involvedObject.kind=Pod,type=Warning")
+    return [(str((raw.get("involvedObject") or {}).get("name")), event_of(raw)) for raw in raws]
+
+
+def _last_words(cluster: Cluster, job: Job, pods: list[PodRecord]) -> dict[str, str]:
+    running = [pod for pod in pods if isinstance(pod.trainer, Running) and pod.attempt == job.status.attempt]
+    words: dict[str, str] = {}
+    for pod in running[:_MOST_LOGS]:
+        said = _log_end(cluster, pod)
+        if said:
+            words[pod.name] = said
+    return words
+
+
+def _log_end(cluster: Cluster, pod: PodRecord) -> str:
+    lines = _tried(lambda: list(cluster.log(pod.namespace, pod.name, tail=1)))
+    return lines[-1].partition(" ")[2] if isinstance(lines, list) and lines else ""

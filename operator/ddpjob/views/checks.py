@@ -1,0 +1,267 @@
+"""`ddpjob doctor`: what is judged about an installation. Pure functions of what the API server answered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from ddpjob.api.constants import GROUP, PLURAL, VERSION
+from ddpjob.crd import custom_resource_definition
+from ddpjob.errors import ClusterError, Forbidden, NotFound
+from ddpjob.quantity import parse_quantity
+from ddpjob.views.text import Line, Tone
+
+Json: TypeAlias = dict[str, Any]
+Read: TypeAlias = list[Json] | ClusterError
+"""Objects, or why they could not be read."""
+
+INSTALL_CRD: Final = "kubectl apply --server-side -f manifests/crd/ddpjobs.yaml"
+INSTALL_OPERATOR: Final = "kubectl apply -k manifests/base"
+
+
+class Outcome(StrEnum):
+    """What a check has come to."""
+
+    OK = "OK"
+    FAIL = "FAIL"
+    SKIP = "SKIP"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check: what was looked at, what was found, and what to do where it is wrong."""
+
+    name: str
+    outcome: Outcome
+    message: str
+    remedy: str = ""
+
+
+def skipped(name: str, error: ClusterError) -> Check:
+    """A check for which something could not be read."""
+    return Check(name, Outcome.SKIP, str(error), error.remedy if isinstance(error, Forbidden) else "")
+
+
+def check_api(version: Json | ClusterError, server: str) -> Check:
+    """Whether the API server answers."""
+    name = "API server"
+    if isinstance(version, ClusterError):
+        return Check(name, Outcome.FAIL, str(version), version.remedy)
+    return Check(name, Outcome.OK, f"Kubernetes {version.get('gitVersion', '?')} at {server}")
+
+
+def check_crd(served: Json | ClusterError, stored: Json | ClusterError) -> Check:
+    """Whether the cluster knows DDPJobs with all fields that this version has.
+
+    Args:
+        served: the answer of discovery.
+        stored: the CustomResourceDefinition, which not everybody may read.
+    """
+    name = "DDPJob API"
+    if isinstance(served, NotFound):
+        return Check(name, Outcome.FAIL, f"the cluster has no {PLURAL}.{GROUP} of version {VERSION}", INSTALL_CRD)
+    if isinstance(served, ClusterError):
+        return skipped(name, served)
+    if isinstance(stored, ClusterError):
+        return Check(name, Outcome.OK, f"{GROUP}/{VERSION} is served")
+    missing = sorted(_spec_fields(custom_resource_definition()) - _spec_fields(stored))
+    if missing:
+        return Check(
+            name,
+            Outcome.FAIL,
+            f"the cluster's definition is older than this program: it lacks spec.{', spec.'.join(missing)}",
+            INSTALL_CRD,
+        )
+    return Check(name, Outcome.OK, f"{GROUP}/{VERSION} is served with all fields")
+
+
+def _spec_fields(definition: Json) -> set[str]:
+    for version in (definition.get("spec") or {}).get("versions") or []:
+        if version.get("name") == VERSION:
+            schema = ((version.get("schema") or {}).get("openAPIV3Schema") or {}).get("properties") or {}
+            return set((schema.get("spec") or {}).get("properties") or {})
+    return set()
+
+
+def check_operator(deployments: Read, pods: Read) -> Check:
+    """Whether one operator is installed and ready.
+
+    Args:
+        deployments: those that carry the operator's label.
+        pods: likewise.
+    """
+    name = "Operator"
+    if isinstance(deployments, ClusterError):
+        return skipped(name, deployments)
+    if not deployments:
+        return Check(name, Outcome.FAIL, "no deployment of the operator is there", INSTALL_OPERATOR)
+    places = ", ".join(f"{_metadata(each)['namespace']}/{_metadata(each)['name']}" for each in deployments)
+    asked = sum((each.get("spec") or {}).get("replicas", 1) for each in deployments)
+    if asked > 1:
+        return Check(
+            name,
+            Outcome.FAIL,
+            f"{asked} operators are asked for ({places}): they would race for the jobs",
+            "keep one deployment with one replica",
+        )
+    ready = sum((each.get("status") or {}).get("readyReplicas", 0) for each in deployments)
+    if ready:
+        return Check(name, Outcome.OK, f"{places} is ready")
+    where = _metadata(deployments[0])
+    remedy = f"kubectl -n {where['namespace']} describe deployment,pods; kubectl -n {where['namespace']} logs "
+    return Check(
+        name,
+        Outcome.FAIL,
+        f"{places} has no ready pod{_why_not_ready(pods)}",
+        f"{remedy}deployment/{where['name']}",
+    )
+
+
+def _why_not_ready(pods: Read) -> str:
+    for pod in pods if isinstance(pods, list) else ():
+        for state in (pod.get("status") or {}).get("containerStatuses") or []:
+            waiting = (state.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason"):
+                return f": {_metadata(pod)['name']}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    return ""
+
+
+def check_health(said: str | ClusterError | None) -> Check:
+    """What the operator itself says of its watches and its queue.
+
+    Args:
+        said: the answer of its /healthz through the API server, None where there is no pod to ask.
+    """
+    name = "Operator's health"
+    if said is None:
+        return Check(name, Outcome.SKIP, "there is no ready pod to ask")
+    if isinstance(said, Forbidden | NotFound):
+        return skipped(name, said)
+    if isinstance(said, ClusterError):
+        return Check(name, Outcome.FAIL, str(said), "the operator's log says more; Kubernetes restarts it by itself")
+    return Check(name, Outcome.OK, f"/healthz says {said.strip()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Something that a user's tools want to do, and whether the user may."""
+
+    what: str
+    allowed: bool
+
+
+def check_rights(rights: Sequence[Right] | ClusterError, namespace: str) -> Check:
+    """Whether the user may do what these tools do."""
+    name = "Your rights"
+    if isinstance(rights, ClusterError):
+        return skipped(name, rights)
+    missing = [right.what for right in rights if not right.allowed]
+    if missing:
+        return Check(
+            name,
+            Outcome.FAIL,
+            f"in namespace {namespace} you may not: {', '.join(missing)}",
+            "have a Role with these rights bound to you",
+        )
+    return Check(name, Outcome.OK, f"all that ddpjob does is allowed in namespace {namespace}")
+
+
+def check_quota(quotas: Read, namespace: str) -> Check:
+    """Whether a quota of the namespace is used up."""
+    name = "Quota"
+    if isinstance(quotas, ClusterError):
+        return skipped(name, quotas)
+    full = [f"{_metadata(quota)['name']}: {used}" for quota in quotas for used in _used_up(quota)]
+    if full:
+        return Check(
+            name,
+            Outcome.FAIL,
+            f"used up in namespace {namespace}: {'; '.join(full)}",
+            f"delete what is not needed, or have it raised: kubectl describe quota -n {namespace}",
+        )
+    told = f"{len(quotas)} with room left" if quotas else "none"
+    return Check(name, Outcome.OK, f"{told} in namespace {namespace}")
+
+
+def _used_up(quota: Json) -> list[str]:
+    status = quota.get("status") or {}
+    used = status.get("used") or {}
+    found = []
+    for what, limit in (status.get("hard") or {}).items():
+        most, now = parse_quantity(limit), parse_quantity(used.get(what, 0))
+        if most is not None and now is not None and now >= most:
+            found.append(f"{what} {used.get(what, 0)} of {limit}")
+    return found
+
+
+def check_nodes(nodes: Read) -> Check:
+    """Whether there are nodes that take pods."""
+    name = "Nodes"
+    if isinstance(nodes, ClusterError):
+        return skipped(name, nodes)
+    ready = [node for node in nodes if _is_ready(node)]
+    free = [node for node in ready if not (node.get("spec") or {}).get("unschedulable")]
+    bad = sorted(_metadata(node)["name"] for node in nodes if not _is_ready(node))
+    told = f"{len(free)} of {len(nodes)} take pods" + (f"; not ready: {', '.join(bad)}" if bad else "")
+    if not free or bad:
+        return Check(name, Outcome.FAIL, told, "kubectl describe node NAME; a cordoned one: kubectl uncordon NAME")
+    return Check(name, Outcome.OK, told)
+
+
+def _is_ready(node: Json) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def check_dns(services: Read, slices: Read) -> Check:
+    """Whether the cluster's DNS has anybody to answer: the ranks find each other by name.
+
+    Args:
+        services: of the cluster's DNS.
+        slices: EndpointSlices of those.
+    """
+    name = "DNS"
+    if isinstance(services, ClusterError):
+        return skipped(name, services)
+    if not services:
+        return Check(name, Outcome.SKIP, "no service with the label k8s-app=kube-dns is in kube-system")
+    if isinstance(slices, ClusterError):
+        return skipped(name, slices)
+    count = addresses(slices)
+    if not count:
+        return Check(
+            name,
+            Outcome.FAIL,
+            "the cluster's DNS has no pod that answers, so no rank can find another",
+            "kubectl -n kube-system get pods -l k8s-app=kube-dns",
+        )
+    return Check(name, Outcome.OK, f"{count} address{'es' if count != 1 else ''} answer")
+
+
+def addresses(slices: Sequence[Json]) -> int:
+    """How many addresses that are not known to be unready EndpointSlices have."""
+    return sum(
+        len(endpoint.get("addresses") or [])
+        for each in slices
+        for endpoint in each.get("endpoints") or []
+        if (endpoint.get("conditions") or {}).get("ready") is not False
+    )
+
+
+def _metadata(raw: Json) -> Json:
+    found = raw.get("metadata")
+    return found if isinstance(found, dict) else {"name": "?", "namespace": "?"}
+
+
+_TONES: Final = {Outcome.OK: Tone.GOOD, Outcome.FAIL: Tone.BAD, Outcome.SKIP: Tone.DIM}
+
+
+def check_lines(checks: Sequence[Check]) -> list[Line]:
+    """The checks for a person."""
+    width = max((len(check.name) for check in checks), default=0)
+    lines = []
+    for check in checks:
+        lines.append(Line(f"{check.name:<{width}}  {check.message}", check.outcome.value, _TONES[check.outcome]))
+        if check.remedy and check.outcome is not Outcome.OK:
+            lines.append(Line(f"{'':<{width}}  -> {check.remedy}"))
+    return lines

@@ -1,0 +1,217 @@
+"""`ddpjob doctor NAME`: what is judged about one job, in the order in which a job gets further."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from ddpjob.api.status import Condition, ConditionType
+from ddpjob.errors import ClusterError
+from ddpjob.jobs import Job, JobEvent
+from ddpjob.observed import PodRecord, Running, Waiting
+from ddpjob.views.checks import Check, Outcome, Read, addresses, skipped
+
+Json: TypeAlias = dict[str, Any]
+
+_NOTICED_WITHIN: Final = timedelta(seconds=30)
+_IMAGE_REASONS: Final = (
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "ImageInspectError",
+)
+_USUAL: Final = ("", "ContainerCreating", "PodInitializing")
+_BLOCKED: Final = ("NameTaken", "Forbidden")
+_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was read about a job; where something could not be, the error stands in its place.
+
+    `warnings` are the events of its pods, `last_words` the last line of each pod's log by the pod's name.
+    """
+
+    job: Job
+    pods: Sequence[PodRecord] | ClusterError
+    service: Json | ClusterError
+    slices: Read
+    warnings: Sequence[tuple[str, JobEvent]] | ClusterError
+    last_words: dict[str, str]
+    now: datetime
+
+
+def check_job(found: Findings) -> list[Check]:
+    """All checks of one job; those behind the first that a job cannot pass are left out."""
+    checks = [_accepted(found), _noticed(found)]
+    ended = _ended(found.job)
+    if ended is not None:
+        return [*checks, ended]
+    if any(check.outcome is Outcome.FAIL for check in checks):
+        return checks
+    if found.job.status.holds(ConditionType.SUSPENDED):
+        return [*checks, Check("Suspended", Outcome.OK, "it has no pods on purpose", f"ddpjob resume {found.job.name}")]
+    checks.append(_created(found.job))
+    pods = found.pods
+    if isinstance(pods, ClusterError):
+        return [*checks, skipped("Pods", pods), _progress(found.job)]
+    current = [pod for pod in pods if pod.attempt == found.job.status.attempt]
+    return [
+        *checks,
+        _scheduled(current),
+        _image(current),
+        _starts(current, found.warnings),
+        _addresses(found, current),
+        _rendezvous(found, current),
+        _progress(found.job),
+    ]
+
+
+def _accepted(found: Findings) -> Check:
+    name, failed = "Spec", found.job.status.condition(ConditionType.FAILED)
+    if found.job.record.spec is None:
+        return Check(name, Outcome.FAIL, found.job.record.spec_error or "cannot be understood", "correct it")
+    if failed is not None and failed.reason == "InvalidSpec":
+        return Check(
+            name, Outcome.FAIL, failed.message, f"correct the field, ddpjob delete {found.job.name}, create it again"
+        )
+    return Check(name, Outcome.OK, "it is valid")
+
+
+def _noticed(found: Findings) -> Check:
+    name, job = "Operator", found.job
+    seen = job.status.observed_generation
+    if seen == job.record.generation:
+        return Check(name, Outcome.OK, "it has seen this version of the job")
+    age = found.now - job.created if job.created is not None else None
+    if seen is None and age is not None and age < _NOTICED_WITHIN:
+        return Check(name, Outcome.SKIP, "the job is only just there")
+    told = "it has never looked at the job" if seen is None else "it has not seen the newest change of the job"
+    return Check(name, Outcome.FAIL, told, "ddpjob doctor, without a name, looks at the operator")
+
+
+def _ended(job: Job) -> Check | None:
+    if job.status.holds(ConditionType.SUCCEEDED):
+        return Check("End", Outcome.OK, "the job has succeeded")
+    failed = job.status.condition(ConditionType.FAILED)
+    if failed is None or failed.status != "True":
+        return None
+    return Check("End", Outcome.FAIL, f"{failed.reason}: {failed.message}", f"ddpjob why {job.name} tells the story")
+
+
+def _created(job: Job) -> Check:
+    name, condition = "Objects", job.status.condition(ConditionType.PODS_SCHEDULED)
+    if condition is not None and condition.status == "False" and condition.reason in _BLOCKED:
+        remedy = (
+            "delete the object if nobody needs it, or give the job another name"
+            if condition.reason == "NameTaken"
+            else "a quota or a webhook refuses it: kubectl describe quota"
+        )
+        return Check(name, Outcome.FAIL, condition.message, remedy)
+    if job.status.pods_created:
+        return Check(name, Outcome.OK, f"the pods of attempt {job.status.attempt} are made")
+    return Check(name, Outcome.SKIP, condition.message if condition is not None else "its pods are being made")
+
+
+def _scheduled(pods: Sequence[PodRecord]) -> Check:
+    name = "Scheduling"
+    waiting = [pod for pod in pods if not pod.scheduled]
+    told = [f"{pod.name}: {pod.obstacle.message}" for pod in waiting if pod.obstacle is not None]
+    if told:
+        hint = "compare spec.trainer.resources, nodeSelector and tolerations with kubectl describe nodes"
+        return Check(name, Outcome.FAIL, _some(told), hint)
+    if waiting:
+        return Check(name, Outcome.SKIP, f"{len(waiting)} of {len(pods)} pods wait for the scheduler")
+    return Check(name, Outcome.OK, f"{len(pods)} of {len(pods)} pods have a node")
+
+
+def _image(pods: Sequence[PodRecord]) -> Check:
+    name = "Image"
+    told = [f"{pod.name}: {wait.reason}: {wait.message}" for pod, wait in _waits(pods) if wait.reason in _IMAGE_REASONS]
+    if told:
+        hint = "check spec.trainer.image, imagePullPolicy, and the pull secrets of spec.template"
+        return Check(name, Outcome.FAIL, _some(told), hint)
+    return Check(name, Outcome.OK, "no pod waits for an image")
+
+
+def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ClusterError) -> Check:
+    name = "Containers"
+    told = [
+        f"{pod.name}: {wait.reason}: {wait.message}".rstrip(": ")
+        for pod, wait in _waits(pods)
+        if wait.reason not in _IMAGE_REASONS and pod.scheduled
+    ]
+    not_up = {pod.name for pod in pods if pod.scheduled and not isinstance(pod.trainer, Running)}
+    if isinstance(warnings, ClusterError):
+        warnings = ()
+    mounts = {pod: event.message for pod, event in warnings if pod in not_up and event.reason.startswith("Failed")}
+    # The kubelet says of a pod whose volume is missing only that it is being created.
+    told += [f"{pod}: {message}" for pod, message in mounts.items() if not any(pod in each for each in told)]
+    told = [text for text in told if not any(reason in text for reason in _IMAGE_REASONS)]
+    if told:
+        hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
+        return Check(name, Outcome.FAIL, _some(told), hint)
+    up = len(pods) - len(not_up)
+    return Check(name, Outcome.OK, f"{up} of {len(pods)} run or have ended")
+
+
+def _waits(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:
+    found = []
+    for pod in pods:
+        wait = pod.obstacle or (pod.trainer if isinstance(pod.trainer, Waiting) else None)
+        if wait is not None and wait.reason not in _USUAL:
+            found.append((pod, wait))
+    return found
+
+
+def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
+    name = "Names"
+    if isinstance(found.service, ClusterError):
+        return Check(name, Outcome.FAIL, f"the job's service: {found.service}", "the operator makes it again by itself")
+    if isinstance(found.slices, ClusterError):
+        return skipped(name, found.slices)
+    running = sum(isinstance(pod.trainer, Running) for pod in pods)
+    known = addresses(found.slices)
+    if known < running:
+        return Check(
+            name,
+            Outcome.FAIL,
+            f"the service {found.job.name} has {known} addresses for {running} running pods",
+            "the endpoint slice controller is behind, or somebody changed the service's selector",
+        )
+    return Check(name, Outcome.OK, f"the service {found.job.name} has {known} addresses")
+
+
+def _rendezvous(found: Findings, pods: Sequence[PodRecord]) -> Check:
+    name = "Rendezvous"
+    ready = found.job.status.condition(ConditionType.RENDEZVOUS_READY)
+    if ready is None or ready.status != "True":
+        return Check(name, Outcome.SKIP, ready.message if ready is not None else "not all nodes are up")
+    waiting = [
+        f"{pod.name}: {words}" for pod in pods if "waiting for node 0" in (words := found.last_words.get(pod.name, ""))
+    ]
+    if waiting:
+        hint = "ddpjob doctor, without a name, looks at DNS; a NetworkPolicy must let the job's pods reach each other"
+        return Check(name, Outcome.FAIL, _some(waiting), hint)
+    return Check(name, Outcome.OK, ready.message)
+
+
+def _progress(job: Job) -> Check:
+    name, status = "Progress", job.status
+    stalled = status.condition(ConditionType.TRAINING_STALLED)
+    if stalled is not None and stalled.status == "True":
+        return Check(name, Outcome.FAIL, stalled.message, f"ddpjob logs {job.name} shows the stacks of its ranks")
+    training = status.condition(ConditionType.TRAINING)
+    if training is None or training.status != "True":
+        return Check(name, Outcome.SKIP, _message(training))
+    return Check(name, Outcome.OK, f"step {status.summary.step or '?'}")
+
+
+def _message(condition: Condition | None) -> str:
+    return condition.message if condition is not None else "nothing is known yet"
+
+
+def _some(told: Sequence[str]) -> str:
+    rest = len(told) - _NAMED
+    return "; ".join([*told[:_NAMED], *([f"and {rest} more"] if rest > 0 else [])])
