@@ -18,7 +18,7 @@ from ddpjob_operator.handlers import JobWatch
 from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
 from ddpjob_operator.informer import Informer, WatchLimits
 from ddpjob_operator.kube import PODS, SERVICES, KubeClient
-from ddpjob_operator.metrics import Metrics
+from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_operator.server import serve
 
 _STOP_SECONDS: Final = 1.5
@@ -64,7 +64,9 @@ class Operator:
         self._options = options
         self._connection = connection
         self._metrics = metrics = Metrics()
-        kube = KubeClient(connection, count=metrics.request, in_flight=options.requests_in_flight)
+        kube = KubeClient(
+            connection, count=metrics.request, answered=metrics.answered, in_flight=options.requests_in_flight
+        )
         self._controller = controller = Controller(
             kube,
             metrics=metrics,
@@ -118,15 +120,17 @@ class Operator:
             queue_moves(queue, options.stuck_after),
             self._meter.check,
         )
-        metrics.count_jobs(caches.jobs)
-        for watch in self._watches:
-            metrics.watch_age(watch.resource, watch.silent_for)
-        metrics.gauge("queue_depth", "Jobs that wait to be looked at.", lambda: queue.depth)
-        metrics.gauge("queue_oldest_seconds", "How long the longest waiting job waits.", lambda: queue.oldest)
-        metrics.gauge("progress_targets", "Trainings whose progress is read.", lambda: controller.poller.followed)
-        metrics.gauge("pods", "Pods in the cache.", lambda: len(caches.pods))
-        metrics.gauge(
-            "event_loop_lag_seconds", "How late the event loop was when last measured.", lambda: self._meter.lag
+        metrics.read(
+            Readings(
+                jobs=caches.jobs,
+                queue_depth=lambda: queue.depth,
+                queue_oldest_seconds=lambda: queue.oldest,
+                reconcile_longest_seconds=self._longest_look,
+                progress_targets=lambda: controller.poller.followed,
+                pods=lambda: len(caches.pods),
+                event_loop_lag_seconds=lambda: self._meter.lag,
+                watch_ages={watch.resource: watch.silent_for for watch in self._watches},
+            )
         )
 
     async def run(self) -> None:
@@ -179,6 +183,10 @@ class Operator:
         await self._pods.synced.wait()
         await self._services.synced.wait()
         await self._controller.work()
+
+    def _longest_look(self) -> float:
+        running = self._controller.queue.longest_running
+        return 0.0 if running is None else running[1]
 
     def _missing(self) -> list[str]:
         return [f"{watch.resource} are not listed yet" for watch in self._watches if not watch.synced.is_set()]

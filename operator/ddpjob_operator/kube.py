@@ -128,6 +128,7 @@ class KubeClient:
         connection: "Connection",
         *,
         count: Callable[[str, str, str], None],
+        answered: Callable[[str, str, float], None] = lambda _, __, ___: None,
         in_flight: int = 50,
         timeout: float = 15.0,
         page_size: int = 500,
@@ -135,12 +136,14 @@ class KubeClient:
         """Args:
         connection: address and credentials.
         count: told verb, resource and code of each answer.
+        answered: told verb, resource and seconds to the first byte of each answer that is no watch's.
         in_flight: most requests at once, watches not counted.
         timeout: seconds that a request may take as a whole.
         page_size: objects in a chunk of a LIST.
         """
         self._connection = connection
         self._count = count
+        self._answered = answered
         self._slots = asyncio.Semaphore(in_flight)
         self._timeout = timeout
         self._page_size = page_size
@@ -251,6 +254,8 @@ class KubeClient:
         first_byte: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         address = f"{path}?{urlencode(query)}" if query else path
+        clock = asyncio.get_running_loop().time
+        begun = clock()
         try:
             async with asyncio.timeout(first_byte):
                 response = await self._connection.request(
@@ -261,6 +266,8 @@ class KubeClient:
             raise Retryable(f"no answer to {verb} {path}: {error!r}") from error
         try:
             self._count(verb, resource.plural, str(response.status))
+            if verb != "watch":
+                self._answered(verb, resource.plural, clock() - begun)
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                 raise await self._failure(response)
             yield response

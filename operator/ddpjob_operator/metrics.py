@@ -1,21 +1,42 @@
-"""The operator's own metrics. No label grows with the number of jobs."""
+"""The operator's own metrics. Names of jobs are on gauges alone that end with their job; see job_metrics.py."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from ddpjob.api.status import Phase
+from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.observed import JobRecord
+from ddpjob.policies.failure_class import FailureClass
+from ddpjob_operator.job_metrics import RESTART_KINDS, JobMetrics, restarts_of
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
+def _zero() -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """What is read at the moment when the metrics are."""
+
+    jobs: Iterable[JobRecord] = ()
+    queue_depth: Callable[[], float] = _zero
+    queue_oldest_seconds: Callable[[], float] = _zero
+    reconcile_longest_seconds: Callable[[], float] = _zero
+    progress_targets: Callable[[], float] = _zero
+    pods: Callable[[], float] = _zero
+    event_loop_lag_seconds: Callable[[], float] = _zero
+    watch_ages: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+
+
 class Metrics:
-    """All metrics in a registry of their own, prefixed `ddpjob_operator_`."""
+    """All metrics in a registry of their own, prefixed `ddpjob_operator_`, beside those of the process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -41,14 +62,33 @@ class Metrics:
             ["verb", "resource", "code"],
             registry=self.registry,
         )
-        self.restarts = Counter(
-            "ddpjob_operator_restarts",
-            "Restarts of jobs after a failure.",
+        self.request_seconds = Histogram(
+            "ddpjob_operator_api_request_seconds",
+            "Time until the API server began to answer; without watches and without the framework's own requests.",
+            ["verb", "resource"],
+            buckets=_SECONDS,
             registry=self.registry,
         )
+        self._restarts = Counter(
+            "ddpjob_operator_restarts",
+            "Restarts of jobs: counted or ignored ones of all pods, or of the worker processes in running pods.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "ddpjob_operator_failures",
+            "Failures that ended an attempt, by the class of their cause.",
+            ["class"],
+            registry=self.registry,
+        )
+        # From the first scrape on: the first of a kind would else appear as 1, and no rate would show it.
+        for kind in RESTART_KINDS:
+            self._restarts.labels(kind)
+        for kind in FailureClass:
+            self._failures.labels(kind.value)
         self.reconnects = Counter(
             "ddpjob_operator_watch_reconnects",
-            "Watches that were begun again, by resource and reason.",
+            "Watches of pods and services that were begun again: ended by the server, failed, or gone (listed anew).",
             ["resource", "reason"],
             registry=self.registry,
         )
@@ -58,32 +98,58 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
-        self._watch_age = Gauge(
+        # CPU seconds, memory and open files, under the names that every Prometheus client uses.
+        ProcessCollector(registry=self.registry)
+
+    def read(self, readings: Readings) -> None:
+        """Take these values whenever the metrics are read."""
+        self._gauge("queue_depth", "Jobs that wait to be looked at.", readings.queue_depth)
+        self._gauge("queue_oldest_seconds", "How long the longest waiting job waits.", readings.queue_oldest_seconds)
+        self._gauge(
+            "reconcile_longest_seconds", "Age of the longest look that is not over.", readings.reconcile_longest_seconds
+        )
+        self._gauge("progress_targets", "Trainings whose progress is read.", readings.progress_targets)
+        self._gauge("pods", "Pods in the cache.", readings.pods)
+        self._gauge(
+            "event_loop_lag_seconds", "How late the event loop was when last measured.", readings.event_loop_lag_seconds
+        )
+        ages = Gauge(
             "ddpjob_operator_watch_age_seconds",
-            "Seconds since the watch of a resource last gave a sign of life.",
+            "Time since the watch of a resource last gave a sign of life.",
             ["resource"],
             registry=self.registry,
         )
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A value that is read when the metrics are."""
-        Gauge(f"ddpjob_operator_{name}", text, registry=self.registry).set_function(value)
-
-    def watch_age(self, resource: str, value: Callable[[], float]) -> None:
-        """How long ago the watch of a resource gave a sign of life."""
-        self._watch_age.labels(resource).set_function(value)
-
-    def count_jobs(self, jobs: Iterable[JobRecord]) -> None:
-        """Count these jobs by phase whenever the metrics are read."""
-        self.registry.register(_JobsByPhase(jobs))
+        for resource, age in readings.watch_ages.items():
+            ages.labels(resource).set_function(age)
+        self.registry.register(_JobsByPhase(readings.jobs))
+        self.registry.register(JobMetrics(readings.jobs))
 
     def request(self, verb: str, resource: str, code: str) -> None:
         """Count a request to the API server."""
         self.requests.labels(verb, resource, code).inc()
 
+    def answered(self, verb: str, resource: str, seconds: float) -> None:
+        """Count how long the API server took to begin its answer."""
+        self.request_seconds.labels(verb, resource).observe(seconds)
+
+    def status_written(self, before: DDPJobStatus | None, after: DDPJobStatus) -> None:
+        """Count the restarts and the failure that this status tells of and the one before did not."""
+        older = restarts_of(before or DDPJobStatus())
+        for kind, number in restarts_of(after).items():
+            self._restarts.labels(kind).inc(max(0, number - older[kind]))
+        failure, known = after.failure, before.failure if before is not None else None
+        if failure is None or failure.failure_class is None:
+            return
+        # A cause that becomes better known, by a message or a traceback, is no other failure.
+        if known is None or (failure.attempt, failure.failure_class) != (known.attempt, known.failure_class):
+            self._failures.labels(failure.failure_class).inc()
+
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+    def _gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        Gauge(f"ddpjob_operator_{name}", text, registry=self.registry).set_function(value)
 
 
 class _JobsByPhase(Collector):

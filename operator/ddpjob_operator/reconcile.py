@@ -197,8 +197,7 @@ class Reconciler:
                 # The watch brings the newer version, and with it the next look.
                 self._queue.add_after(key, _CATCH_UP)
             return False
-        before = job.status.restarts.counted if job.status is not None else 0
-        self._metrics.restarts.inc(max(0, plan.status.restarts.counted - before))
+        self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
         self._progress_writes.drop(job.uid)
         record = job_record(answer)

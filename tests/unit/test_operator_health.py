@@ -1,14 +1,10 @@
-"""The health endpoint says in a sentence what is wrong; the metrics can be read by Prometheus."""
+"""The health endpoint says in a sentence what is wrong."""
 
 import asyncio
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
-from ddpjob.api import DDPJobStatus, Phase
-from ddpjob.observed import JobRecord
 from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
-from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.queue import WorkQueue
 from ddpjob_operator.server import serve
 from ddpjob_operator.store import Key
@@ -74,33 +70,3 @@ async def test_health_and_readiness_are_answered_with_their_reasons() -> None:
         wrong += problems((lambda: "a", lambda: None, lambda: "b"))
         assert await fetch(port, "/healthz") == (503, "a\nb\n")
         assert await fetch(port, "/readyz") == (503, "pods are not listed yet\n")
-
-
-async def test_the_metrics_count_jobs_by_phase_and_name_none() -> None:
-    metrics = Metrics()
-    status = DDPJobStatus(phase=Phase.RUNNING)
-    metrics.count_jobs(
-        [
-            JobRecord("default", "a-job", "1", "1", 1, deleting=False, spec=None, status=status),
-            JobRecord("default", "b-job", "2", "1", 1, deleting=False, spec=None),
-        ]
-    )
-    metrics.request("create", "pods", "201")
-    metrics.watch_age("pods", lambda: 3.0)
-    metrics.gauge("queue_depth", "Depth.", lambda: 2.0)
-    async with serve(0, metrics=metrics.render, health=list, readiness=list) as port:
-        code, text = await fetch(port, "/metrics")
-    assert code == 200
-    samples = {
-        (sample.name, *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-    assert samples["ddpjob_operator_jobs", "Running"] == 1
-    assert samples["ddpjob_operator_jobs", "Pending"] == 1
-    assert samples["ddpjob_operator_jobs", "Failed"] == 0
-    assert samples["ddpjob_operator_api_requests_total", "201", "create", "pods"] == 1
-    assert samples["ddpjob_operator_watch_age_seconds", "pods"] == 3
-    assert samples["ddpjob_operator_queue_depth",] == 2
-    assert "-job" not in text
-    assert all(name.startswith("ddpjob_operator_") for name, *_ in samples)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ddpjob_trainer.metrics import ProcessInfo, TrainerMetrics
+from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 from ddpjob_trainer.server import HttpServer
 
 INFO = ProcessInfo("digits", 3, 1, 1, 4, 0, 2, "cpu", "gloo", "2.6.0")
@@ -167,3 +167,15 @@ def test_metrics_have_the_jobs_name_and_the_rank_on_every_series() -> None:
     assert 'torch_version="2.6.0"' in info
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
     assert not any('job="' in line.replace("ddpjob=", "") for line in lines)
+
+
+def test_memory_of_a_gpu_is_read_at_the_scrape_and_only_where_there_is_one() -> None:
+    assert "gpu_memory" not in TrainerMetrics(INFO).render()[1].decode()
+    held = 1024.0
+    metrics = TrainerMetrics(INFO, GpuMemory(allocated=lambda: held, reserved=lambda: 4096.0, total=8192.0))
+    held = 2048.0
+    text = metrics.render()[1].decode()
+    labels = '{ddpjob="digits",rank="3"}'
+    assert f"ddpjob_trainer_gpu_memory_allocated_bytes{labels} 2048.0" in text
+    assert f"ddpjob_trainer_gpu_memory_reserved_bytes{labels} 4096.0" in text
+    assert f"ddpjob_trainer_gpu_memory_total_bytes{labels} 8192.0" in text

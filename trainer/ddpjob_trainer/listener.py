@@ -44,6 +44,9 @@ class Listener:
     def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
         """A step is done: this rank's samples, seconds since the step before, seconds of it spent waiting for data."""
 
+    def loss_computed(self, seconds: float) -> None:
+        """The forward pass of a step is done, so long after the step before: from here on the ranks need each other."""
+
     def activity_changed(self, activity: Activity) -> None:
         """The rank now does this, which may be what it did before; `starting` at first, `finished` comes by itself."""
 

@@ -1,6 +1,7 @@
 """The metrics of one training process, for Prometheus."""
 
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,10 +33,26 @@ class ProcessInfo:
     """Version of torch."""
 
 
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """The memory of the process' GPU in bytes, read at each scrape without waiting for the GPU."""
+
+    allocated: Callable[[], float]
+    """Held by tensors."""
+    reserved: Callable[[], float]
+    """Taken from the GPU, tensors' and kept for later ones."""
+    total: float
+    """What the GPU has."""
+
+
 class TrainerMetrics:
     """Every metric with the labels `ddpjob` (name of the job) and `rank` filled in."""
 
-    def __init__(self, info: ProcessInfo) -> None:
+    def __init__(self, info: ProcessInfo, gpu: GpuMemory | None = None) -> None:
+        """Args:
+        info: the process.
+        gpu: the memory of its GPU; None where it computes on CPUs, which then has no such metrics.
+        """
         self._registry = CollectorRegistry()
         self._values = (info.job, str(info.rank))
         self.epoch = self._gauge("epoch", "Epoch in progress, counted from 1.")
@@ -47,11 +64,21 @@ class TrainerMetrics:
         self.gradient_norm = self._gauge("gradient_norm", "L2 norm of all gradients on the last log step.")
         self.accuracy = self._gauge("accuracy_ratio", "Accuracy of the last evaluation, from 0 to 1.")
         self.samples_per_second = self._gauge("samples_per_second", "Samples that all ranks together consume a second.")
-        self.last_step_time = self._gauge("last_step_timestamp_seconds", "When the last step ended, in Unix time.")
+        self.last_step_time = self._gauge(
+            "last_step_timestamp_seconds", "When the last step ended, in Unix time; 0 before."
+        )
         self.checkpoint_step = self._gauge("last_checkpoint_step", "Step of the last checkpoint saved or resumed from.")
+        self.checkpoint_time = self._gauge(
+            "last_checkpoint_timestamp_seconds", "When this process last saved a checkpoint, in Unix time; 0 before."
+        )
         self.steps = self._counter("steps", "Optimizer steps of this process.")
         self.samples = self._counter("samples", "Samples consumed by this process.")
         self.data_wait = self._counter("data_wait_seconds", "Seconds that this process waited for data.")
+        self.local_seconds = self._counter(
+            "local_seconds",
+            "Seconds of steps in which this process needs no other: waiting for data, and the forward pass "
+            "(on a GPU only the time to queue it).",
+        )
         self.step_seconds = self._histogram(
             "step_duration_seconds",
             "Seconds from one optimizer step to the next, waiting for data included.",
@@ -64,6 +91,8 @@ class TrainerMetrics:
         restarts = self._gauge("process_restarts", "Restarts of the processes by torchrun within the attempt.")
         restarts.set(info.process_restarts)
         self._process_info(info)
+        if gpu is not None:
+            self._gpu_memory(gpu)
         # Memory, CPU seconds and open files of the process, under the names that every Prometheus client uses.
         ProcessCollector(registry=self._registry)
 
@@ -80,6 +109,13 @@ class TrainerMetrics:
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         family = Histogram(f"{_PREFIX}_{name}", text, _LABELS, registry=self._registry, buckets=buckets)
         return family.labels(*self._values)
+
+    def _gpu_memory(self, gpu: GpuMemory) -> None:
+        allocated = self._gauge("gpu_memory_allocated_bytes", "Memory of the GPU that tensors hold.")
+        allocated.set_function(gpu.allocated)
+        reserved = self._gauge("gpu_memory_reserved_bytes", "Memory of the GPU that torch has taken, in use or kept.")
+        reserved.set_function(gpu.reserved)
+        self._gauge("gpu_memory_total_bytes", "Memory that the GPU has.").set(gpu.total)
 
     def _process_info(self, info: ProcessInfo) -> None:
         values = {

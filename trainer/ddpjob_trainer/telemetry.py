@@ -14,7 +14,7 @@ from ddpjob_trainer.activity import Activity, Pulse
 from ddpjob_trainer.environment import Environment
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
-from ddpjob_trainer.metrics import ProcessInfo, TrainerMetrics
+from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 from ddpjob_trainer.progress import Progress, ProgressFile
 from ddpjob_trainer.server import HttpServer
 from ddpjob_trainer.watchdog import Watchdog
@@ -49,7 +49,7 @@ class Telemetry(Listener):
             clock: seconds, for speeds.
             wall_clock: seconds since the Unix epoch, for what people read.
         """
-        self.metrics = TrainerMetrics(_info(environment, group))
+        self.metrics = TrainerMetrics(_info(environment, group), _gpu_memory(group))
         self._clock = clock
         self._wall_clock = wall_clock
         self._pulse = Pulse(clock)
@@ -133,6 +133,10 @@ class Telemetry(Listener):
         metrics.data_wait.inc(waited)
         metrics.step_seconds.observe(seconds)
 
+    def loss_computed(self, seconds: float) -> None:
+        """Count what this rank did alone."""
+        self.metrics.local_seconds.inc(seconds)
+
     def activity_changed(self, activity: Activity) -> None:
         """Show what this rank does."""
         self._pulse.change(activity)
@@ -150,6 +154,7 @@ class Telemetry(Listener):
         """A checkpoint is on disk."""
         self._progress = replace(self._progress, last_checkpoint_step=step)
         self.metrics.checkpoint_step.set(step)
+        self.metrics.checkpoint_time.set(self._wall_clock())
         self.metrics.checkpoint_seconds.observe(seconds)
 
     def evaluated(self, accuracy: float) -> None:
@@ -214,6 +219,18 @@ class Telemetry(Listener):
 
 def _smooth(before: float | None, newest: float) -> float:
     return newest if before is None else (1 - _NEWEST_WEIGHT) * before + _NEWEST_WEIGHT * newest
+
+
+def _gpu_memory(group: Group) -> GpuMemory | None:
+    device = group.device
+    if device.type != "cuda":
+        return None
+    # The allocator's own books: asking the driver would wait for it.
+    return GpuMemory(
+        allocated=lambda: float(torch.cuda.memory_allocated(device)),
+        reserved=lambda: float(torch.cuda.memory_reserved(device)),
+        total=float(torch.cuda.get_device_properties(device).total_memory),
+    )
 
 
 def _info(environment: Environment, group: Group) -> ProcessInfo:

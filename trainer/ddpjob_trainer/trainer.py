@@ -183,7 +183,7 @@ class Trainer:
             waited = self._clock() - before
             self._begin(Activity.STEP)
             log = self._is_log_step(self._position.step + 1)
-            record = self._train_step(model, batch, log=log)
+            record = self._train_step(model, batch, before, log=log)
             consumed = share.consumed_after(index + 1)
             self._consumed += consumed - self._position.consumed
             self._position = Position(start.epoch, consumed, self._position.step + 1)
@@ -205,12 +205,16 @@ class Trainer:
         self,
         model: nn.Module,
         batch: Any,  # noqa: ANN401 whatever the data set holds
+        begun: float,
         *,
         log: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, float] | None:
         """One step of the optimizer; on a log step the loss, the gradient's norm and the learning rate."""
         self._optimizer.zero_grad(set_to_none=True)
         loss = self._loss(model, to_device(batch, self._group.device))
+        local = self._clock() - begun
+        for listener in self._listeners:
+            listener.loss_computed(local)
         loss.backward()
         norm = _gradient_norm(self._module) if log else None
         rate = float(self._optimizer.param_groups[0]["lr"])
