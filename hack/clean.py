@@ -9,13 +9,13 @@ from hack.cache import BUILD, cache_folder, only_one
 from hack.cluster import NAME, cluster_folder
 from hack.console import StepError, main_guard, output_of, say
 from hack.engine import INSTALLED_PACKAGES, NETWORK, Engine, Source, usable_programs
-from hack.images import IMAGES
+from hack.images import ALL_IMAGES
 from hack.leftovers import remove_folder
 from hack.node_image import BASE_LABEL, NODE_REPOSITORY
 from hack.torch_tests import CONTAINER
 
 _CLUSTER_LABEL: Final = f"io.x-k8s.kind.cluster={NAME}"
-_NAMES: Final = [image.local_name.rpartition(":")[0] for image in IMAGES]
+_NAMES: Final = [image.local_name.rpartition(":")[0] for image in ALL_IMAGES]
 # docker leaves its registry's name out.
 _REPOSITORIES: Final = (*_NAMES, *(name.rpartition("/")[2] for name in _NAMES), NODE_REPOSITORY)
 

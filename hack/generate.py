@@ -1,4 +1,4 @@
-"""Write the files that are made from the API's types and the operator's permissions, or check that they are current.
+"""Write the files that are made from the API's types, permissions, metrics and alerts, or check that they are current.
 
 python -m hack.generate [--check]
 """
@@ -13,6 +13,11 @@ from typing import Final
 from ddpjob.crd import custom_resource_definition, render
 from ddpjob.reference import api_reference
 from hack.cache import ROOT
+from hack.monitoring.alerts import prometheus_rule, rules_file
+from hack.monitoring.fleet_dashboard import FLEET_DASHBOARD
+from hack.monitoring.job_dashboard import JOB_DASHBOARD
+from hack.monitoring.metrics_page import metrics_page
+from hack.monitoring.panels import render as dashboard
 from hack.permissions import granted, permissions_page
 
 _HEADER: Final = "# Generated from operator/ddpjob/api by `python -m hack.generate`; do not edit.\n"
@@ -21,6 +26,11 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "manifests/crd/ddpjobs.yaml": lambda: _HEADER + render(custom_resource_definition()),
     "docs/api-reference.md": api_reference,
     "docs/rbac.md": lambda: permissions_page(granted()),
+    "docs/metrics.md": metrics_page,
+    "manifests/prometheus/rules.yaml": rules_file,
+    "manifests/overlays/prometheus-operator/rules.yaml": prometheus_rule,
+    "manifests/grafana/job.json": lambda: dashboard(JOB_DASHBOARD),
+    "manifests/grafana/fleet.json": lambda: dashboard(FLEET_DASHBOARD),
 }
 
 

@@ -50,6 +50,9 @@ IMAGES: Final = (
     Image("ddpjob-torch:cpu", "images/trainer/Dockerfile", "torch", "DDPJOB_TORCH_IMAGE"),
     Image("ddpjob-trainer:cpu", "images/trainer/Dockerfile", "trainer", "DDPJOB_TRAINER_IMAGE"),
 )
+PROMETHEUS: Final = Image("ddpjob-prometheus:dev", "images/prometheus/Dockerfile", "", "DDPJOB_PROMETHEUS_IMAGE")
+"""Tests alone need it: what a user waits for does not."""
+ALL_IMAGES: Final = (*IMAGES, PROMETHEUS)
 # On stages that no image is made from layer by layer: they have no name, and stay as the cache of the next build.
 STAGES_LABEL: Final = "ddpjob.dev/stages-of"
 # podman's build names what it makes by so many digits.

@@ -2,39 +2,42 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hack.cache import only_one
 from hack.cluster import LOG, ensure_cluster, existing_cluster
 from hack.console import StepError, main_guard, say
 from hack.engine import choose_engine
-from hack.images import IMAGES, build_images, load_images, push_images
+from hack.images import IMAGES, Image, build_images, load_images, push_images
 
 
-def cluster_with_images() -> Mapping[str, str]:
+def cluster_with_images(images: Sequence[Image] = IMAGES) -> Mapping[str, str]:
     """A cluster that is well, with this tree's images: the variables by which programs find them.
+
+    Args:
+        images: those of them that are wanted.
 
     Raises:
         StepError: a step of the set-up failed.
     """
     with only_one("set-up", say):
         if os.environ.get("USE_EXISTING_CLUSTER") == "1":
-            return _existing()
+            return _existing(images)
         engine = choose_engine(LOG)
         cluster = ensure_cluster(engine, LOG)
-        load_images(engine, build_images(engine, LOG), cluster.programs, LOG)
+        load_images(engine, build_images(engine, LOG, images), cluster.programs, LOG)
         return cluster.environment
 
 
-def _existing() -> Mapping[str, str]:
+def _existing(images: Sequence[Image]) -> Mapping[str, str]:
     found = existing_cluster()
     registry = os.environ.get("IMAGE_REGISTRY")
     if not registry:
-        names = ", ".join(image.name for image in IMAGES)
+        names = ", ".join(image.name for image in images)
         say(f"images: its nodes must have {names}; or set IMAGE_REGISTRY, where they are pushed to and pulled from")
         return found
     engine = choose_engine(LOG)
-    return {**found, **push_images(engine, build_images(engine, LOG), registry, LOG)}
+    return {**found, **push_images(engine, build_images(engine, LOG, images), registry, LOG)}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 from hack.cache import BUILD, ROOT, only_one
 from hack.console import StepError, say
+from hack.images import ALL_IMAGES
 from hack.programs import ASSETS, programs_folder
 from hack.session import cluster_with_images
 from hack.torch_tests import run_in_trainer_image
@@ -135,9 +136,10 @@ def stages(*, full: bool) -> list[Stage]:
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
         pytest_stage("unit"),
+        pytest_stage("promtool"),
         Stage("torch", _torch),
         pytest_stage("apiserver", _programs),
-        pytest_stage("kind", cluster_with_images),
+        pytest_stage("kind", lambda: cluster_with_images(ALL_IMAGES)),
     ]
     return [*always, pytest_stage("scale", _programs)] if full else always
 

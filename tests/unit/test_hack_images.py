@@ -6,7 +6,7 @@ from hack.build_settings import pip_configuration, pip_settings
 from hack.cache import ROOT
 from hack.clean import our_images
 from hack.dockerfile import DockerfileError, needs
-from hack.images import IMAGES, STAGES_LABEL, Image, left_over, nodes_that_lack, older_names
+from hack.images import ALL_IMAGES, STAGES_LABEL, Image, left_over, nodes_that_lack, older_names
 
 DOCKERFILE = """\
 # Syntax that a person writes.
@@ -89,13 +89,14 @@ def test_of_left_over_stages_those_stay_that_the_build_made_or_found_in_its_cach
 
 
 def test_stages_are_labelled_with_the_name_of_the_image_that_they_are_built_for() -> None:
-    texts = {image: (ROOT / image.dockerfile).read_text() for image in IMAGES}
+    texts = {image: (ROOT / image.dockerfile).read_text() for image in ALL_IMAGES}
     labels = {
         image: re.findall(rf"^LABEL {re.escape(STAGES_LABEL)}=(.*)$", text, re.MULTILINE)
         for image, text in texts.items()
     }
     assert {image.name: found for image, found in labels.items() if found} == {
-        "ddpjob-operator:dev": ["ddpjob-operator"]
+        "ddpjob-operator:dev": ["ddpjob-operator"],
+        "ddpjob-prometheus:dev": ["ddpjob-prometheus"],
     }
 
 

@@ -1,0 +1,134 @@
+"""docs/metrics.md: every metric of the operator and of the trainer, read from what the two really expose."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from ddpjob.api.status import DDPJobStatus, Failure, Nodes, Phase, Progress
+from ddpjob.observed import JobRecord
+from ddpjob_operator.metrics import Metrics, Readings
+from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
+
+# The longest that fits wins.
+_UNITS: Final = (
+    ("_timestamp_seconds", "Unix time, s"),
+    ("_time_seconds", "Unix time, s"),
+    ("_per_second", "1/s"),
+    ("_seconds", "s"),
+    ("_bytes", "bytes"),
+    ("_ratio", "0 to 1"),
+)
+_BESIDE_COUNTERS: Final = "_created"
+_OF_THE_PROCESS: Final = "process_"
+
+_INTRODUCTION: Final = """\
+# Metrics
+
+<!-- Generated from what operator and trainer expose by `python -m hack.generate`; do not edit. -->
+
+Names that begin with `ddpjob_operator_` are the operator's, on its port `http`; those with `ddpjob_trainer_` are a
+training process' own, on the ports `metrics-0`, `metrics-1`, ... of its pod, one for each local rank; those with
+`process_` have both. How they are scraped, shown and watched stands in [monitoring.md](monitoring.md).
+
+- `ddpjob` is the name of a job. (`job` is Prometheus' own label.) Series with a job's name end with the job; no other
+  label grows with the number of jobs.
+- To what is scraped from a training Prometheus adds `namespace`, `pod` and `node`, and `ddpjob` to `process_` metrics.
+- A histogram has `_bucket`, `_sum` and `_count`; beside counters and histograms the client library puts `_created`.
+- Metrics of a GPU's memory are there only where the process computes on a GPU with CUDA.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A metric as the page shows it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+    @property
+    def unit(self) -> str:
+        """What its values are counted in, "" for plain numbers."""
+        base = self.name.removesuffix("_total")
+        return next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")
+
+    @property
+    def line(self) -> str:
+        """The line of the table."""
+        labels = ", ".join(f"`{label}`" for label in self.labels)
+        return f"| `{self.name}` | {self.kind} | {labels} | {self.unit} | {self.text.replace('|', '/')} |"
+
+
+# Their texts are the client library's, and there are none where the kernel is not Linux.
+_PROCESS_ROWS: Final = (
+    Row("process_resident_memory_bytes", "gauge", (), "Memory of the process that is in RAM."),
+    Row("process_virtual_memory_bytes", "gauge", (), "Address space of the process."),
+    Row("process_cpu_seconds_total", "counter", (), "CPU time that the process has used."),
+    Row("process_start_time_seconds", "gauge", (), "When the process began."),
+    Row("process_open_fds", "gauge", (), "Files and sockets that the process has open."),
+    Row("process_max_fds", "gauge", (), "How many it may have open."),
+)
+
+
+def operator_text() -> str:
+    """What an operator exposes that has met one of everything."""
+    status = DDPJobStatus(
+        phase=Phase.RUNNING,
+        attempt_start_time=datetime(2026, 1, 1, tzinfo=UTC),
+        nodes=Nodes(desired=2),
+        failure=Failure(failure_class="Error", reason="ExitCode", message=""),
+        progress=Progress(step=1, total_steps=2, loss=1.0, last_step_time=datetime(2026, 1, 1, tzinfo=UTC)),
+    )
+    metrics = Metrics()
+    job = JobRecord("default", "digits", "uid", "1", 1, deleting=False, spec=None, status=status)
+    metrics.read(Readings(jobs=(job,), watch_ages={"pods": lambda: 0.0}))
+    metrics.request("create", "pods", "201")
+    metrics.answered("create", "pods", 0.0)
+    metrics.reconnects.labels("pods", "ended")
+    metrics.polls.labels("ok")
+    return metrics.render().decode()
+
+
+def trainer_text() -> str:
+    """What a training process on a GPU exposes."""
+    info = ProcessInfo(
+        job="digits",
+        rank=0,
+        local_rank=0,
+        node_rank=0,
+        world_size=1,
+        attempt=0,
+        process_restarts=0,
+        device="",
+        backend="nccl",
+        torch="",
+    )
+    gpu = GpuMemory(allocated=lambda: 0.0, reserved=lambda: 0.0, total=0.0)
+    return TrainerMetrics(info, gpu).render()[1].decode()
+
+
+def rows(text: str) -> list[Row]:
+    """The metrics of an exposition, those of the process left out."""
+    return list(_rows(text_string_to_metric_families(text)))
+
+
+def _rows(families: Iterable[Metric]) -> Iterator[Row]:
+    for family in families:
+        if family.name.endswith(_BESIDE_COUNTERS) or family.name.startswith(_OF_THE_PROCESS):
+            continue
+        labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
+        name = f"{family.name.removesuffix('_total')}_total" if family.type == "counter" else family.name
+        yield Row(name, family.type, tuple(labels), family.documentation)
+
+
+def metrics_page() -> str:
+    """The page, in Markdown."""
+    lines = [row.line for row in (*rows(operator_text()), *rows(trainer_text()), *_PROCESS_ROWS)]
+    return "\n".join(
+        [_INTRODUCTION, "| metric | type | labels | unit | meaning |", "|---|---|---|---|---|", *lines, ""]
+    )
