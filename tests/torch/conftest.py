@@ -1,9 +1,9 @@
 """Tests that need torch run inside the trainer image, against the ddpjob_trainer that is installed there:
 
-    podman run --rm --shm-size=1g -v .:/repo:ro -v <pytest>:/opt/pytest:ro -e PYTHONPATH=/opt/pytest -w /repo \
-        ddpjob-trainer:cpu python3 -m pytest -p no:cacheprovider tests/torch
+    podman run --rm --shm-size=1g -v .:/repo:ro -v <packages>:/opt/pytest:ro -w /repo \
+        -e PYTHONPATH=/opt/pytest:/repo/operator ddpjob-trainer:cpu python3 -m pytest -p no:cacheprovider tests/torch
 
-<pytest> is a folder made by `pip install --target` with pytest, pytest-asyncio and pytest-timeout. `make test` does it.
+<packages> is a folder made by `pip install --target` with what hack/torch_tests.py names. `make test` does it.
 """
 
 import importlib.util
