@@ -1,6 +1,7 @@
 """The few requests that a user's tools make. Objects are raw JSON; what cannot be done raises a `ClusterError`."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,7 +16,7 @@ from ddpjob.errors import Unreachable
 from ddpjob.resources import PODS, Resource
 
 _PAGE: Final = "500"
-_WATCH_SECONDS: Final = 60
+WATCH_SECONDS: Final = 60.0
 _WATCH_MARGIN: Final = 15.0
 ACCESS_REVIEWS: Final = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews")
 
@@ -98,8 +99,17 @@ class Cluster:
         }
         self._transport.send("DELETE", resource.path(namespace, name), None, options)
 
-    def watch(self, resource: Resource, namespace: str, *, fields: str, since: str) -> Iterator[WatchEvent]:
-        """What happens to objects from a resource version on; ends after about a minute.
+    def watch(
+        self, resource: Resource, namespace: str, *, fields: str, since: str, seconds: float = WATCH_SECONDS
+    ) -> Iterator[WatchEvent]:
+        """What happens to objects from a resource version on.
+
+        Args:
+            resource: kind of object.
+            namespace: where.
+            fields: field selector.
+            since: resource version.
+            seconds: after how long it ends, rounded up to whole ones.
 
         Raises:
             Expired: the resource version is too old.
@@ -108,12 +118,10 @@ class Cluster:
         query = {
             "watch": "true",
             "resourceVersion": since,
-            "timeoutSeconds": str(_WATCH_SECONDS),
+            "timeoutSeconds": str(max(1, math.ceil(seconds))),
             **_selectors("", fields),
         }
-        with self._transport.open(
-            "GET", resource.path(namespace), query, silence=_WATCH_SECONDS + _WATCH_MARGIN
-        ) as stream:
+        with self._transport.open("GET", resource.path(namespace), query, silence=seconds + _WATCH_MARGIN) as stream:
             for line in _lines(stream):
                 raw = json.loads(line)
                 if raw["type"] == "ERROR":

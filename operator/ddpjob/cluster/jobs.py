@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ddpjob.api.constants import LABEL_UID
-from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.client import WATCH_SECONDS, Cluster
 from ddpjob.errors import Conflict, Expired, NotFound, Unreachable, UsageProblem
 from ddpjob.jobs import Job, JobEvent, event_of, job_of
 from ddpjob.observe import pod_record
@@ -54,8 +54,13 @@ def events_of(cluster: Cluster, job: Job) -> list[JobEvent]:
     return sorted(events, key=lambda event: event.time.timestamp() if event.time else 0.0)
 
 
-def follow(cluster: Cluster, job: Job) -> Iterator[Job]:
-    """The job as it is now and after each change; it does not end by itself.
+def follow(cluster: Cluster, job: Job, *, patience: Callable[[], float] = lambda: WATCH_SECONDS) -> Iterator[Job]:
+    """The job as it is now, after each change, and when nothing has changed for a while; it does not end by itself.
+
+    Args:
+        cluster: where.
+        job: which.
+        patience: for how many seconds a change is waited for before the job is given again as it is.
 
     Raises:
         NotFound: the job was deleted, or another of its name took its place.
@@ -66,7 +71,7 @@ def follow(cluster: Cluster, job: Job) -> Iterator[Job]:
         try:
             current = _same(cluster, job)
             yield current
-            for changed in _watched(cluster, current):
+            for changed in _watched(cluster, current, min(patience(), WATCH_SECONDS)):
                 failures = 0
                 yield changed
         except Expired:
@@ -84,9 +89,10 @@ def _same(cluster: Cluster, job: Job) -> Job:
     return current
 
 
-def _watched(cluster: Cluster, job: Job) -> Iterator[Job]:
+def _watched(cluster: Cluster, job: Job, seconds: float) -> Iterator[Job]:
     fields = f"metadata.name={job.name}"
-    for event in cluster.watch(JOBS, job.namespace, fields=fields, since=job.record.resource_version):
+    since = job.record.resource_version
+    for event in cluster.watch(JOBS, job.namespace, fields=fields, since=since, seconds=seconds):
         if event.type == "DELETED":
             raise NotFound(f"the DDPJob {job.name} was deleted")
         yield job_of(event.object)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from ddpjob.api.status import Condition, ConditionType
 from ddpjob.errors import ClusterError
 from ddpjob.jobs import Job, JobEvent
-from ddpjob.observed import PodRecord, Running, Waiting
+from ddpjob.observed import PodRecord, Running, Terminated, Waiting
 from ddpjob.views.checks import Check, Outcome, Read, addresses, skipped
 
 Json: TypeAlias = dict[str, Any]
@@ -142,7 +142,7 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
         for pod, wait in _waits(pods)
         if wait.reason not in _IMAGE_REASONS and pod.scheduled
     ]
-    not_up = {pod.name for pod in pods if pod.scheduled and not isinstance(pod.trainer, Running)}
+    not_up = {pod.name for pod in pods if not isinstance(pod.trainer, Running | Terminated)}
     if isinstance(warnings, ClusterError):
         warnings = ()
     mounts = {pod: event.message for pod, event in warnings if pod in not_up and event.reason.startswith("Failed")}
@@ -153,7 +153,8 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
         hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
         return Check(name, Outcome.FAIL, _some(told), hint)
     up = len(pods) - len(not_up)
-    return Check(name, Outcome.OK, f"{up} of {len(pods)} run or have ended")
+    outcome = Outcome.OK if not not_up else Outcome.SKIP
+    return Check(name, outcome, f"{up} of {len(pods)} run or have ended")
 
 
 def _waits(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:
@@ -187,7 +188,8 @@ def _rendezvous(found: Findings, pods: Sequence[PodRecord]) -> Check:
     name = "Rendezvous"
     ready = found.job.status.condition(ConditionType.RENDEZVOUS_READY)
     if ready is None or ready.status != "True":
-        return Check(name, Outcome.SKIP, ready.message if ready is not None else "not all nodes are up")
+        # What keeps the others is told above.
+        return Check(name, Outcome.SKIP, _message(ready).partition(";")[0])
     waiting = [
         f"{pod.name}: {words}" for pod in pods if "waiting for node 0" in (words := found.last_words.get(pod.name, ""))
     ]

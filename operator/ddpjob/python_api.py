@@ -1,0 +1,251 @@
+"""DDPJobs from Python, as in a notebook: `from ddpjob import DDPJob`."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ddpjob.api.status import ConditionType, DDPJobStatus, Failure
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.connection import Target, open_cluster
+from ddpjob.cluster.jobs import delete_job, follow, get_job, set_nodes, set_suspend
+from ddpjob.cluster.logs import LogLine, follow_logs, read_logs, sources_of
+from ddpjob.cluster.submission import Submission, submission_of, submit
+from ddpjob.errors import JobFailed, TooLong
+from ddpjob.jobs import Job
+from ddpjob.manifest import Document, read_documents
+from ddpjob.program import Request, job_manifest, name_for, script_of
+
+__all__ = ["DDPJob", "LogLine", "Result"]
+
+_SUFFIX_BYTES: Final = 3
+_TRACEBACK_LINES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a job has succeeded: its last status, with the numbers that are asked for most beside it."""
+
+    status: DDPJobStatus
+    loss: float | None
+    step: int | None
+    restarts: int
+
+
+class DDPJob:
+    """A job in a cluster. Making one does not create anything: `submit` and `from_file` do."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str | None = None,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+        cluster: Cluster | None = None,
+    ) -> None:
+        """A job that is there already.
+
+        Args:
+            name: of the DDPJob.
+            namespace: where; that of the kubeconfig's context when left out.
+            context: of the kubeconfig.
+            kubeconfig: file; else $KUBECONFIG, else ~/.kube/config, else the pod that this runs in.
+            cluster: an open one, instead of the three.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        self._cluster = cluster or open_cluster(Target(namespace, context, kubeconfig))
+        self._job = get_job(self._cluster, name, namespace)
+
+    @classmethod
+    def submit(
+        cls,
+        script: str | Path | None = None,
+        *args: str,
+        image: str,
+        module: str | None = None,
+        nodes: int = 1,
+        procs_per_node: int | str = "auto",
+        env: Mapping[str, str] | None = None,
+        name: str | None = None,
+        namespace: str | None = None,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+        cluster: Cluster | None = None,
+    ) -> Self:
+        """Create a job that runs a script of this machine, or a module of the image.
+
+        Args:
+            script: file with the program; it travels with the job and is removed with it.
+            args: arguments of the program.
+            image: image with Python 3 and torch.
+            module: module of the image, instead of a script.
+            nodes: pods, one a node of the training.
+            procs_per_node: processes on each node, or "auto".
+            env: environment variables.
+            name: of the job; that of the program and a suffix when left out.
+            namespace: as for a job that is there.
+            context: likewise.
+            kubeconfig: likewise.
+            cluster: likewise.
+
+        Raises:
+            UsageProblem: something that was given cannot be.
+            ClusterError: the API server cannot be reached, or refuses the job.
+        """
+        program = script_of(str(script), Path(script).read_bytes()) if script is not None else None
+        chosen = name or name_for(module or str(script), secrets.token_hex(_SUFFIX_BYTES))
+        manifest = job_manifest(Request(chosen, image, program, module, args, nodes, procs_per_node, env, namespace))
+        submission = replace(submission_of([Document(f"DDPJob {chosen}", manifest)]), script=program)
+        return cls._made(submission, cluster or open_cluster(Target(namespace, context, kubeconfig)), namespace)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        namespace: str | None = None,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+        cluster: Cluster | None = None,
+    ) -> Self:
+        """Create the job of a manifest file, with the ConfigMaps, Secrets and claims that stand in it.
+
+        Raises:
+            UsageProblem: the manifest is wrong; the message names file, line and field.
+            ClusterError: the API server cannot be reached, or refuses the job.
+        """
+        submission = submission_of(read_documents(Path(path).read_text(), str(path)))
+        return cls._made(submission, cluster or open_cluster(Target(namespace, context, kubeconfig)), namespace)
+
+    @classmethod
+    def _made(cls, submission: Submission, cluster: Cluster, namespace: str | None) -> Self:
+        job = submit(cluster, submission, namespace)
+        return cls(job.name, namespace=job.namespace, cluster=cluster)
+
+    def __repr__(self) -> str:
+        return f"DDPJob({self.name!r}, namespace={self.namespace!r}, phase={self._job.status.phase.value!r})"
+
+    def __enter__(self) -> Self:
+        """The job is deleted at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.delete()
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return self._job.name
+
+    @property
+    def namespace(self) -> str:
+        """metadata.namespace."""
+        return self._job.namespace
+
+    @property
+    def status(self) -> DDPJobStatus:
+        """The status as it is now."""
+        self._job = get_job(self._cluster, self.name, self.namespace)
+        return self._job.status
+
+    def watch(
+        self, *, timeout: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> Iterator[DDPJobStatus]:
+        """The status as it is now and after each change, until the job has ended.
+
+        Args:
+            timeout: seconds that the job may take from now on, any time when left out.
+            clock: seconds that only go forward.
+
+        Raises:
+            NotFound: the job was deleted.
+            TooLong: the job has not ended in time.
+        """
+        until = math.inf if timeout is None else clock() + timeout
+        for job in follow(self._cluster, self._job, patience=lambda: until - clock()):
+            self._job = job
+            yield job.status
+            if job.status.finished:
+                return
+            if clock() >= until:
+                raise TooLong(f"{self.name} is still {job.status.phase.value} after {timeout:g} s")
+
+    def result(self, *, timeout: float | None = None) -> Result:
+        """Wait until the job has succeeded.
+
+        Args:
+            timeout: as in `watch`.
+
+        Raises:
+            JobFailed: it has failed; the message holds the root cause and its traceback.
+            NotFound: it was deleted.
+            TooLong: it has not ended in time.
+        """
+        for _ in self.watch(timeout=timeout):
+            pass
+        status = self._job.status
+        if status.holds(ConditionType.FAILED):
+            raise failure_of(self._job)
+        progress, restarts = status.progress, status.restarts
+        return Result(
+            status=status,
+            loss=progress.loss if progress is not None else None,
+            step=progress.step if progress is not None else None,
+            restarts=restarts.counted + restarts.ignored,
+        )
+
+    def logs(self, *, rank: int | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]:
+        """What the nodes wrote, merged by time.
+
+        Args:
+            rank: only the node of this global rank.
+            attempt: an earlier one whose pods are kept.
+            follow: go on until the attempt ends.
+
+        Raises:
+            NotFound: there is no such log any more.
+        """
+        self._job = get_job(self._cluster, self.name, self.namespace)
+        sources = sources_of(self._cluster, self._job, attempt=attempt, rank=rank)
+        if follow:
+            yield from follow_logs(self._cluster, self._job, sources)
+        else:
+            yield from read_logs(self._cluster, self.namespace, sources)
+
+    def suspend(self) -> None:
+        """Ask the ranks to save and leave; no pods are made until `resume`."""
+        self._job = set_suspend(self._cluster, self._job, suspend=True)
+
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        self._job = set_suspend(self._cluster, self._job, suspend=False)
+
+    def scale(self, nodes: int) -> None:
+        """Change the number of nodes of a suspended or an elastic job."""
+        self._job = set_nodes(self._cluster, self._job, nodes)
+
+    def delete(self) -> None:
+        """Delete the job with all that it owns; one that is gone is fine."""
+        delete_job(self._cluster, self._job)
+
+
+def failure_of(job: Job) -> JobFailed:
+    """The error that tells of a failed job: reason, root cause, and the end of the traceback."""
+    failed = job.status.condition(ConditionType.FAILED)
+    told = f"{failed.reason}: {failed.message}" if failed is not None else "it has failed"
+    return JobFailed(f"{job.name} has failed: {told}{_cause(job.status.failure)}", f"ddpjob why {job.name}")
+
+
+def _cause(failure: Failure | None) -> str:
+    if failure is None or not failure.traceback:
+        return ""
+    return "\n" + "\n".join(failure.traceback.rstrip().split("\n")[-_TRACEBACK_LINES:])
