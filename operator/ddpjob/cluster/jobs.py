@@ -1,5 +1,6 @@
 """Jobs as a user meets them: read, followed, and changed."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -54,13 +55,20 @@ def events_of(cluster: Cluster, job: Job) -> list[JobEvent]:
     return sorted(events, key=lambda event: event.time.timestamp() if event.time else 0.0)
 
 
-def follow(cluster: Cluster, job: Job, *, patience: Callable[[], float] = lambda: WATCH_SECONDS) -> Iterator[Job]:
+def follow(
+    cluster: Cluster,
+    job: Job,
+    *,
+    patience: Callable[[], float] = lambda: WATCH_SECONDS,
+    pause: Callable[[float], object] = time.sleep,
+) -> Iterator[Job]:
     """The job as it is now, after each change, and when nothing has changed for a while; it does not end by itself.
 
     Args:
         cluster: where.
         job: which.
         patience: for how many seconds a change is waited for before the job is given again as it is.
+        pause: waits so many seconds before the API server is asked again that did not answer.
 
     Raises:
         NotFound: the job was deleted, or another of its name took its place.
@@ -70,16 +78,16 @@ def follow(cluster: Cluster, job: Job, *, patience: Callable[[], float] = lambda
     while True:
         try:
             current = _same(cluster, job)
+            failures = 0
             yield current
-            for changed in _watched(cluster, current, min(patience(), WATCH_SECONDS)):
-                failures = 0
-                yield changed
+            yield from _watched(cluster, current, min(patience(), WATCH_SECONDS))
         except Expired:
             continue
         except Unreachable:
             failures += 1
             if failures >= _TRIES:
                 raise
+            pause(2.0 ** (failures - 1))
 
 
 def _same(cluster: Cluster, job: Job) -> Job:
