@@ -19,10 +19,11 @@ from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.launcher import source
 from ddpjob.local.command import this_machine
 from ddpjob.local.kubelet import marked_processes
-from ddpjob.local.manifest import read_manifest
+from ddpjob.local.manifest import local_manifest
 from ddpjob.local.network import Network
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
+from ddpjob.manifest import read_documents
 from ddpjob.observed import JobRecord
 
 
@@ -70,7 +71,7 @@ class Run:
     async def to_the_end(self) -> Ending:
         launcher = self.home / "launcher.py"
         launcher.write_text(source())
-        manifest = read_manifest(yaml.safe_dump_all([PROGRAM, self.job]), "job.yaml")
+        manifest = local_manifest(read_documents(yaml.safe_dump_all([PROGRAM, self.job]), "job.yaml"))
         records = Records(self.home, manifest.namespace, manifest.name)
         with records.held():
             self.runner = LocalRunner(

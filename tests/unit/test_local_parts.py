@@ -9,13 +9,15 @@ import yaml
 
 from ddpjob.api.status import DDPJobStatus
 from ddpjob.children.pod import build_pod
+from ddpjob.errors import UsageProblem
 from ddpjob.local.console import status_line, without_effect
 from ddpjob.local.errors import LocalError
-from ddpjob.local.manifest import LocalManifest, read_manifest
+from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network, free_network, node_address
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, default_home, goes_on
 from ddpjob.local.volumes import Mount, Places, here, make_folders, mounts_of
+from ddpjob.manifest import read_documents
 from ddpjob.observe import job_record
 from ddpjob.plan import PollTarget
 
@@ -29,7 +31,7 @@ def manifest_of(name: str = "digits", *others: dict[str, Any], **spec: Any) -> L
         "metadata": {"name": name},
         "spec": {"nodes": 2, "procsPerNode": 2, "trainer": {"image": "i", "script": "train.py"}, **spec},
     }
-    return read_manifest(yaml.safe_dump_all([*others, job]), "job.yaml")
+    return local_manifest(read_documents(yaml.safe_dump_all([*others, job]), "job.yaml"))
 
 
 def machine(folder: Path, gpus: tuple[str, ...] = ()) -> Machine:
@@ -54,38 +56,9 @@ def start(manifest: LocalManifest, folder: Path, ordinal: int = 0, gpus: tuple[s
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"nodes": 0}, "spec.nodes: Input should be greater than or equal to 1"),
-        ({"trainer": {"image": "i"}}, "spec.trainer: give exactly one of script"),
-        ({"trainer": {"image": "i", "script": "a", "modul": "b"}}, "spec.trainer.modul: there is no such field"),
-        ({"trainer": {"image": "i", "script": "a", "env": [{"nam": "b"}]}}, "spec.trainer.env[0].nam: there is no"),
-        ({"procsPerNode": "many"}, "spec.procsPerNode: 'many' should be a number"),
-        ({"template": {"spec": {"restartPolicy": "Always"}}}, "spec.template.spec.restartPolicy"),
-    ],
-)
-def test_a_wrong_job_is_refused_with_the_field_and_what_to_do(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(LocalError) as refused:
-        manifest_of(**change)
-    assert str(refused.value).startswith(f"job.yaml: {told}")
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("a: [", "is no YAML"),
-        ("", "has 0 objects of the kind DDPJob"),
-        ("- 1", "is no Kubernetes object but list"),
-        ("{kind: DDPJob, apiVersion: v1}", "apiVersion: 'v1' should be ddpjob.dev/v1alpha1"),
-        ("{kind: DDPJob, apiVersion: ddpjob.dev/v1alpha1, metadata: {name: A_b}}", "metadata.name: 'A_b'"),
-        ("{kind: DDPJob, apiVersion: ddpjob.dev/v1alpha1, metadata: {name: a}}", "spec: Input should be"),
-    ],
-)
-def test_a_file_that_is_no_job_says_so(text: str, told: str) -> None:
-    with pytest.raises(LocalError) as refused:
-        read_manifest(text, "job.yaml")
-    assert str(refused.value).startswith(f"job.yaml: {told}")
+def test_a_wrong_job_is_refused_with_the_line_and_the_field() -> None:
+    with pytest.raises(UsageProblem, match=r"job.yaml:\d+: spec.nodes: input should be greater than or equal to 1"):
+        manifest_of(nodes=0)
 
 
 def test_every_node_has_ports_of_its_own_and_addresses_that_sort_as_the_ordinals() -> None:
@@ -131,7 +104,7 @@ def test_a_static_rendezvous_is_at_this_machine_s_address(tmp_path: Path) -> Non
 def test_paths_below_a_mount_are_those_of_the_folder_that_stands_for_it(tmp_path: Path) -> None:
     manifest = manifest_of(
         "digits",
-        {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"main.py": "print(1)"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"main.py": "print(1)"}},
         trainer={
             "image": "i",
             "script": "/code/main.py",
@@ -208,7 +181,7 @@ def test_optional_sources_may_be_missing_and_given_ones_are_taken(tmp_path: Path
             {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},
         ],
     }
-    config_map = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}}
     environment = start(manifest_of("digits", config_map, trainer=trainer), tmp_path).environment
     assert (environment["P_k"], environment["K"], environment["N"]) == ("v", "v", "digits-a0-0")
     assert "S" not in environment

@@ -17,10 +17,11 @@ import yaml
 from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.local.command import last_words, this_machine
 from ddpjob.local.kubelet import marked_processes
-from ddpjob.local.manifest import LocalManifest, read_manifest
+from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
+from ddpjob.manifest import read_documents
 from ddpjob.observed import JobRecord
 
 
@@ -36,7 +37,7 @@ def job_of(program: str, **spec: Any) -> LocalManifest:
             **spec,
         },
     }
-    return read_manifest(yaml.safe_dump(job), "job.yaml")
+    return local_manifest(read_documents(yaml.safe_dump(job), "job.yaml"))
 
 
 @dataclass

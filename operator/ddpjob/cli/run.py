@@ -14,6 +14,7 @@ import typer
 from ddpjob.api.constants import MAX_NODES
 from ddpjob.cli.files import read_bytes, read_file
 from ddpjob.cli.following import follow_to_end
+from ddpjob.cli.here import documents_here, run_here
 from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import manifests_json, manifests_text, print_json, say
 from ddpjob.cluster.submission import Submission, submission_of, submit
@@ -47,6 +48,13 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be made.")] = False,
     follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
     logs: Annotated[bool, typer.Option("--logs", help="Show the log of rank 0's node meanwhile.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Run it on this machine, without a cluster: nodes are groups of processes.")
+    ] = False,
+    home: Annotated[
+        Path | None,
+        typer.Option(envvar="DDPJOB_HOME", help="Where --local keeps checkpoints and logs.", show_default=False),
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -55,30 +63,41 @@ def run(
     """Run a training: ddpjob run -f job.yaml, or ddpjob run --nodes 2 --image IMG train.py ARGS.
 
     The script travels with the job and is removed with it. The exit code is 0 where the job succeeds and 1 where it
-    fails; Ctrl-C stops watching, not the job.
+    fails; Ctrl-C stops watching, not the job. With --local Ctrl-C lets the training save and stops it, and the same
+    command goes on from there.
     """
+    if filename is not None and (program or module or image or name or env):
+        raise UsageProblem("-f takes everything from the file: leave out SCRIPT, --module, --image, --name, --env")
+    given: dict[str, Any] = {
+        "module": module,
+        "name": name,
+        "nodes": nodes,
+        "procs_per_node": parse_processes(procs_per_node),
+        "env": parse_env(env or []),
+    }
+    if local:
+        if not follow or context or kubeconfig:
+            raise UsageProblem("--local runs here and to the end: leave out --no-follow, --context and --kubeconfig")
+        documents = read_file(filename) if filename is not None else documents_here(program or [], **given)
+        if dry_run:
+            _print([document.content for document in documents], output)
+            return
+        raise typer.Exit(run_here(documents, namespace, home))
     if filename is not None:
-        if program or module or image or name or env:
-            raise UsageProblem("-f takes everything from the file: leave out SCRIPT, --module, --image, --name, --env")
         submission = submission_of(read_file(filename))
     else:
-        submission = prepare(
-            program or [],
-            module=module,
-            image=image,
-            name=name,
-            nodes=nodes,
-            procs_per_node=parse_processes(procs_per_node),
-            env=parse_env(env or []),
-            namespace=namespace,
-        )
+        submission = prepare(program or [], image=image, namespace=namespace, **given)
     if dry_run:
-        form = manifests_json if output is Format.JSON else manifests_text
-        typer.echo(form(submission.manifests()), nl=False)
+        _print(submission.manifests(), output)
         return
     _on_cluster(
         submission, follow=follow, logs=logs, namespace=namespace, context=context, kubeconfig=kubeconfig, output=output
     )
+
+
+def _print(manifests: list[dict[str, Any]], output: Format) -> None:
+    form = manifests_json if output is Format.JSON else manifests_text
+    typer.echo(form(manifests), nl=False)
 
 
 def prepare(

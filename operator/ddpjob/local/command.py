@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.errors import ExitCode
 from ddpjob.launcher import source
 from ddpjob.local.console import Console
 from ddpjob.local.manifest import LocalManifest
@@ -19,13 +19,9 @@ from ddpjob.local.process import Machine
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner, Show
 
-SUCCEEDED: Final = 0
-FAILED: Final = 1
-INTERRUPTED: Final = 130
 
-
-def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) -> int:
-    """Run a job to its end and answer the exit code: 0 succeeded, 1 failed, 130 asked to stop by Ctrl-C or SIGTERM.
+def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) -> ExitCode:
+    """Run a job to its end: OK, FAILED, or INTERRUPTED where it was asked to stop by Ctrl-C or SIGTERM.
 
     Args:
         manifest: the job.
@@ -43,8 +39,9 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
         ending = asyncio.run(_run(manifest, records, this_machine(os.environ, launcher), console))
     sys.stderr.write(last_words(manifest.name, ending))
     if ending.status.phase is Phase.SUCCEEDED:
-        return SUCCEEDED
-    return INTERRUPTED if ending.interrupted and ending.status.phase is not Phase.FAILED else FAILED
+        return ExitCode.OK
+    stopped = ending.interrupted and ending.status.phase is not Phase.FAILED
+    return ExitCode.INTERRUPTED if stopped else ExitCode.FAILED
 
 
 async def _run(manifest: LocalManifest, records: Records, machine: Machine, show: Show) -> Ending:
@@ -100,6 +97,5 @@ def _why(status: DDPJobStatus) -> str:
     failure = status.failure
     if failure is None:
         return "see its output above"
-    who = f"rank {failure.rank}: " if failure.rank is not None else ""
-    trace = f"\n{failure.traceback}" if failure.traceback else ""
-    return f"{who}{failure.message}{trace}"
+    trace = f"\n{failure.traceback.strip()}" if failure.traceback else ""
+    return f"{failure.message}{trace}"

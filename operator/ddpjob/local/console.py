@@ -24,9 +24,9 @@ _OF_A_CLUSTER: Final = (
 class Console:
     """Prints a line for each thing that happens: output to `out`, all else to `err`."""
 
-    def __init__(self, *, out: TextIO = sys.stdout, err: TextIO = sys.stderr) -> None:
-        self._out = out
-        self._err = err
+    def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
         self._job = ""
         self._many = False
         self._told = ""

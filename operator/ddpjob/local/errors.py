@@ -1,5 +1,7 @@
 """What cannot be done without a cluster, in a user's words."""
 
+from ddpjob.errors import UsageProblem
 
-class LocalError(Exception):
+
+class LocalError(UsageProblem):
     """A DDPJob that cannot run on this machine as it is; the message names the field and says what to do."""

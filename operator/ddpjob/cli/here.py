@@ -1,0 +1,62 @@
+"""`ddpjob run --local`: the job of a file, or of a script, on this machine."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ddpjob.errors import UsageProblem
+from ddpjob.manifest import Document
+from ddpjob.program import Request, job_manifest, name_for
+
+_SUFFIX: Final = "local"
+_NO_IMAGE: Final = "none"
+
+
+def documents_here(
+    program: Sequence[str],
+    *,
+    module: str | None,
+    name: str | None,
+    nodes: int,
+    procs_per_node: int | str,
+    env: Mapping[str, str],
+) -> list[Document]:
+    """The job for a program of this machine, which runs where it lies: what it imports and reads is beside it.
+
+    It has a name of its own and a folder for checkpoints, so that the same command goes on where it was stopped. It is
+    not restarted: whoever types a program into a terminal wants to see its error, as from torchrun.
+
+    Raises:
+        UsageProblem: there is no such program.
+    """
+    args = tuple(program)
+    script: Path | None = None
+    if module is None:
+        if not args:
+            raise UsageProblem("nothing to run", "give a script (train.py), --module package.train, or -f job.yaml")
+        script, args = Path(args[0]), args[1:]
+        if not script.exists():
+            raise UsageProblem(f"{script} is not there: check its path from {Path.cwd()}")
+    chosen = name or name_for(module or (script.name if script is not None else ""), _SUFFIX)
+    request = Request(chosen, _NO_IMAGE, None, module or "program", args, nodes, procs_per_node, env)
+    job: dict[str, Any] = job_manifest(request)
+    if script is not None:
+        del job["spec"]["trainer"]["module"]
+        job["spec"]["trainer"]["script"] = str(script.resolve())
+    job["spec"].update(checkpoint={"claimName": chosen}, restart={"maxRestarts": 0, "maxProcessRestarts": 0})
+    return [Document("the command line", job)]
+
+
+def run_here(documents: Sequence[Document], namespace: str | None, home: Path | None) -> int:
+    """Run the job of the documents to its end; the exit code of the command.
+
+    Raises:
+        UsageProblem: the job is wrong, or cannot run without a cluster.
+    """
+    # Loaded here: what the operator decides with is needed by no other command.
+    from ddpjob.local.command import run_local  # noqa: PLC0415
+    from ddpjob.local.manifest import local_manifest  # noqa: PLC0415
+    from ddpjob.local.records import default_home  # noqa: PLC0415
+
+    return run_local(local_manifest(documents, namespace), home or default_home(os.environ))
