@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_incluster_config
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
@@ -86,7 +87,7 @@ def _from_file(configuration: Configuration, path: str, context: str | None) -> 
             config_dict=merged.config, config_base_path=None, active_context=context
         )
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageProblem(
             f"the kubeconfig {path} cannot be used: {error}", "kubectl config view shows what is in it"
         ) from error

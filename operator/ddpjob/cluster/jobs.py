@@ -7,7 +7,7 @@ from typing import Any, Final
 from ddpjob.api.constants import LABEL_UID
 from ddpjob.cluster.client import WATCH_SECONDS, Cluster
 from ddpjob.errors import Conflict, Expired, NotFound, Unreachable, UsageProblem
-from ddpjob.jobs import Job, JobEvent, event_of, job_of
+from ddpjob.jobs import Job, JobEvent, Json, event_of, job_of
 from ddpjob.observe import pod_record
 from ddpjob.observed import PodRecord
 from ddpjob.resources import EVENTS, JOBS, PODS
@@ -51,8 +51,15 @@ def pods_of(cluster: Cluster, job: Job) -> list[PodRecord]:
 def events_of(cluster: Cluster, job: Job) -> list[JobEvent]:
     """What was told of the job, oldest first; the API server forgets events after an hour or so."""
     fields = f"involvedObject.uid={job.record.uid}"
-    events = [event_of(raw) for raw in cluster.find(EVENTS, job.namespace, fields=fields)]
+    # Their times are whole seconds; of two in the same the one that was written first comes first.
+    raws = sorted(cluster.find(EVENTS, job.namespace, fields=fields), key=_written)
+    events = [event_of(raw) for raw in raws]
     return sorted(events, key=lambda event: event.time.timestamp() if event.time else 0.0)
+
+
+def _written(raw: Json) -> int:
+    version = (raw.get("metadata") or {}).get("resourceVersion") or "0"
+    return int(version) if version.isdigit() else 0
 
 
 def follow(

@@ -75,8 +75,10 @@ def submit(cluster: Cluster, submission: Submission, namespace: str | None = Non
         ClusterError: the API server refuses something; it names file and line where it can.
     """
     where = _namespace(cluster, submission.job, namespace)
+    if submission.script is not None or submission.companions:
+        # Whatever can be refused is refused before anything is made.
+        _make_job(cluster, submission.job, where, dry_run=True)
     if submission.script is not None:
-        # Told before the job is there: too many ConfigMaps, a missing right.
         cluster.create(CONFIG_MAPS, config_map(submission.script, submission.job.name, where, None), dry_run=True)
     made: list[tuple[Resource, Json]] = []
     try:
@@ -102,10 +104,10 @@ def _namespace(cluster: Cluster, job: Document, asked: str | None) -> str:
     return str(named or asked or cluster.namespace)
 
 
-def _make_job(cluster: Cluster, document: Document, namespace: str) -> Job:
+def _make_job(cluster: Cluster, document: Document, namespace: str, *, dry_run: bool = False) -> Job:
     manifest = _placed(document.content, namespace)
     try:
-        return job_of(cluster.create(JOBS, manifest))
+        return job_of(cluster.create(JOBS, manifest, dry_run=dry_run))
     except AlreadyExists as taken:
         phase = get_job(cluster, document.name, namespace).status.phase.value
         raise AlreadyExists(
