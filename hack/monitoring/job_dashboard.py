@@ -39,6 +39,9 @@ def _restarts(kinds: str, window: str) -> str:
     return f"sum by (kind) (increase({_operator('restarts_total', kind=kinds)}[{window}]))"
 
 
+_OWN_WORK: Final = f"sum by (rank) ({_rate('local_seconds_total')})"
+_LAST_STEP: Final = _trainer("last_step_timestamp_seconds")
+
 _STATE: Final = Row(
     "State",
     (
@@ -114,7 +117,7 @@ _LEARNING: Final = Row(
             unit="none",
             queries=(
                 Query(f"max({_trainer('step')})", "done"),
-                Query(f"max({_trainer('planned_steps')})", "planned"),
+                Query(f"max({_trainer('planned_steps')} > 0)", "planned"),
             ),
         ),
         Panel(
@@ -161,7 +164,7 @@ _RANKS: Final = Row(
             text="Share of the time in which a rank needs no other: it waits for its data or runs the forward pass. "
             "All ranks wait for the one with the most. On a GPU the forward pass is only queued in it.",
             unit="percentunit",
-            queries=(Query(f"sum by (rank) ({_rate('local_seconds_total')})", "rank {{rank}}"),),
+            queries=(Query(_OWN_WORK, "rank {{rank}}"),),
         ),
         Panel(
             title="Data wait",
@@ -171,17 +174,18 @@ _RANKS: Final = Row(
         ),
         Panel(
             title="Rank spread",
-            text="Steps between the first and the last rank. More than 1 for long: a rank hangs or reports no more.",
-            unit="suffix: steps",
-            queries=(Query(f"max({_trainer('step')}) - min({_trainer('step')})", "first to last"),),
+            text="Own work of the rank with the most less that of the rank with the least: the share of the time "
+            "that the others lose by waiting.",
+            unit="percentunit",
+            queries=(Query(f"max({_OWN_WORK}) - min({_OWN_WORK})", "most to least"),),
         ),
         Panel(
             title="Since the last step",
-            text="By the clock of each rank against Prometheus'. It grows on all ranks while one hangs.",
+            text="At the moment of the scrape, by the clock of each rank against Prometheus'. It grows on all ranks "
+            "while one hangs.",
             unit="s",
-            queries=(
-                Query(f"time() - max by (rank) ({_trainer('last_step_timestamp_seconds')} > 0)", "rank {{rank}}"),
-            ),
+            # When it was scraped, since no two ranks are at once; and 0 stands for no step yet.
+            queries=(Query(f"max by (rank) (timestamp({_LAST_STEP}) - ({_LAST_STEP} > 0))", "rank {{rank}}"),),
         ),
         Panel(
             title="Ranks and pods",

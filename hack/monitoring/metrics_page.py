@@ -89,7 +89,6 @@ def operator_text() -> str:
     metrics.read(Readings(jobs=(job,), watch_ages={"pods": lambda: 0.0}))
     metrics.request("create", "pods", "201")
     metrics.answered("create", "pods", 0.0)
-    metrics.reconnects.labels("pods", "ended")
     metrics.polls.labels("ok")
     return metrics.render().decode()
 

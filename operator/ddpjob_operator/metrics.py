@@ -81,11 +81,6 @@ class Metrics:
             ["class"],
             registry=self.registry,
         )
-        # From the first scrape on: the first of a kind would else appear as 1, and no rate would show it.
-        for kind in RESTART_KINDS:
-            self._restarts.labels(kind)
-        for kind in FailureClass:
-            self._failures.labels(kind.value)
         self.reconnects = Counter(
             "ddpjob_operator_watch_reconnects",
             "Watches of pods and services that were begun again: ended by the server, failed, or gone (listed anew).",
@@ -98,6 +93,7 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._begin_at_zero()
         # CPU seconds, memory and open files, under the names that every Prometheus client uses.
         ProcessCollector(registry=self.registry)
 
@@ -147,6 +143,16 @@ class Metrics:
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+    def _begin_at_zero(self) -> None:
+        # The first of a kind would else appear as 1, and no rate would show it.
+        for kind in RESTART_KINDS:
+            self._restarts.labels(kind)
+        for failure in FailureClass:
+            self._failures.labels(failure.value)
+        for resource in ("pods", "services"):
+            for reason in ("ended", "failed", "gone"):
+                self.reconnects.labels(resource, reason)
 
     def _gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         Gauge(f"ddpjob_operator_{name}", text, registry=self.registry).set_function(value)

@@ -110,6 +110,7 @@ def test_restarts_and_failures_are_counted_once_however_often_the_status_is_writ
     assert [found["ddpjob_operator_restarts_total", kind] for kind in ("counted", "ignored", "process")] == [1, 1, 2]
     assert found["ddpjob_operator_failures_total", "Signal"] == 2
     assert found["ddpjob_operator_failures_total", "OutOfMemory"] == 0, "there from the beginning, so that rates see 1"
+    assert found["ddpjob_operator_watch_reconnects_total", "failed", "pods"] == 0
 
 
 def test_a_status_that_was_erased_and_rebuilt_takes_no_restart_back() -> None:

@@ -1,0 +1,210 @@
+"""A real Prometheus answers every query of the dashboards and of the alert rules while jobs run and fail."""
+
+import json
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+from jobs import TRAINER_IMAGE, ddpjob, digits, program, scripted
+from kubectl import Kubectl, wait_until
+from prometheus import Prometheus, prometheus_in
+from steady import CLAIM, claim, trains
+
+from hack.cache import BUILD, ROOT
+from hack.monitoring.queries import Target, annotations, fill, legend, operands, rules, targets
+
+JOB = ROOT / "manifests/grafana/job.json"
+FLEET = ROOT / "manifests/grafana/fleet.json"
+RULES = ROOT / "manifests/prometheus/rules.yaml"
+# What the picture in docs/monitoring.md is drawn from.
+PICTURE_DATA = BUILD / "results/job-dashboard.json"
+# Panels and annotations that show nothing of a job to which nothing happens, with the job to which it does.
+FAULTS = {
+    "Last failure": "failing",
+    "Restart of all pods": "failing",
+    "Restart of worker processes": "digits",
+    "Restarts of jobs": "failing",
+    "Stalled jobs": "slow",
+}
+NEEDS_A_GPU = {"GPU memory"}
+
+pytestmark = pytest.mark.timeout(400)
+
+# Rank 1 takes its time in every forward pass, so that rank 0 waits for it.
+SLOW_RANK = """
+import time, torch
+from torch.utils.data import TensorDataset
+from ddpjob_trainer import Settings, Telemetry, Trainer, configure_logging, current_environment, process_group
+
+environment = current_environment()
+configure_logging(environment)
+with process_group(environment) as group:
+    def loss(model, batch):
+        time.sleep(0.1 * group.rank)
+        return model(batch[0]).square().mean()
+
+    model = torch.nn.Linear(4, 1)
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+        loss=loss,
+        dataset=TensorDataset(torch.randn(16000, 4)),
+        settings=Settings(total_epochs=1, batch_size=4, log_every=1),
+        listeners=(Telemetry(environment, group),),
+    ).run()
+"""
+
+
+def jobs() -> list[dict[str, Any]]:
+    slow = scripted(
+        "slow",
+        config_map="slow",
+        nodes=1,
+        procs=2,
+        progressDeadline={"seconds": 5, "action": "Warn"},
+        gracePeriodSeconds=1,
+    )
+    slow["spec"]["trainer"]["image"] = TRAINER_IMAGE
+    failing = ddpjob("failing", nodes=1, trainer={"image": TRAINER_IMAGE, "command": ["false"]})
+    return [
+        claim(),
+        program("slow", SLOW_RANK),
+        slow,
+        failing,
+        digits("digits", epochs=24, checkpoint={"claimName": CLAIM}),
+    ]
+
+
+def variables(kubectl: Kubectl, job: str) -> dict[str, str]:
+    return {"namespace": kubectl.namespace, "ddpjob": job, "__rate_interval": "20s"}
+
+
+def unanswered(prometheus: Prometheus, wanted: list[Target], values: dict[str, str], since: float) -> list[str]:
+    """Those of the queries that have no value at any time."""
+    return [
+        f"{target.title}: {expression}"
+        for target in wanted
+        if not prometheus.range(expression := fill(target.expression, values), since)
+    ]
+
+
+def test_every_query_of_dashboards_and_rules_has_an_answer(kubectl: Kubectl) -> None:
+    with prometheus_in(kubectl) as prometheus:
+        since = time.time()
+        kubectl.apply(*jobs())
+        things_happen(kubectl, prometheus)
+        job_queries = [*targets(JOB), *annotations(JOB)]
+        fleet_queries = targets(FLEET)
+        ordinary = [each for each in job_queries if each.title not in FAULTS and each.title not in NEEDS_A_GPU]
+        assert unanswered(prometheus, ordinary, variables(kubectl, "digits"), since) == []
+        assert unanswered(prometheus, fleet_queries, variables(kubectl, ".*"), since) == []
+        for title, job in FAULTS.items():
+            faulty = [each for each in (*job_queries, *fleet_queries) if each.title == title]
+            assert faulty, title
+            assert unanswered(prometheus, faulty, variables(kubectl, job), since) == []
+            others = {"digits", "failing", "slow"} - {job, "digits" if title == "Restarts of jobs" else ""}
+            for other in others:
+                assert len(unanswered(prometheus, faulty, variables(kubectl, other), since)) == len(faulty), (
+                    title,
+                    other,
+                )
+        for target in (each for each in job_queries if each.title in NEEDS_A_GPU):
+            assert prometheus.range(fill(target.expression, variables(kubectl, "digits")), since) == []
+        the_rules_judge(kubectl, prometheus, since)
+        keep_for_the_picture(prometheus, variables(kubectl, "digits"), since)
+        series_end_with_their_job(kubectl, prometheus)
+
+
+def things_happen(kubectl: Kubectl, prometheus: Prometheus) -> None:
+    """A worker process is killed, a rank is stopped, a program fails, and a training succeeds."""
+    trains(kubectl, "digits", beyond=120)
+    kubectl.signal_rank("digits-a0-1", 3, signal.SIGKILL)
+    trains(kubectl, "slow", beyond=40)
+    kubectl.signal_rank("slow-a0-0", 1, signal.SIGSTOP)
+    own = f'namespace="{kubectl.namespace}"'
+    wait_until(
+        lambda: prometheus.now(f'ddpjob_operator_job_stalled{{{own}, ddpjob="slow"}} == 1'),
+        "the stall to be scraped",
+        60,
+        lambda: kubectl.story("slow"),
+    )
+    kubectl.wait_for_phase("failing", "Failed")
+    kubectl.wait_for_phase("digits", "Succeeded")
+    wait_until(
+        lambda: prometheus.now(f'ddpjob_operator_job_phase{{{own}, phase="Succeeded"}}'), "the success to be scraped"
+    )
+
+
+def the_rules_judge(kubectl: Kubectl, prometheus: Prometheus, since: float) -> None:
+    own = f'namespace="{kubectl.namespace}"'
+
+    def fired(expression: str) -> set[str]:
+        found = prometheus.range(expression, since)
+        return {labels["ddpjob"] for labels, _ in found if labels.get("namespace") == kubectl.namespace}
+
+    wanted = rules(RULES)
+    for name, expression in wanted.items():
+        for operand in operands(expression):
+            # No watch is refused here; those that are not have the same labels.
+            asked = operand.replace('code!="200"', 'code="200"')
+            assert prometheus.range(asked, since), f"{name}: {asked}"
+    assert fired(wanted["DDPJobStalled"]) == {"slow"}
+    assert fired(wanted["DDPJobCrashLooping"]) == {"failing"}
+    # Seconds in place of minutes and of half an hour.
+    straggler = wanted["DDPJobStraggler"].replace("5m", "5s")
+    assert fired(straggler) == {"slow"}
+    assert {labels["rank"] for labels, _ in prometheus.range(straggler, since) if own_of(labels, kubectl)} == {"1"}
+    assert "slow" in fired(wanted["DDPJobNoProgress"].replace("30m", "4s").replace("1800", "4"))
+    before = since - 3600
+    assert prometheus.range(wanted["DDPJobOperatorDown"], before, before + 1), "there was no Prometheus then"
+    for name in ("DDPJobOperatorDown", "DDPJobOperatorStuck", "DDPJobOperatorWatchErrors"):
+        assert prometheus.range(wanted[name], since) == [], name
+
+    loaded = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"]: rule["health"] for rule in loaded} == dict.fromkeys(wanted, "ok")
+    firing = prometheus.now(f'ALERTS{{alertname="DDPJobCrashLooping", alertstate="firing", {own}}}')
+    assert [labels["ddpjob"] for labels in firing] == ["failing"]
+
+
+def own_of(labels: dict[str, str], kubectl: Kubectl) -> bool:
+    return labels.get("namespace") == kubectl.namespace
+
+
+def keep_for_the_picture(prometheus: Prometheus, values: dict[str, str], since: float) -> None:
+    def series(target: Target) -> list[dict[str, Any]]:
+        found = prometheus.range(fill(target.expression, values), since)
+        return [{"name": legend(target.legend, labels), "values": points} for labels, points in found]
+
+    kept = [
+        {"title": target.title, "unit": target.unit, "series": series(target), "annotation": target in annotations(JOB)}
+        for target in (*targets(JOB), *annotations(JOB))
+    ]
+    PICTURE_DATA.parent.mkdir(parents=True, exist_ok=True)
+    PICTURE_DATA.write_text(json.dumps({"since": since, "targets": kept}))
+
+
+def series_end_with_their_job(kubectl: Kubectl, prometheus: Prometheus) -> None:
+    series = f'{{__name__=~"ddpjob_operator_job_.*", namespace="{kubectl.namespace}", ddpjob="failing"}}'
+    assert len(prometheus.now(series)) > 5
+    kubectl("delete", "ddpjob", "failing")
+    wait_until(lambda: not prometheus.now(series), "the series of a deleted job to end", 30)
+
+
+def test_the_kustomizations_build(kubectl: Kubectl) -> None:
+    built = kubectl("kustomize", str(ROOT / "manifests/overlays/prometheus-operator"))
+    assert re.findall(r"^kind: (PodMonitor|PrometheusRule|Deployment)$", built, re.MULTILINE).count("PodMonitor") == 2
+    maps = kubectl("kustomize", str(ROOT / "manifests/grafana"))
+    assert 'grafana_dashboard: "1"' in maps
+    # What the API server takes as a ConfigMap; a dry run stores nothing.
+    assert "ddpjob-dashboards" in kubectl(
+        "create",
+        "--dry-run=server",
+        "-o",
+        "name",
+        "-f",
+        "-",
+        stdin=maps.replace("namespace: ddpjob-system", f"namespace: {kubectl.namespace}"),
+    )
