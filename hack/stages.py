@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 from hack.cache import BUILD, ROOT, only_one
 from hack.console import StepError, say
 from hack.images import ALL_IMAGES
-from hack.programs import ASSETS, programs_folder
+from hack.programs import ASSETS, kwok_program, programs_folder
 from hack.session import cluster_with_images
 from hack.torch_tests import run_in_trainer_image
 
@@ -130,6 +130,12 @@ def _programs() -> Mapping[str, str]:
         return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log", ASSETS))}
 
 
+def _programs_and_kwok() -> Mapping[str, str]:
+    programs = _programs()
+    with only_one("programs", say):
+        return {**programs, "DDPJOB_KWOK": str(kwok_program(BUILD / "log/kwok.log"))}
+
+
 def stages(*, full: bool) -> list[Stage]:
     """All stages in their order."""
     always = [
@@ -141,7 +147,7 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("apiserver", _programs),
         pytest_stage("kind", lambda: cluster_with_images(ALL_IMAGES)),
     ]
-    return [*always, pytest_stage("scale", _programs)] if full else always
+    return [*always, pytest_stage("scale", _programs_and_kwok)] if full else always
 
 
 def run_stages(todo: list[Stage], *, keep_going: bool) -> Tally:
