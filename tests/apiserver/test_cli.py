@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ddpjob.errors import AlreadyExists, NotFound, TooLong, UsageProblem
 from ddpjob.resources import CONFIG_MAPS
 from tests.apiserver.controlplane import ApiError, Client, ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
+from tests.apiserver.terminal import OnTerminal
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -417,3 +419,40 @@ def test_from_python_a_block_removes_its_job(control_plane: ControlPlane, namesp
     assert jobs(admin, namespace) == []
     with pytest.raises(ApiError, match="not found"):
         admin.get(f"/apis/ddpjob.dev/v1alpha1/namespaces/{namespace}/ddpjobs/digits")
+
+
+def test_ctrl_c_stops_watching_and_not_the_job(control_plane: ControlPlane, namespace: str, admin: Client) -> None:
+    place = ("--kubeconfig", str(control_plane.admin_kubeconfig), "-n", namespace)
+    terminal = OnTerminal("run", *place, "-f", str(DIGITS))
+    terminal.wait_for("the operator has not looked at it yet")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert f"ddpjob suspend digits -n {namespace} stops it" in terminal.shown
+    assert "Traceback" not in terminal.shown
+    assert jobs(admin, namespace) == ["digits"]
+
+
+def test_colours_appear_on_a_terminal_alone_and_not_with_no_color(
+    control_plane: ControlPlane, namespace: str, program: Program
+) -> None:
+    red = "\x1b[31m"
+    arguments = ("doctor", "--kubeconfig", str(control_plane.admin_kubeconfig), "-n", namespace)
+    for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
+        terminal = OnTerminal(*arguments, environment=environment)
+        assert terminal.end() == 1
+        assert (red in terminal.shown) is coloured
+        assert "no deployment of the operator" in terminal.shown
+    assert "\x1b" not in program("doctor").output
+
+
+def test_deleting_asks_on_a_terminal_and_a_no_keeps_the_job(
+    control_plane: ControlPlane, namespace: str, admin: Client, program: Program
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    place = ("--kubeconfig", str(control_plane.admin_kubeconfig), "-n", namespace)
+    for answer, code, left in (("n", 1, ["digits"]), ("y", 0, [])):
+        terminal = OnTerminal("delete", *place, "digits")
+        terminal.wait_for("Delete?")
+        terminal.type(f"{answer}\n")
+        assert terminal.end() == code
+        assert jobs(admin, namespace) == left

@@ -1,0 +1,48 @@
+"""docs/cli.md names every command and option of the command line, and none that is not there."""
+
+import re
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner
+
+from ddpjob.cli.app import app
+from ddpjob.errors import ExitCode
+
+PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+# Of the program itself; the rest belongs to the user's script in an example.
+OTHERS = {"--help", "--install-completion", "--show-completion", "--lr"}
+
+
+def options() -> dict[str, set[str]]:
+    group = typer.main.get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    return {
+        name: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for name, command in commands.items()
+    }
+
+
+def test_every_command_has_its_row() -> None:
+    rows = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `ddpjob")]
+    told = {word for row in rows for word in re.findall(r"`(?:ddpjob )?(\w+)", row)}
+    assert told == set(options())
+
+
+def test_every_option_is_named_and_every_named_one_exists() -> None:
+    known = {option for names in options().values() for option in names if option.startswith("--")}
+    named = set(re.findall(r"--[a-z][-a-z]*", PAGE)) - OTHERS
+    # What people type of it is -f.
+    assert named == known - {"--filename"}
+
+
+def test_every_exit_code_has_its_row() -> None:
+    rows = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert rows == {code.value for code in ExitCode}
+
+
+def test_every_command_explains_itself() -> None:
+    for name in options():
+        shown = CliRunner().invoke(app, [name, "--help"])
+        assert shown.exit_code == 0
+        assert "Usage" in shown.stdout
