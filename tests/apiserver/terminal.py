@@ -19,7 +19,7 @@ class OnTerminal:
         self._end, inner = pty.openpty()
         plain = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ddpjob.cli.app", *arguments],
+            [sys.executable, "-m", "ddpjob.cli.entry", *arguments],
             stdin=inner,
             stdout=inner,
             stderr=inner,

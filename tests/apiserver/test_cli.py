@@ -15,7 +15,7 @@ from ddpjob import DDPJob, JobFailed
 from ddpjob.api.status import Phase
 from ddpjob.cli.app import app
 from ddpjob.errors import AlreadyExists, NotFound, TooLong, UsageProblem
-from ddpjob.resources import CONFIG_MAPS
+from ddpjob.resources import CONFIG_MAPS, JOBS
 from tests.apiserver.controlplane import ApiError, Client, ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 from tests.apiserver.terminal import OnTerminal
@@ -456,3 +456,55 @@ def test_deleting_asks_on_a_terminal_and_a_no_keeps_the_job(
         terminal.type(f"{answer}\n")
         assert terminal.end() == code
         assert jobs(admin, namespace) == left
+
+
+def test_the_namespace_comes_from_the_context_unless_one_is_named(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, program: Program
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    config = yaml.safe_load(control_plane.admin_kubeconfig.read_text())
+    own = {"name": "own", "context": {**config["contexts"][0]["context"], "namespace": namespace}}
+    config["contexts"].append(own)
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+
+    def listed(*options: str) -> list[str]:
+        done = CliRunner().invoke(app, ["status", "-o", "json", *options], env={"KUBECONFIG": str(path)})
+        return [job["namespace"] for job in json.loads(done.stdout)]
+
+    assert listed("--context", "own") == [namespace]
+    assert listed("--context", "own", "-n", "default") == []
+    assert listed() == []
+
+
+def test_the_shell_completes_names_of_jobs(control_plane: ControlPlane, namespace: str, program: Program) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    words = f"ddpjob why -n {namespace} di"
+    variables = {
+        "_DDPJOB_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        "KUBECONFIG": str(control_plane.admin_kubeconfig),
+    }
+    done = CliRunner().invoke(app, [], env=variables, prog_name="ddpjob")
+    assert done.stdout.split() == ["digits"]
+
+
+def test_a_log_that_no_node_gives_is_an_error_and_not_an_empty_one(
+    namespace: str, admin: Client, program: Program
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    uid = admin.get(JOBS.path(namespace, "digits"))["metadata"]["uid"]
+    labels = {"ddpjob.dev/uid": uid, "ddpjob.dev/attempt": "0", "ddpjob.dev/ordinal": "0"}
+    admin.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "digits-a0-0", "namespace": namespace, "labels": labels},
+            # No such node answers.
+            "spec": {"nodeName": "nowhere", "containers": [{"name": "trainer", "image": "i"}]},
+        }
+    )
+    done = program("logs", "digits")
+    assert done.exit_code != 0
+    assert "the log of digits-a0-0 cannot be read" in done.stderr

@@ -65,6 +65,8 @@ def test_a_script_is_run_watched_explained_and_cleared_away_from_the_command_lin
     alone = run(DDPJOB, "logs", *place, "works", "--rank", "3").stdout
     assert "rank 3 of 4" in alone
     assert "rank 0 of 4" not in alone
+    followed = run(DDPJOB, "logs", *place, "works", "--follow", "--tail", "1").stdout.splitlines()
+    assert sorted(line.split("]")[0] for line in followed) == ["[works-a0-0 ranks 0-1", "[works-a0-1 ranks 2-3"]
     # As a plug-in of kubectl.
     assert "works" in run(kubectl.program, "ddpjob", "status", *place).stdout
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_jobs import FAILED, NOW, RUNNING, SUCCEEDED, condition, job
 
-from ddpjob.cluster.logs import LogLine, Source, choose_sources, merged
+from ddpjob.cluster.logs import LogLine, Source, choose_sources, labelled
 from ddpjob.cluster.refusals import refusal
 from ddpjob.crd import custom_resource_definition
 from ddpjob.errors import (
@@ -306,5 +306,5 @@ def test_lines_of_several_pods_carry_pod_and_ranks() -> None:
     source = Source("digits-a0-1", 0, 1, "2-3")
     line = source.line("2026-01-01T00:00:00.1Z loss 0.1  ")
     assert line == LogLine("2026-01-01T00:00:00.1Z", "digits-a0-1", 0, 1, "2-3", "loss 0.1  ")
-    assert list(merged([line], 2)) == ["[digits-a0-1 ranks 2-3] loss 0.1  "]
-    assert list(merged([line], 1)) == ["loss 0.1  "]
+    assert labelled(line, 2) == "[digits-a0-1 ranks 2-3] loss 0.1  "
+    assert labelled(line, 1) == "loss 0.1  "

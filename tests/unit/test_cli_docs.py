@@ -1,6 +1,8 @@
 """docs/cli.md names every command and option of the command line, and none that is not there."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import typer
@@ -11,7 +13,7 @@ from ddpjob.errors import ExitCode
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
 # Of the program itself; the rest belongs to the user's script in an example.
-OTHERS = {"--help", "--install-completion", "--show-completion", "--lr"}
+OTHERS = {"--help", "--version", "--install-completion", "--show-completion", "--lr"}
 
 
 def options() -> dict[str, set[str]]:
@@ -46,3 +48,21 @@ def test_every_command_explains_itself() -> None:
         shown = CliRunner().invoke(app, [name, "--help"])
         assert shown.exit_code == 0
         assert "Usage" in shown.stdout
+
+
+def test_without_its_packages_the_program_says_how_they_are_installed() -> None:
+    # What a plain `pip install ddpjob` brings.
+    program = "import sys; sys.modules['typer'] = None; from ddpjob.cli.entry import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "Error: the package typer is missing\n  -> pip install 'ddpjob[cli]'\n"
+
+
+def test_importing_ddpjob_imports_no_client() -> None:
+    program = "import sys, ddpjob, ddpjob.decide; print(sorted({'kubernetes', 'typer', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_program_tells_its_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("ddpjob ")

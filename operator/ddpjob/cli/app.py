@@ -1,6 +1,7 @@
 """The program `ddpjob`, which `kubectl ddpjob` runs as well."""
 
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -27,7 +28,6 @@ class Program(TyperGroup):
 app = typer.Typer(
     cls=Program,
     name="ddpjob",
-    help="Run PyTorch DDP trainings on Kubernetes, watch them, and find out what is wrong with them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,10 +45,17 @@ app.command("scale")(control.scale)
 app.command("delete")(delete.delete)
 
 
-def main() -> None:
-    """The entry point of the installed program."""
-    app()
+def _version(wanted: bool) -> None:  # noqa: FBT001 a callback of an option
+    if wanted:
+        typer.echo(f"ddpjob {version('ddpjob')}")
+        raise typer.Exit
 
 
-if __name__ == "__main__":
-    main()
+@app.callback()
+def program(
+    *,
+    _show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run PyTorch DDP trainings on Kubernetes, watch them, and find out what is wrong with them."""

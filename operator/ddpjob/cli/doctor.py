@@ -2,11 +2,10 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
 
 import typer
 
-from ddpjob.cli.options import Context, Format, Kubeconfig, Namespace, Output, connect
+from ddpjob.cli.options import Context, Format, Kubeconfig, Namespace, OptionalJobName, Output, connect
 from ddpjob.cli.output import print_json, print_lines
 from ddpjob.cluster.examination import examine_installation, examine_job
 from ddpjob.cluster.jobs import get_job
@@ -16,7 +15,7 @@ from ddpjob.views.checks import Outcome, check_lines
 
 def doctor(
     *,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A job that does not get on.")] = None,
+    name: OptionalJobName = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, Output, connect
+from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import get_job
-from ddpjob.cluster.logs import LogLine, follow_logs, merged, read_logs, sources_of
+from ddpjob.cluster.logs import LogLine, Source, follow_logs, labelled, read_logs, sources_of
+from ddpjob.errors import ClusterError
 
 
 def logs(
@@ -32,15 +34,24 @@ def logs(
     job = get_job(cluster, name)
     sources = sources_of(cluster, job, attempt=attempt, rank=rank)
     if follow:
-        _print(follow_logs(cluster, job, sources), len(sources), output)
+        lines = follow_logs(cluster, job, sources, tail=tail)
     else:
-        _print(read_logs(cluster, job.namespace, sources, tail=tail), len(sources), output)
+        lines = read_logs(cluster, job.namespace, sources, tail=tail, missed=_tell)
+    if not _print(lines, len(sources), output):
+        say("nothing has been written")
 
 
-def _print(lines: Iterable[LogLine], pods: int, output: Format) -> None:
-    if output is Format.JSON:
-        for line in lines:
+def _tell(source: Source, error: ClusterError) -> None:
+    say(f"the log of {source.pod} cannot be read: {error}")
+
+
+def _print(lines: Iterable[LogLine], pods: int, output: Format) -> int:
+    """Print them; how many there were."""
+    count = 0
+    for line in lines:
+        count += 1
+        if output is Format.JSON:
             typer.echo(json.dumps(asdict(line), ensure_ascii=False))
-    else:
-        for text in merged(lines, pods):
-            typer.echo(text)
+        else:
+            typer.echo(labelled(line, pods))
+    return count

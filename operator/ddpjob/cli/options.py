@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from ddpjob.errors import DDPJobError
+
 if TYPE_CHECKING:
     from ddpjob.cluster.client import Cluster
 
@@ -35,11 +37,22 @@ Kubeconfig: TypeAlias = Annotated[
 ]
 Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="text for people, json for programs.")]
 AllNamespaces: TypeAlias = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")]
-JobName: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Name of the DDPJob.", show_default=False)]
 JobFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--filename", "-f", help="Manifest with one DDPJob; - reads standard input.", show_default=False),
 ]
+
+
+def complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of jobs for the shell's completion; none where no cluster answers."""
+    from ddpjob.cluster.jobs import list_jobs  # noqa: PLC0415 as in connect
+
+    given = ctx.params
+    try:
+        cluster = connect(given.get("namespace"), given.get("context"), given.get("kubeconfig"))
+        return [job.name for job in list_jobs(cluster, cluster.namespace) if job.name.startswith(incomplete)]
+    except DDPJobError:
+        return []
 
 
 def connect(namespace: str | None, context: str | None, kubeconfig: str | None) -> "Cluster":
@@ -48,3 +61,13 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
     from ddpjob.cluster.connection import Target, open_cluster  # noqa: PLC0415
 
     return open_cluster(Target(namespace, context, kubeconfig))
+
+
+JobName: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the DDPJob.", show_default=False, autocompletion=complete_name),
+]
+OptionalJobName: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Name of a DDPJob.", show_default=False, autocompletion=complete_name),
+]

@@ -1,11 +1,8 @@
 """`ddpjob status [NAME]`."""
 
 from datetime import UTC, datetime
-from typing import Annotated
 
-import typer
-
-from ddpjob.cli.options import AllNamespaces, Context, Format, Kubeconfig, Namespace, Output, connect
+from ddpjob.cli.options import AllNamespaces, Context, Format, Kubeconfig, Namespace, OptionalJobName, Output, connect
 from ddpjob.cli.output import console, print_json, print_lines, table
 from ddpjob.cluster.jobs import get_job, list_jobs
 from ddpjob.views.status import TABLE_HEAD, job_row, status_json, status_lines
@@ -13,7 +10,7 @@ from ddpjob.views.status import TABLE_HEAD, job_row, status_json, status_lines
 
 def status(
     *,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A DDPJob; all when left out.")] = None,
+    name: OptionalJobName = None,
     all_namespaces: AllNamespaces = False,
     namespace: Namespace = None,
     context: Context = None,

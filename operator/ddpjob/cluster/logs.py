@@ -3,7 +3,7 @@
 import heapq
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from ddpjob.observed import PodRecord
 MOST_FOLLOWED: Final = 64
 """Streams that are followed at once: each is a connection and a thread."""
 _LOOK_AGAIN_SECONDS: Final = 0.5
+_LONGEST_WAIT_SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +97,65 @@ def choose_sources(
     return wanted
 
 
-def read_logs(cluster: Cluster, namespace: str, sources: Sequence[Source], *, tail: int | None = None) -> list[LogLine]:
-    """What the nodes have written so far, merged by time. A pod that has not started has written nothing."""
-    return list(
-        heapq.merge(*(_read(cluster, namespace, source, tail) for source in sources), key=lambda line: line.time)
-    )
+def read_logs(
+    cluster: Cluster,
+    namespace: str,
+    sources: Sequence[Source],
+    *,
+    tail: int | None = None,
+    missed: Callable[[Source, ClusterError], object] = lambda _source, _error: None,
+) -> Iterator[LogLine]:
+    """What the nodes have written so far, merged by time. A pod that has not started has written nothing.
+
+    Args:
+        cluster: where.
+        namespace: of the pods.
+        sources: the pods.
+        tail: only so many lines from the end of each.
+        missed: told of a pod whose log cannot be read, as that of a lost node.
+
+    Raises:
+        ClusterError: no log at all can be read.
+    """
+    errors: list[ClusterError] = []
+
+    def miss(source: Source, error: ClusterError) -> None:
+        errors.append(error)
+        missed(source, error)
+
+    readers: Iterable[Iterable[LogLine]] = (_read(cluster, namespace, source, tail, miss) for source in sources)
+    if len(sources) > MOST_FOLLOWED:
+        # One after the other: merged as they come, each would hold a connection.
+        readers = [list(reader) for reader in readers]
+    yield from heapq.merge(*readers, key=lambda line: line.time)
+    if errors and len(errors) == len(sources):
+        raise errors[0]
 
 
-def _read(cluster: Cluster, namespace: str, source: Source, tail: int | None) -> list[LogLine]:
+def _read(
+    cluster: Cluster,
+    namespace: str,
+    source: Source,
+    tail: int | None,
+    miss: Callable[[Source, ClusterError], object],
+) -> Iterator[LogLine]:
     try:
-        return [source.line(raw) for raw in cluster.log(namespace, source.pod, tail=tail)]
+        for raw in cluster.log(namespace, source.pod, tail=tail):
+            yield source.line(raw)
     except Invalid:
         # The container has not started.
-        return []
+        return
+    except ClusterError as error:
+        miss(source, error)
 
 
 def follow_logs(
-    cluster: Cluster, job: Job, sources: Sequence[Source], *, stop: threading.Event | None = None
+    cluster: Cluster,
+    job: Job,
+    sources: Sequence[Source],
+    *,
+    tail: int | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[LogLine]:
     """What the nodes write, as it comes, until all of them have ended.
 
@@ -120,6 +163,7 @@ def follow_logs(
         cluster: where.
         job: whose pods they are.
         sources: its pods.
+        tail: begin with so many lines from the end of each.
         stop: ends it early when set.
 
     Raises:
@@ -134,7 +178,8 @@ def follow_logs(
     stop = stop or threading.Event()
     for source in sources:
         # A daemon: a stream that is silent for hours must not keep the program from ending.
-        threading.Thread(target=_pump, args=(cluster, job, source, lines, stop), daemon=True).start()
+        reader = stream(cluster, job, source, stop, tail=tail)
+        threading.Thread(target=_pump, args=(reader, lines), daemon=True).start()
     left = len(sources)
     while left:
         line = lines.get()
@@ -144,24 +189,24 @@ def follow_logs(
             yield line
 
 
-def _pump(
-    cluster: Cluster, job: Job, source: Source, lines: "queue.SimpleQueue[LogLine | None]", stop: threading.Event
-) -> None:
+def _pump(reader: Iterable[LogLine], lines: "queue.SimpleQueue[LogLine | None]") -> None:
     try:
-        for line in stream(cluster, job, source, stop):
+        for line in reader:
             lines.put(line)
     finally:
         lines.put(None)
 
 
-def stream(cluster: Cluster, job: Job, source: Source, stop: threading.Event) -> Iterator[LogLine]:
+def stream(
+    cluster: Cluster, job: Job, source: Source, stop: threading.Event, *, tail: int | None = None
+) -> Iterator[LogLine]:
     """The lines of one node until its container has ended; waits until it has started."""
-    newest = ""
+    newest, wait = "", _LOOK_AGAIN_SECONDS
     while not stop.is_set():
         # After a break the log begins anew.
         known = newest
         try:
-            for raw in cluster.log(job.namespace, source.pod, follow=True):
+            for raw in cluster.log(job.namespace, source.pod, follow=True, tail=None if newest else tail):
                 line = source.line(raw)
                 if line.time > known:
                     newest = line.time
@@ -174,7 +219,8 @@ def stream(cluster: Cluster, job: Job, source: Source, stop: threading.Event) ->
                 return
         else:
             return
-        stop.wait(_LOOK_AGAIN_SECONDS)
+        stop.wait(wait)
+        wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
 
 def _is_over(cluster: Cluster, job: Job, source: Source) -> bool:
@@ -199,8 +245,7 @@ def sources_of(cluster: Cluster, job: Job, *, attempt: int | None = None, rank: 
     )
 
 
-def merged(lines: Iterable[LogLine], pods: int) -> Iterator[str]:
-    """The lines as text, each after its pod and ranks where there are several pods."""
-    for line in lines:
-        who = "ranks" if "-" in line.ranks else "rank"
-        yield f"[{line.pod} {who} {line.ranks}] {line.text}" if pods > 1 else line.text
+def labelled(line: LogLine, pods: int) -> str:
+    """The line as text, after its pod and ranks where there are several pods."""
+    who = "ranks" if "-" in line.ranks else "rank"
+    return f"[{line.pod} {who} {line.ranks}] {line.text}" if pods > 1 else line.text
