@@ -19,7 +19,10 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f} args {sys.argv[1:]}", flush=True)
+said = f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item():.0f} args {sys.argv[1:]}"
+# In one piece: the ranks of a node write into one log.
+sys.stdout.write(said + "\\n")
+sys.stdout.flush()
 dist.barrier()
 os._exit(0)
 """
