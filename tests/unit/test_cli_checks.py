@@ -138,14 +138,18 @@ FOUND = Findings(
     service=named("digits"),
     slices=[SLICE],
     warnings=[],
-    last_words={},
-    now=NOW + timedelta(seconds=5),
+    now=NOW + timedelta(minutes=1),
 )
 NO_CLAIM = Waiting("Unschedulable", 'persistentvolumeclaim "nope" not found')
 PULL = Waiting("ImagePullBackOff", "Back-off pulling image nosuch:1")
 CONFIG = Waiting("CreateContainerConfigError", 'secret "s" not found')
 MOUNT = [("digits-a0-1", JobEvent(NOW, "Warning", "FailedMount", 'configmap "c" not found'))]
 TAKEN = [condition("PodsScheduled", "False", "NameTaken", "service digits exists and belongs to Deployment x")]
+APART = [
+    condition(
+        "RendezvousReady", "False", "NameNotFound", "2/2 nodes are up, 1 cannot reach node 0; digits-a0-1: not found"
+    )
+]
 STALL = [condition("TrainingStalled", "True", "NoStep", "rank 2 is behind")]
 
 
@@ -162,11 +166,7 @@ def judged(found: Findings) -> dict[str, Check]:
         ({"pods": [pod(0, **RUNNING_POD), pod(1)], "warnings": MOUNT}, "Containers", 'configmap "c" not found'),
         ({"service": GONE}, "Names", "the job's service: it is not there"),
         ({"slices": [EMPTY_SLICE]}, "Names", "0 addresses for 2 running pods"),
-        (
-            {"last_words": {"digits-a0-1": "ddpjob: waiting for node 0 for 30 s: not found"}},
-            "Rendezvous",
-            "digits-a0-1: ddpjob: waiting for node 0",
-        ),
+        ({"job": job(**{**RUNNING, "conditions": APART})}, "Rendezvous", "digits-a0-1: not found"),
         ({"job": job(**{**RUNNING, "conditions": TAKEN})}, "Objects", "belongs to Deployment x"),
         ({"job": job(**{**RUNNING, "conditions": STALL})}, "Progress", "rank 2 is behind"),
         ({"job": job(**FAILED)}, "End", "MaxRestartsExceeded"),
@@ -193,7 +193,17 @@ def test_a_job_that_runs_well_fails_no_check() -> None:
 
 
 def test_a_job_that_is_only_just_there_is_not_blamed_on_the_operator() -> None:
-    assert judged(replace(FOUND, job=job()))["Operator"].outcome is SKIP
+    assert judged(replace(FOUND, job=job(), now=NOW))["Operator"].outcome is SKIP
+
+
+def test_addresses_have_a_while_to_become_known() -> None:
+    assert judged(replace(FOUND, slices=[EMPTY_SLICE], now=NOW))["Names"].outcome is OK
+
+
+def test_nodes_that_are_not_up_are_not_blamed_on_the_rendezvous() -> None:
+    waiting = job(**{**RUNNING, "conditions": [condition("RendezvousReady", "False", "X", "1/2 nodes are up; rest")]})
+    check = judged(replace(FOUND, job=waiting, pods=[pod(0, **RUNNING_POD), pod(1)]))["Rendezvous"]
+    assert (check.outcome, check.message) == (SKIP, "1/2 nodes are up")
 
 
 def test_an_old_warning_about_a_pod_that_runs_by_now_is_no_finding() -> None:

@@ -10,7 +10,6 @@ from ddpjob.cluster.jobs import pods_of
 from ddpjob.cluster.transport import Json
 from ddpjob.errors import ClusterError, Forbidden
 from ddpjob.jobs import Job, JobEvent, event_of
-from ddpjob.observed import PodRecord, Running
 from ddpjob.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob.views.checks import (
     Check,
@@ -38,7 +37,6 @@ _OPERATOR: Final = "app.kubernetes.io/name=ddpjob-operator"
 _OPERATOR_NAMESPACE: Final = "ddpjob-system"
 _OPERATOR_PORT: Final = 8080
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
-_MOST_LOGS: Final = 4
 # What a user's tools do, by command.
 _RIGHTS: Final = (
     *((verb, JOBS, "", f"{verb} ddpjobs") for verb in ("get", "list", "watch", "create", "patch", "delete")),
@@ -73,16 +71,14 @@ def examine_installation(cluster: Cluster) -> list[Check]:
 
 def examine_job(cluster: Cluster, job: Job, now: datetime) -> list[Check]:
     """The checks of one job."""
-    pods = _tried(lambda: pods_of(cluster, job))
     label = f"{_SERVICE_LABEL}={job.name}"
     return check_job(
         Findings(
             job=job,
-            pods=pods,
+            pods=_tried(lambda: pods_of(cluster, job)),
             service=_tried(lambda: cluster.get(SERVICES, job.namespace, job.name)),
             slices=_tried(lambda: cluster.find(_SLICES, job.namespace, labels=label)),
             warnings=_tried(lambda: _warnings(cluster, job.namespace)),
-            last_words=_last_words(cluster, job, pods if isinstance(pods, list) else []),
             now=now,
         )
     )
@@ -131,18 +127,3 @@ def _dns_slices(cluster: Cluster, services: list[Json] | ClusterError) -> list[J
 def _warnings(cluster: Cluster, namespace: str) -> list[tuple[str, JobEvent]]:
     raws = cluster.find(EVENTS, namespace, fields="involvedObject.kind=Pod,type=Warning")
     return [(str((raw.get("involvedObject") or {}).get("name")), event_of(raw)) for raw in raws]
-
-
-def _last_words(cluster: Cluster, job: Job, pods: list[PodRecord]) -> dict[str, str]:
-    running = [pod for pod in pods if isinstance(pod.trainer, Running) and pod.attempt == job.status.attempt]
-    words: dict[str, str] = {}
-    for pod in running[:_MOST_LOGS]:
-        said = _log_end(cluster, pod)
-        if said:
-            words[pod.name] = said
-    return words
-
-
-def _log_end(cluster: Cluster, pod: PodRecord) -> str:
-    lines = _tried(lambda: list(cluster.log(pod.namespace, pod.name, tail=1)))
-    return lines[-1].partition(" ")[2] if isinstance(lines, list) and lines else ""

@@ -30,7 +30,7 @@ _NAMED: Final = 3
 class Findings:
     """What was read about a job; where something could not be, the error stands in its place.
 
-    `warnings` are the events of its pods, `last_words` the last line of each pod's log by the pod's name.
+    `warnings` are the events of its pods, by the pod's name.
     """
 
     job: Job
@@ -38,7 +38,6 @@ class Findings:
     service: Json | ClusterError
     slices: Read
     warnings: Sequence[tuple[str, JobEvent]] | ClusterError
-    last_words: dict[str, str]
     now: datetime
 
 
@@ -172,7 +171,7 @@ def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
         return Check(name, Outcome.FAIL, f"the job's service: {found.service}", "the operator makes it again by itself")
     if isinstance(found.slices, ClusterError):
         return skipped(name, found.slices)
-    running = sum(isinstance(pod.trainer, Running) for pod in pods)
+    running = sum(_runs_since(pod, found.now) for pod in pods)
     known = addresses(found.slices)
     if known < running:
         return Check(
@@ -184,19 +183,22 @@ def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
     return Check(name, Outcome.OK, f"the service {found.job.name} has {known} addresses")
 
 
+def _runs_since(pod: PodRecord, now: datetime) -> bool:
+    """Whether the pod has run for long enough that its address should be known."""
+    since = pod.trainer.since if isinstance(pod.trainer, Running) else None
+    return since is not None and now - since > _NOTICED_WITHIN
+
+
 def _rendezvous(found: Findings, pods: Sequence[PodRecord]) -> Check:
     name = "Rendezvous"
     ready = found.job.status.condition(ConditionType.RENDEZVOUS_READY)
-    if ready is None or ready.status != "True":
-        # What keeps the others is told above.
-        return Check(name, Outcome.SKIP, _message(ready).partition(";")[0])
-    waiting = [
-        f"{pod.name}: {words}" for pod in pods if "waiting for node 0" in (words := found.last_words.get(pod.name, ""))
-    ]
-    if waiting:
+    if ready is not None and ready.status == "True":
+        return Check(name, Outcome.OK, ready.message)
+    if ready is not None and pods and all(isinstance(pod.trainer, Running) for pod in pods):
         hint = "ddpjob doctor, without a name, looks at DNS; a NetworkPolicy must let the job's pods reach each other"
-        return Check(name, Outcome.FAIL, _some(waiting), hint)
-    return Check(name, Outcome.OK, ready.message)
+        return Check(name, Outcome.FAIL, ready.message, hint)
+    # What keeps the others is told above.
+    return Check(name, Outcome.SKIP, _message(ready).partition(";")[0])
 
 
 def _progress(job: Job) -> Check:
