@@ -508,3 +508,15 @@ def test_a_log_that_no_node_gives_is_an_error_and_not_an_empty_one(
     done = program("logs", "digits")
     assert done.exit_code != 0
     assert "the log of digits-a0-0 cannot be read" in done.stderr
+
+
+def test_top_shows_jobs_as_they_come(control_plane: ControlPlane, namespace: str, program: Program) -> None:
+    place = ("--kubeconfig", str(control_plane.admin_kubeconfig), "-n", namespace)
+    terminal = OnTerminal("top", *place, "--interval", "0.5")
+    terminal.wait_for("LOSS SINCE")
+    assert "digits" not in terminal.shown
+    program("run", "--no-follow", "-f", str(DIGITS))
+    terminal.wait_for("digits")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert "Traceback" not in terminal.shown

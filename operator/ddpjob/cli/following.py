@@ -27,17 +27,17 @@ _LAST_LINES_SECONDS: Final = 10.0
 _BAR_WIDTH: Final = 24
 
 
-def follow_to_end(cluster: Cluster, job: Job, *, logs: bool) -> tuple[ExitCode, Job]:
+def follow_to_end(cluster: Cluster, job: Job, *, logs: Console | None) -> tuple[ExitCode, Job]:
     """Follow a job until it has ended or the user has enough.
 
     Args:
         cluster: where.
         job: which.
-        logs: whether what rank 0's node writes is shown meanwhile.
+        logs: where what rank 0's node writes is shown meanwhile, None for nowhere.
     """
     # Progress goes where remarks go: the standard output holds the log alone, or the JSON.
     display = console(stderr=True)
-    tail = _Tail(cluster, display) if logs else None
+    tail = _Tail(cluster, display, logs) if logs is not None else None
     try:
         with _shown(display) as screen:
             for job in follow(cluster, job):  # noqa: B020, PLR1704 the same job, as it is now
@@ -109,10 +109,10 @@ def _bar(status: DDPJobStatus) -> RenderableType:
 class _Tail:
     """What the node of rank 0 writes, one attempt after the other, printed above the live line."""
 
-    def __init__(self, cluster: Cluster, display: Console) -> None:
+    def __init__(self, cluster: Cluster, display: Console, out: Console) -> None:
         self._cluster = cluster
-        self._display = display
-        self._out = console()
+        # On a terminal both go to the same place, and the live line has to make room.
+        self._out = display if display.is_terminal and out.is_terminal else out
         self._attempt: int | None = None
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -136,7 +136,5 @@ class _Tail:
         self._stop.set()
 
     def _print(self, job: Job, source: Source) -> None:
-        # On a terminal both go to the same place, and the live line has to make room.
-        out = self._display if self._display.is_terminal and self._out.is_terminal else self._out
         for line in stream(self._cluster, job, source, self._stop):
-            out.print(Text(line.text))
+            self._out.print(Text(line.text))

@@ -16,7 +16,7 @@ from ddpjob.cli.files import read_bytes, read_file
 from ddpjob.cli.following import follow_to_end
 from ddpjob.cli.here import documents_here, run_here
 from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, connect
-from ddpjob.cli.output import manifests_json, manifests_text, print_json, say
+from ddpjob.cli.output import console, manifests_json, manifests_text, print_json, say
 from ddpjob.cluster.submission import Submission, submission_of, submit
 from ddpjob.errors import ExitCode, UsageProblem
 from ddpjob.manifest import Document
@@ -144,7 +144,8 @@ def _on_cluster(
     job = submit(cluster, submission, namespace)
     say(f"created DDPJob {job.namespace}/{job.name}")
     if follow:
-        code, job = follow_to_end(cluster, job, logs=logs)
+        # Beside JSON for a program there is no place for a log.
+        code, job = follow_to_end(cluster, job, logs=console(stderr=output is Format.JSON) if logs else None)
     else:
         code = ExitCode.OK
     if output is Format.JSON:

@@ -46,7 +46,7 @@ def _why(status: DDPJobStatus) -> list[Line]:
     if not waits:
         return []
     trains = status.phase is Phase.RUNNING
-    return block("Waits for", waits, Tone.DIM if trains else Tone.WARN)
+    return block("Note" if trains else "Waits for", waits, Tone.DIM if trains else Tone.WARN)
 
 
 def _desired(job: Job) -> str:
