@@ -22,6 +22,8 @@ _COLUMNS: Final = 3
 # A gap in a line wherever a series was away for longer, as while its processes start again.
 _GAP_SECONDS: Final = 2.5
 _MEGABYTE: Final = 1e6
+_BEGINS_WITH: Final = "Loss"
+_BEFORE_SECONDS: Final = 3.0
 Point = tuple[float, float]
 
 
@@ -76,12 +78,15 @@ def draw(data: dict[str, Any], title: str) -> Figure:
     figure = Figure(figsize=(13, 2.3 * rows + 0.5), dpi=72, layout="constrained")
     figure.suptitle(title, fontsize=11)
     axes: list[Axes] = list(figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True).flat)
+    first = min(points[0][0] for graph in wanted if graph.title == _BEGINS_WITH for _, points in graph.lines)
     for graph, axis in zip(wanted, axes, strict=False):
         _draw(graph, axis)
+        axis.set_xlim(left=max(0.0, first - _BEFORE_SECONDS))
         for _, at in marks(data):
             axis.axvline(at, color="tab:orange", linestyle="--", linewidth=1)
     for axis in axes[len(wanted) :]:
         axis.set_visible(False)
+    figure.supxlabel("seconds", fontsize=8)
     return figure
 
 

@@ -278,6 +278,55 @@ def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
     assert heard.row == first + second
 
 
+class Timed(Listener):
+    """Remembers how long steps took, and how much of it the rank was by itself."""
+
+    def __init__(self) -> None:
+        self.alone: list[float] = []
+        self.whole: list[float] = []
+
+    def loss_computed(self, seconds: float) -> None:
+        self.alone.append(seconds)
+
+    def step_finished(self, _step: int, _samples: int, seconds: float, _waited: float) -> None:
+        self.whole.append(seconds)
+
+
+def test_a_rank_is_by_itself_until_the_gradients_are_exchanged(group: Group) -> None:
+    now = 0.0
+
+    def passes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Samples(torch.utils.data.Dataset[torch.Tensor]):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, _: int) -> torch.Tensor:
+            passes(2)
+            return torch.ones(1)
+
+    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        passes(3)
+        found = model(batch).sum()
+        found.register_hook(lambda _: passes(50))
+        return found
+
+    timed, model = Timed(), nn.Linear(1, 1)
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=loss,
+        dataset=Samples(),
+        settings=Settings(total_epochs=1, batch_size=1),
+        listeners=(timed,),
+        clock=lambda: now,
+    ).run()
+    assert (timed.alone, timed.whole) == ([5.0, 5.0], [55.0, 55.0])
+
+
 def test_telemetry_tells_what_a_loop_of_ones_own_does(group: Group) -> None:
     now = 50.0
     telemetry = Telemetry(job(), group, clock=lambda: now)

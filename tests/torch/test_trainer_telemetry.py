@@ -74,6 +74,8 @@ def test_each_local_rank_serves_its_own_metrics_and_progress_while_scrapers_hang
             assert metrics["ddpjob_trainer_gradient_norm"] > 0
             assert metrics["ddpjob_trainer_data_wait_seconds_total"] > 0
             assert metrics["ddpjob_trainer_planned_steps"] == 460
+            assert metrics["ddpjob_trainer_local_seconds_total"] > metrics["ddpjob_trainer_data_wait_seconds_total"]
+            assert "ddpjob_trainer_gpu_memory_allocated_bytes" not in metrics
 
         def scraper(say: bytes) -> None:
             client = hanging.enter_context(socket.create_connection(("127.0.0.1", base_port), timeout=30))

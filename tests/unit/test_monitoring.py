@@ -173,3 +173,7 @@ def test_the_page_has_every_metric_once_with_its_labels() -> None:
     others = {name for name, found in labels.items() if name.startswith("ddpjob_operator_") and "ddpjob" in found}
     assert all(name.startswith("ddpjob_operator_job_") for name in others)
     assert "job" not in set().union(*labels.values()), "it is Prometheus' own"
+
+
+def test_the_pages_picture_is_small() -> None:
+    assert (ROOT / "docs/images/job-dashboard.png").stat().st_size < 200_000
