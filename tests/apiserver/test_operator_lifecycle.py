@@ -77,8 +77,11 @@ async def test_a_dead_watch_makes_the_operator_unhealthy_and_its_return_healthy(
         for resource in ("pods", "services", "ddpjobs"):
             stage.proxy.block(resource)
             await until(f"the watch of {resource} is missed", partial(complains, stage, f"the watch of {resource}"))
+            assert await metric(stage, f'watch_age_seconds{{resource="{resource}"}}') > 1
             stage.proxy.blocked.clear()
             await until("it is healthy again", lambda: is_healthy(stage))
+        for resource in ("pods", "services"):
+            assert await metric(stage, f'watch_reconnects_total{{reason="failed",resource="{resource}"}}') > 0
         for resource in ("pods", "ddpjobs"):
             stage.proxy.mute(resource)
         await stage.create("digits", nodes=1)
@@ -94,6 +97,7 @@ async def test_a_job_whose_work_does_not_end_makes_the_operator_unhealthy(
         stage.proxy.open.clear()
         await stage.create("digits", nodes=1)
         await until("the job is named", lambda: complains(stage, f"job {stage.namespace}/digits"))
+        assert await metric(stage, "reconcile_longest_seconds") > 1
         stage.proxy.open.set()
         await until("it is healthy again", lambda: is_healthy(stage))
         await until("the job runs", lambda: phase_is(stage, "digits", "Running"))
@@ -257,6 +261,13 @@ async def complains(stage: Stage, text: str) -> bool:
 async def counts(stage: Stage, phase: str, number: int) -> bool:
     _, text = await stage.operator.fetch("/metrics")
     return f'ddpjob_operator_jobs{{phase="{phase}"}} {number}.0' in text
+
+
+async def metric(stage: Stage, series: str) -> float:
+    """The value of one of the operator's own metrics."""
+    _, text = await stage.operator.fetch("/metrics")
+    (line,) = (line for line in text.splitlines() if line.startswith(f"ddpjob_operator_{series} "))
+    return float(line.rpartition(" ")[2])
 
 
 async def attempt_runs(stage: Stage, name: str, attempt: int) -> bool:
