@@ -54,7 +54,7 @@ class _Families:
             "class",
         )
         self._stalled = _gauge("stalled", "1 while no step is made for longer than spec.progressDeadline, else 0.")
-        self._nodes = _gauge("nodes", "Pods of the attempt by state: desired, ready, succeeded, failed.", "state")
+        self._nodes = _gauge("nodes", "Pods of the attempt: desired ones, and ready ones, whose program runs.", "state")
         self._step = _gauge("step", "Completed optimizer steps, once any were reported.")
         self._planned = _gauge("planned_steps", "Optimizer steps that the training will have, once reported.")
         self._progress = _gauge("progress_ratio", "Completed part of the planned steps, from 0 to 1.")
@@ -75,8 +75,8 @@ class _Families:
             self._failure.add_metric([*key, status.failure.failure_class], 1)
         self._stalled.add_metric(key, status.holds(ConditionType.TRAINING_STALLED) and not status.finished)
         if status.nodes is not None:
-            for state in ("desired", "ready", "succeeded", "failed"):
-                self._nodes.add_metric([*key, state], getattr(status.nodes, state))
+            self._nodes.add_metric([*key, "desired"], status.nodes.desired)
+            self._nodes.add_metric([*key, "ready"], status.nodes.ready)
         _add_time(self._start, key, status.attempt_start_time)
         progress = status.progress
         if progress is None:

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from ddpjob_operator.connection import connect
-from ddpjob_operator.errors import Fatal, Retryable
+from ddpjob_operator.errors import ApiFailure, Fatal, NotFound, Retryable
 from ddpjob_operator.kube import PODS, KubeClient
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -18,7 +19,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def talking_to(
-    answer: Answer, tmp_path: Path, **limits: float
+    answer: Answer, tmp_path: Path, **settings: Any
 ) -> AsyncIterator[tuple[KubeClient, list[tuple[str, str, str]]]]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
@@ -36,7 +37,7 @@ async def talking_to(
             """
         )
         connection = await connect(str(config))
-        yield KubeClient(connection, count=lambda *entry: counted.append(entry), **limits), counted  # type: ignore[arg-type]
+        yield KubeClient(connection, count=lambda *entry: counted.append(entry), **settings), counted
         await connection.close()
 
 
@@ -59,6 +60,26 @@ async def test_after_429_no_request_is_sent_before_the_wait_is_over(tmp_path: Pa
         # A lower bound: it holds however slow the machine is.
         assert min(times[1:]) - times[0] >= 0.99
         assert counted == [("get", "pods", "429"), *[("get", "pods", "200")] * 3]
+
+
+async def test_the_time_of_every_answer_is_told_but_not_that_of_a_watch(tmp_path: Path) -> None:
+    told: list[tuple[str, str, float]] = []
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        return web.json_response({"metadata": {}}, status=404 if request.path.endswith("gone") else 200)
+
+    async with talking_to(answer, tmp_path, answered=lambda *entry: told.append(entry)) as (kube, _):
+        await kube.get(PODS, "default", "a")
+        with pytest.raises(NotFound):
+            await kube.get(PODS, "default", "gone")
+        with suppress(ApiFailure):
+            async for _event in kube.watch(PODS, None, since="1", seconds=1, silence=5):
+                pass
+    assert asked == ["GET"] * 3
+    assert [(verb, resource) for verb, resource, _ in told] == [("get", "pods"), ("get", "pods")]
+    assert all(seconds > 0 for _, _, seconds in told)
 
 
 async def test_no_more_requests_are_in_flight_than_allowed(tmp_path: Path) -> None:

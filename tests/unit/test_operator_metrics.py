@@ -66,8 +66,6 @@ def test_every_series_with_a_jobs_name_goes_with_the_job() -> None:
         (f"{prefix}_stalled", "digits", "team"): 1,
         (f"{prefix}_nodes", "desired", "digits", "team"): 2,
         (f"{prefix}_nodes", "digits", "ready", "team"): 1,
-        (f"{prefix}_nodes", "digits", "succeeded", "team"): 0,
-        (f"{prefix}_nodes", "digits", "failed", "team"): 0,
         (f"{prefix}_step", "digits", "team"): 30,
         (f"{prefix}_planned_steps", "digits", "team"): 120,
         (f"{prefix}_progress_ratio", "digits", "team"): 0.25,
