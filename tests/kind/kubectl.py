@@ -3,15 +3,18 @@
 import json
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
 POLL_SECONDS = 0.25
 T = TypeVar("T")
+Objects: TypeAlias = list[dict[str, Any]]
 
 # The images have no program that sends signals.
 SIGNAL_RANK = """
@@ -97,6 +100,25 @@ class Kubectl:
             return None
 
         return wait_until(look, f"{name} to be {' or '.join(phases)}", timeout, lambda: self.story(name))
+
+    @contextmanager
+    def watching(self, name: str) -> Iterator[Objects]:
+        """Every status of a job that the API server tells of; complete once this has been left."""
+        statuses: Objects = []
+        show = ["--watch", "--request-timeout=0", "-o", r"jsonpath={.status}{'\n'}"]
+        command = [self.program, "--namespace", self.namespace, "get", "ddpjob", name, *show]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+            stdout = watch.stdout
+            assert stdout is not None
+            reader = threading.Thread(
+                target=lambda: statuses.extend(json.loads(line) for line in stdout if line.strip())
+            )
+            reader.start()
+            try:
+                yield statuses
+            finally:
+                watch.terminate()
+                reader.join()
 
     def story(self, name: str) -> str:
         """What a person would look at to understand where a job stands."""

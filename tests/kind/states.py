@@ -1,4 +1,7 @@
-"""What killed processes do to a job: the states that follow one another, on a cluster and on one machine alike."""
+"""What killed processes do to a job: the states that follow one another, on a cluster and on one machine alike.
+
+test_recovery.py looks at them on a cluster, tests/torch/test_local.py without one.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

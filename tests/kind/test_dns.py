@@ -80,8 +80,7 @@ def test_no_node_waits_because_it_asked_for_node_0_before_that_was_there(kubectl
 def test_a_node_that_cannot_resolve_node_0_is_named_while_it_waits(kubectl: Kubectl) -> None:
     kubectl.apply(program("meet", MEET))
     nowhere = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
-    once = {"rendezvous": {"timeoutSeconds": 30}, "restart": {"maxRestarts": 0}}
-    kubectl.apply(scripted("blind", config_map="meet", template={"spec": nowhere}, **once))
+    kubectl.apply(scripted("blind", config_map="meet", template={"spec": nowhere}))
 
     def explained() -> dict[str, str] | None:
         conditions = kubectl.job("blind").get("status", {}).get("conditions", [])
@@ -93,10 +92,6 @@ def test_a_node_that_cannot_resolve_node_0_is_named_while_it_waits(kubectl: Kube
     assert "2/2 nodes are up, 1 cannot reach node 0; blind-a0-1: blind-a0-0.blind" in ready["message"]
     assert "the cluster's DNS" in ready["message"]
     assert kubectl.job("blind")["status"]["phase"] == "Starting"
-    kubectl.wait_for_phase("blind", "Failed")
-    failure = kubectl.job("blind")["status"]["failure"]
-    assert failure["ordinal"] == 1, failure
-    assert "node 0 did not come up within 30 s" in failure["message"]
 
 
 def blocker(node: str) -> dict[str, object]:

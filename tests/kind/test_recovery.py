@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from jobs import TRAINER_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
+from states import JOB as KILLED
+from states import KILLED_BEYOND, NAME, RANK, STATES, from_running_on, state_of
 from steady import (
     EPOCHS,
     SAVED,
@@ -34,17 +36,20 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     kubectl.apply(claim(), program("steady", STEADY))
     expected = undisturbed(kubectl)
 
-    # A worker process dies: its pods stay.
-    kubectl.apply(resilient("process"))
-    trains(kubectl, "process")
-    before = uids(kubectl, "process")
-    kubectl.signal_rank("process-a0-1", 1, signal.SIGKILL)
-    status = kubectl.wait_for_phase("process", "Succeeded")["status"]
-    assert (status["restarts"]["process"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 0)
-    assert uids(kubectl, "process") == before
-    log = kubectl.logs("process-a0-0")
-    assert resumed_at(log) > 0
-    assert losses(log) == expected
+    # A worker process dies: its pods stay. It dies again: that was too often, and all start anew.
+    kubectl.apply(KILLED)
+    with kubectl.watching(NAME) as seen:
+        trains(kubectl, NAME, KILLED_BEYOND[0])
+        before = uids(kubectl, NAME)
+        kubectl.signal_rank(f"{NAME}-a0-1", RANK, signal.SIGKILL)
+        trains(kubectl, NAME, KILLED_BEYOND[1])
+        assert uids(kubectl, NAME) == before
+        kubectl.signal_rank(f"{NAME}-a0-1", RANK, signal.SIGKILL)
+        kubectl.wait_for_phase(NAME, "Succeeded")
+    assert from_running_on(map(state_of, seen)) == STATES, kubectl.story(NAME)
+    first, second = losses(kubectl.logs(f"{NAME}-a0-0")), losses(kubectl.logs(f"{NAME}-a1-0"))
+    assert resumed_at(kubectl.logs(f"{NAME}-a0-0")) > 0
+    assert {**first, **second} == expected
 
     # A pod is gone at once, as with its machine.
     kubectl.apply(resilient("pod"))
