@@ -520,3 +520,44 @@ def test_top_shows_jobs_as_they_come(control_plane: ControlPlane, namespace: str
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
     assert "Traceback" not in terminal.shown
+
+
+def test_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_story(
+    control_plane: ControlPlane, namespace: str, admin: Client, program: Program, tmp_path: Path
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    reader = Program(reader_of_jobs(control_plane, namespace, tmp_path / "kubeconfig"), namespace)
+    assert reader("status", "digits").exit_code == 0
+    story = reader("why", "digits")
+    assert story.exit_code == 0
+    assert "digits is Pending" in story.stdout
+    assert "told without events" in story.stderr
+    assert "told without pods" in story.stderr
+    for refused in (reader("logs", "digits"), reader("suspend", "digits"), reader("delete", "digits", "--yes")):
+        assert refused.exit_code == 3
+        assert "forbidden" in refused.stderr
+    assert jobs(admin, namespace) == ["digits"]
+
+
+def reader_of_jobs(control_plane: ControlPlane, namespace: str, path: Path) -> Path:
+    """The kubeconfig of an account that may read DDPJobs and nothing else."""
+    admin, group = control_plane.admin, "rbac.authorization.k8s.io"
+    metadata = {"name": "reader", "namespace": namespace}
+    rules = [{"apiGroups": ["ddpjob.dev"], "resources": ["ddpjobs"], "verbs": ["get", "list", "watch"]}]
+    admin.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    admin.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+    admin.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    answer = admin.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/reader/token", asked)
+    config = yaml.safe_load(control_plane.admin_kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    path.write_text(yaml.safe_dump(config))
+    return path
