@@ -8,7 +8,7 @@ from hack.cache import only_one
 from hack.cluster import LOG, ensure_cluster, existing_cluster
 from hack.console import StepError, main_guard, say
 from hack.engine import choose_engine
-from hack.images import IMAGES, Image, build_images, load_images, push_images
+from hack.images import ALL_IMAGES, IMAGES, Image, build_images, load_images, push_images
 
 
 def cluster_with_images(images: Sequence[Image] = IMAGES) -> Mapping[str, str]:
@@ -44,7 +44,7 @@ def main() -> None:
     """Become the program, with the cluster's variables; without a program the set-up is all."""
     arguments = sys.argv[1:]
     try:
-        os.environ.update(cluster_with_images())
+        os.environ.update(cluster_with_images(ALL_IMAGES if "pytest" in arguments else IMAGES))
     except StepError as error:
         main_guard(error)
     if arguments:

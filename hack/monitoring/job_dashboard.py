@@ -102,6 +102,7 @@ _STATE: Final = Row(
         ),
     ),
 )
+# Gauges that are 0 until they are known: the lines begin with what is known.
 _LEARNING: Final = Row(
     "Learning",
     (
@@ -131,19 +132,19 @@ _LEARNING: Final = Row(
             text="Of the last evaluation.",
             unit="percentunit",
             most=1,
-            queries=(Query(f"max({_trainer('accuracy_ratio')})", "accuracy"),),
+            queries=(Query(f"max({_trainer('accuracy_ratio')} > 0)", "accuracy"),),
         ),
         Panel(
             title="Gradient norm",
             text="L2 norm of all gradients on log steps: where it grows without end, the training diverges.",
             unit="none",
-            queries=(Query(f"max({_trainer('gradient_norm')})", "norm"),),
+            queries=(Query(f"max({_trainer('gradient_norm')} > 0)", "norm"),),
         ),
         Panel(
             title="Learning rate",
             text="Of the first group of parameters.",
             unit="sci",
-            queries=(Query(f"max({_trainer('learning_rate')})", "learning rate"),),
+            queries=(Query(f"max({_trainer('learning_rate')} > 0)", "learning rate"),),
         ),
     ),
 )

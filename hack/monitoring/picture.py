@@ -24,6 +24,7 @@ _GAP_SECONDS: Final = 2.5
 _MEGABYTE: Final = 1e6
 _BEGINS_WITH: Final = "Loss"
 _BEFORE_SECONDS: Final = 3.0
+_HEADROOM: Final = 1.1
 Point = tuple[float, float]
 
 
@@ -101,7 +102,8 @@ def _draw(graph: Graph, axis: Axes) -> None:
     axis.set_title(graph.title, fontsize=9)
     axis.tick_params(labelsize=7)
     axis.grid(visible=True, alpha=0.3)
-    axis.set_ylim(bottom=0)
+    highest = max(value for _, points in graph.lines for _, value in points)
+    axis.set_ylim(bottom=0, top=_HEADROOM * highest if highest > 0 else None)
     axis.legend(fontsize=6, loc="best")
     if graph.unit == "percentunit":
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
