@@ -35,7 +35,7 @@ from ddpjob.policies.stall import rank_targets, stall_facts
 from ddpjob.policies.success import succeeded
 from ddpjob.policies.summary import summarize
 from ddpjob.policies.suspend import is_stopping, resuming, suspending
-from ddpjob.policies.writes import differs, may_write_at
+from ddpjob.policies.writes import differs, look_at, may_write_at
 
 Policy: TypeAlias = Callable[[Situation], Decision | None]
 
@@ -107,7 +107,8 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     urgent = decision.transition or _stall_turns(old, status)
     due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
     write = changed and due <= now
-    moments = (*decision.look_again, *_looks(situation, status), due)
+    waiting = (look_at(old, status, due),) if changed and not write else ()
+    moments = (*decision.look_again, *_looks(situation, status), *waiting)
     waits = [moment for moment in moments if moment > now]
     return Plan(
         status=status if write else None,

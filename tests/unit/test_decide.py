@@ -14,6 +14,7 @@ from ddpjob.decide import decide
 from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
 from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
 from ddpjob.policies.node_lost import SILENCE, SILENCE_OF_LOST
+from ddpjob.policies.writes import NEWER_REPORT
 
 
 def running_world(**fields: object) -> World:
@@ -566,6 +567,29 @@ def test_a_finished_job_keeps_its_status_when_its_pods_go() -> None:
     world.advance(60)
     world.settle()
     assert world.status == before
+
+
+def test_progress_that_may_be_written_waits_for_the_next_report_and_no_other_news_does() -> None:
+    world = running_world()
+    world.progress = ProgressReport(0, Progress(step=1, total_steps=9), "0.5")
+    world.advance(5)
+    world.settle()
+    world.progress = ProgressReport(0, Progress(step=2, total_steps=9), "0.4")
+    world.advance(2)
+    plan = world.reconcile()
+    assert (plan.status, plan.requeue_after) == (None, timedelta(seconds=3) + NEWER_REPORT)
+    world.advance(3)
+    # The poll that comes then brings the job here again.
+    world.progress = ProgressReport(0, Progress(step=5, total_steps=9), "0.3")
+    written = world.reconcile().status
+    assert written is not None
+    assert written.summary.step == "5/9"
+    world.settle()
+    # Another pod's state is no progress: it does not wait for a report.
+    world.advance(1)
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], ready=False, trainer=Waiting("CrashLoopBackOff", ""))
+    plan = world.reconcile()
+    assert (plan.status, plan.requeue_after) == (None, timedelta(seconds=4))
 
 
 def test_the_last_progress_comes_from_the_termination_message_of_the_first_node() -> None:

@@ -104,6 +104,11 @@ async def test_nodes_that_exit_with_0_have_succeeded_and_their_output_is_passed_
     assert last_words("digits", ending) == ""
 
 
+async def test_a_manifest_that_is_suspended_on_a_cluster_runs_here(tmp_path: Path) -> None:
+    ending = await run(job_of("print('x')", suspend=True), tmp_path, Seen())
+    assert ending.status.phase is Phase.SUCCEEDED
+
+
 FAILS_ONCE = """
 import os, sys, time
 if os.environ["DDPJOB_ATTEMPT"] == "0" and os.environ["DDPJOB_NODE_RANK"] == "1":

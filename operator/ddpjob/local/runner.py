@@ -168,7 +168,9 @@ class LocalRunner:
             kill_marked(f"{left['metadata']['uid']}/")
         if left is not None and goes_on(left, asked):
             return {**left, "spec": {**left["spec"], "suspend": False}}, True
-        job = {**asked, "metadata": {**asked["metadata"], "uid": self._new_uid()}}
+        # Whoever runs a job here wants it to run, whatever the manifest says of a cluster.
+        spec = {**asked["spec"], "suspend": False}
+        job = {**asked, "metadata": {**asked["metadata"], "uid": self._new_uid()}, "spec": spec}
         return {name: value for name, value in job.items() if name != "status"}, False
 
     def _check(self, job: JobRecord) -> None:
