@@ -10,15 +10,16 @@ from launching import Job, launchers, wait_until
 
 pytest.importorskip("torch")
 
-# Runs until it is told to stop, then ends as the first argument says.
+# Runs until it is told to stop, then ends as the first argument says. Sleeps are short where a handler has to run: a
+# signal that comes between the last look at the signals and a system call that blocks is handled when that call ends.
 UNTIL_STOPPED = """
-import os, pathlib, signal, sys
+import os, pathlib, signal, sys, time
 def stop(number, frame):
     pathlib.Path("told-" + os.environ["RANK"]).touch()
     if sys.argv[1] == "save": sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 pathlib.Path("up-" + os.environ["RANK"]).touch()
-while True: signal.pause()
+while True: time.sleep(0.01)
 """
 
 
@@ -172,7 +173,7 @@ pathlib.Path("up-" + os.environ["RANK"]).touch()
 if os.environ["RANK"] == "1" and sys.argv[1] == "fail":
     while not os.path.exists("up-0"): time.sleep(0.01)
     sys.exit(7)
-while True: signal.pause()
+while True: time.sleep(0.01)
 """
 
 
