@@ -19,6 +19,9 @@ from ddpjob.policies.stall import makes_steps
 from ddpjob.report import parse_report
 
 SETTLE: Final = timedelta(seconds=5)
+"""How long after the first node's end those that still run may take to tell the cause."""
+SETTLE_FOR_GOOD: Final = timedelta(seconds=20)
+"""The same where the job fails for good: nobody waits for a next attempt, and the cause is what is left of the job."""
 LEAVE_TOGETHER: Final = timedelta(seconds=5)
 """How long after the end of a node that was told to stop the others may take to end, as they have agreed to."""
 
@@ -40,7 +43,7 @@ def failed(situation: Situation) -> Decision | None:
         known = situation.status.model_copy(update={"failure": failure})
         return Decision(known, transition=situation.status.failure != failure, look_again=(saved,))
     decision = leave(situation, failure)
-    settled = _settles_at(situation)
+    settled = _settles_at(situation, SETTLE_FOR_GOOD if is_consequence(failure) else SETTLE)
     if decision.status.finished and settled is not None and situation.now < settled:
         # Nothing is in a hurry any more: what else failed because of it is known in a moment.
         return Decision(situation.status, look_again=(settled,))
@@ -91,17 +94,17 @@ def _settled_at(situation: Situation, failure: Failure) -> datetime | None:
 
     The victims of a killed process often end before its own node does, which first stops its other workers.
     """
-    return _settles_at(situation) if is_consequence(failure) else None
+    return _settles_at(situation, SETTLE) if is_consequence(failure) else None
 
 
-def _settles_at(situation: Situation) -> datetime | None:
+def _settles_at(situation: Situation, after: timedelta) -> datetime | None:
     """Until when the end of nodes is waited for that still run beside ended ones."""
     attempt = situation.attempt
     if NodeState.RUNNING not in attempt.states():
         return None
     ends = [pod.trainer.finished_at for pod in attempt.present if isinstance(pod.trainer, Terminated)]
     known = [end for end in ends if end is not None]
-    return min(known) + SETTLE if known else None
+    return min(known) + after if known else None
 
 
 def _saved_at(situation: Situation, failure: Failure) -> datetime | None:
