@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -16,6 +17,7 @@ from hack.console import StepError, say
 from hack.images import ALL_IMAGES
 from hack.programs import ASSETS, kwok_program, programs_folder
 from hack.session import cluster_with_images
+from hack.side_by_side import side_by_side
 from hack.torch_tests import run_in_trainer_image
 
 _RESULTS: Final = BUILD / "results"
@@ -85,18 +87,25 @@ def verdict(code: int, results: Path) -> Tally:
     return tally
 
 
-def pytest_stage(name: str, variables: Callable[[], Mapping[str, str]] = dict) -> Stage:
-    """A stage that runs pytest on a folder of tests/ with what the tests need in the environment."""
+def pytest_stage(name: str, variables: Callable[[], Mapping[str, str]] = dict, *options: str, of: str = "") -> Stage:
+    """A stage that runs pytest on a folder of tests/.
+
+    Args:
+        name: of the stage.
+        variables: what the tests need in the environment.
+        options: of pytest.
+        of: the folder, where it is not called as the stage.
+    """
 
     def run() -> Tally:
-        folder = ROOT / "tests" / name
+        folder = ROOT / "tests" / (of or name)
         if not has_tests(folder):
             say("  no tests yet")
             return Tally()
         environment = {**os.environ, **variables()}
         results = _RESULTS / f"{name}.xml"
         results.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", str(folder)]
+        command = [sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={results}", str(folder)]
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         return verdict(code, results)
 
@@ -144,8 +153,9 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("unit"),
         pytest_stage("promtool"),
         Stage("torch", _torch),
-        pytest_stage("apiserver", _programs),
-        pytest_stage("kind", lambda: cluster_with_images(ALL_IMAGES)),
+        pytest_stage("apiserver", _programs, *side_by_side(more=1)),
+        pytest_stage("kind", lambda: cluster_with_images(ALL_IMAGES), *side_by_side(), "-m", "not alone"),
+        pytest_stage("kind-alone", lambda: cluster_with_images(ALL_IMAGES), "-m", "alone", of="kind"),
     ]
     return [*always, pytest_stage("scale", _programs_and_kwok)] if full else always
 
@@ -178,6 +188,7 @@ def main() -> None:
     full = parser.parse_args().full
     # For tests that run in full only.
     os.environ["DDPJOB_FULL"] = "1" if full else "0"
+    os.environ["DDPJOB_TESTS_SINCE"] = datetime.now(UTC).isoformat()
     todo = stages(full=full)
     total = run_stages(todo, keep_going=os.environ.get("KEEP_GOING") == "1")
     say(f"\n{total.line()}")

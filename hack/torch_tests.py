@@ -12,12 +12,14 @@ from hack.console import StepError, run_step
 from hack.engine import choose_engine
 from hack.images import IMAGES, build_images
 from hack.lock import SOURCE, part
+from hack.side_by_side import side_by_side
 
 # pytest, and what a run without a cluster needs beside the image's torch.
 _PACKAGES: Final = (
     "pytest",
     "pytest-asyncio",
     "pytest-timeout",
+    "pytest-xdist",
     "aiohttp",
     "prometheus-client",
     "psutil",
@@ -27,6 +29,8 @@ _PACKAGES: Final = (
 _ASK_PYTHON: Final = "import platform, sys; print(*sys.version_info[:2], sep='.', end=' '); print(platform.machine())"
 # Wheels name the oldest C library that they run with.
 _GLIBC: Final = ("2_28", "2_17")
+# A third of such a test is waiting.
+_SIDE_BY_SIDE: Final = side_by_side(more=1)
 _TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
 
 
@@ -87,7 +91,7 @@ def run_in_trainer_image(log: Path) -> Run:
     command = [engine.program, "run", "--rm", "--name", f"{CONTAINER}-{os.getpid()}", "--shm-size=1g"]
     command += ["-v", f"{ROOT}:/repo:ro", "-v", f"{packages}:/opt/pytest:ro", "-v", f"{results}:/results"]
     command += ["-w", "/repo", "-e", "PYTHONPATH=/opt/pytest:/repo/operator", "-e", "PYTHONDONTWRITEBYTECODE=1"]
-    command += ["--entrypoint", "python3", keyed, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["--entrypoint", "python3", keyed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_SIDE_BY_SIDE]
     command += ["--junitxml=/results/torch.xml", "tests/torch"]
     code = subprocess.run(command, env={**os.environ, **engine.environment}, check=False).returncode
     return Run(code, results / "torch.xml")

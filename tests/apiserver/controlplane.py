@@ -24,6 +24,8 @@ from urllib.parse import urlencode
 
 import yaml
 
+from tests.ports import free_port, free_ports
+
 Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
@@ -217,7 +219,7 @@ class ControlPlane:
         (folder / "tokens.csv").write_text(f'{token},{_ADMIN},{_ADMIN},"system:masters"\n')
         (folder / "accounts.key").write_text(_new_key())
         (folder / "audit.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY))
-        etcd_port, peer_port, port = _free_ports(3)
+        etcd_port, peer_port, port = free_ports(3)
         (folder / "peer-port").write_text(str(peer_port))
         client = Client(port, folder / "certificates/apiserver.crt", token)
         return cls(assets, folder, port, etcd_port, client, controllers)
@@ -342,7 +344,7 @@ class ControlPlane:
 
     def start_controllers(self) -> None:
         """Start kube-controller-manager, or start it again after `kill`, and wait until it is ready."""
-        (port,) = _free_ports(1)
+        port = free_port()
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.admin_kubeconfig}",
@@ -444,14 +446,6 @@ def _new_key() -> str:
     key = head + b"\x01" + secrets.token_bytes(31) + curve
     body = base64.encodebytes(key).decode()
     return f"-----BEGIN EC PRIVATE KEY-----\n{body}-----END EC PRIVATE KEY-----\n"
-
-
-def _free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _listens(address: tuple[str, int]) -> bool:

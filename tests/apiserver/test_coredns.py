@@ -14,6 +14,7 @@ import pytest
 
 from ddpjob import launcher as package
 from tests.apiserver.controlplane import Client, ControlPlane, wait_for
+from tests.ports import free_port
 
 COREFILE: Final = """
 cluster.local:{port} {{
@@ -53,9 +54,7 @@ def name_server(assets: Path, control_plane: ControlPlane, tmp_path: Path) -> It
     program = assets / "coredns"
     if not program.exists():
         pytest.skip("the folder of programs has no coredns: it is built where the node image is")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        server = NameServer(free.getsockname()[1])
+    server = NameServer(free_port())
     corefile = tmp_path / "Corefile"
     corefile.write_text(COREFILE.format(port=server.port, kubeconfig=control_plane.admin_kubeconfig))
     log = tmp_path / "log"

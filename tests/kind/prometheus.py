@@ -58,7 +58,7 @@ def prometheus_in(kubectl: Kubectl) -> Iterator[Prometheus]:
     kubectl.apply(*access, *_objects(kubectl.namespace))
     proxy = subprocess.Popen([kubectl.program, "proxy", "--port=0"], stdout=subprocess.PIPE, text=True)
     try:
-        kubectl("wait", "--for=condition=Ready", "pod/prometheus", "--timeout=60s", timeout=90)
+        kubectl("wait", "--for=condition=Ready", "pod/prometheus", "--timeout=120s", timeout=150)
         assert proxy.stdout is not None
         address = re.search(r"127\.0\.0\.1:\d+", proxy.stdout.readline())
         assert address is not None

@@ -14,6 +14,7 @@ from hack.engine import Engine, choose_engine
 NAME = "ddpjob-heal"
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="takes two clusters' time: make test-full"),
     pytest.mark.skipif(os.environ.get("USE_EXISTING_CLUSTER") == "1", reason="makes clusters of its own"),
     pytest.mark.timeout(600),

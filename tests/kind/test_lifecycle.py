@@ -62,6 +62,7 @@ def test_a_sidecar_does_not_keep_a_job_from_finishing(kubectl: Kubectl) -> None:
     )
 
 
+@pytest.mark.alone
 def test_a_job_deleted_while_the_operator_is_down_leaves_nothing_behind(kubectl: Kubectl) -> None:
     kubectl.apply(program("patient", PATIENT))
     kubectl.apply(scripted("orphan", config_map="patient", gracePeriodSeconds=1))

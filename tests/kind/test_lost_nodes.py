@@ -16,6 +16,7 @@ from hack.cluster import LOG
 from hack.engine import Engine, choose_engine
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="a node is lost for minutes: make test-full"),
     pytest.mark.skipif(os.environ.get("USE_EXISTING_CLUSTER") == "1", reason="stops nodes"),
     pytest.mark.timeout(900),

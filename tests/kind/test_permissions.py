@@ -49,6 +49,7 @@ def used(log: Path, since: datetime) -> tuple[set[tuple[str, str, str]], list[st
     return asked, refused
 
 
+@pytest.mark.alone
 @pytest.mark.skipif("DDPJOB_AUDIT_LOG" not in os.environ, reason="the audit log of this cluster cannot be read")
 def test_the_operator_has_exactly_the_permissions_that_it_uses(kubectl: Kubectl, operator: datetime) -> None:
     asked, refused = used(Path(os.environ["DDPJOB_AUDIT_LOG"]), operator)

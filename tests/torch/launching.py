@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 LAUNCHER = Path(__file__).parents[2] / "operator" / "ddpjob" / "launcher" / "launcher.py"
 
@@ -140,12 +141,6 @@ def wait_until(condition: Callable[[], bool], explain: Callable[[], str]) -> Non
     while not condition():
         assert time.monotonic() < deadline, explain()
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

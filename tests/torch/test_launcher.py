@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import Job, free_port, launchers
+from launching import Job, launchers
+
+from tests.ports import free_port
 
 pytest.importorskip("torch")
 

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from training import DIGITS, SHORT, run, started, succeed, torchrun
 
 from ddpjob_trainer.server import MOST_CLIENTS
+from tests.ports import free_ports
 
 PROGRAM = str(Path(__file__).with_name("programs") / "resumable.py")
 OPERATOR = {"DDPJOB_NAME": "digits", "DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1", "DDPJOB_NODE_RANK": "0"}
@@ -20,14 +21,7 @@ OPERATOR = {"DDPJOB_NAME": "digits", "DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1"
 @pytest.fixture
 def base_port() -> int:
     """A port that is free, and the next one too."""
-    while True:
-        with closing(socket.create_server(("", 0))) as first:
-            port: int = first.getsockname()[1]
-            try:
-                socket.create_server(("", port + 1)).close()
-            except OSError:
-                continue
-        return port
+    return free_ports(2)[0]
 
 
 def get(port: int, path: str) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.ports import free_port
 
 DIGITS = ("-m", "ddpjob_trainer.examples.digits")
 SHORT = ("--total-epochs", "2", "--save-every", "1", "--batch-size", "32")
@@ -60,9 +61,7 @@ def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
 @contextmanager
 def ranks_started(processes: int, *program: str) -> Iterator[list[subprocess.Popen[str]]]:
     """The running ranks of a training, each started by itself in a process group of its own, as torchrun does."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
         subprocess.Popen(
             [sys.executable, *program],

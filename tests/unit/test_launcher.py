@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from ddpjob import launcher as package
 from ddpjob.report import parse_report
+from tests.ports import free_port
 
 LAUNCHER = Path(package.__file__).parent / "launcher.py"
 
@@ -205,11 +206,6 @@ def asked(port: int, path: str = "/progress") -> tuple[int, bytes]:
     answer = response.status, response.read()
     client.close()
     return answer
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def test_a_long_wait_is_told_on_progress_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
