@@ -1,0 +1,34 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.executable).with_name("kubectl_complete-ddpjob")
+
+
+def candidates(*words: str) -> tuple[list[str], str]:
+    """What kubectl offers for words after `kubectl ddpjob`, and the directive."""
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=True)
+    *lines, directive = done.stdout.splitlines()
+    return [line.partition("\t")[0] for line in lines], directive
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "directive"),
+    [
+        (("sta",), ["status"], ":4"),
+        (("status", "--kubeconfig", "/nonexistent", ""), [], ":4"),
+        (("status", "-o", ""), ["text", "json"], ":4"),
+        (("status", "--out"), ["--output"], ":4"),
+        (("render", "-f", ""), [], ":0"),
+        (("run", "trai"), [], ":0"),
+    ],
+)
+def test_kubectl_completes_the_plugin(words: tuple[str, ...], expected: list[str], directive: str) -> None:
+    assert candidates(*words) == (expected, directive)
+
+
+def test_without_a_word_all_commands_are_offered_with_what_they_do() -> None:
+    done = subprocess.run([PROGRAM, ""], capture_output=True, text=True, check=True)
+    assert "why\tThe story of a job" in done.stdout
