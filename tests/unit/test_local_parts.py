@@ -1,5 +1,6 @@
 """The parts of a run without a cluster: the file, the volumes, the process that a pod comes to, what is kept."""
 
+import io
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 from ddpjob.api.status import DDPJobStatus
 from ddpjob.children.pod import build_pod
 from ddpjob.errors import UsageProblem
-from ddpjob.local.console import status_line, without_effect
+from ddpjob.local.console import Console, without_effect
 from ddpjob.local.errors import LocalError
 from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network, free_network, node_address
@@ -236,9 +237,16 @@ def test_what_is_kept_has_a_place_that_can_be_chosen() -> None:
     assert default_home({}) == Path.home() / ".local/state/ddpjob"
 
 
-def test_the_state_of_a_job_is_one_line() -> None:
-    status = DDPJobStatus.model_validate(
-        {"phase": "Running", "summary": {"nodes": "2/2", "step": "1/9"}, "restarts": {"process": 1}}
-    )
-    assert status_line(status) == "Running | nodes 2/2 | step 1/9 | restarts 0 of pods, 1 of processes"
-    assert status_line(DDPJobStatus()) == "Pending"
+def test_the_state_of_a_job_is_one_line_which_is_not_said_twice() -> None:
+    status = {
+        "phase": "Running",
+        "nodes": {"desired": 2, "ready": 2},
+        "attempt": 1,
+        "progress": {"step": 1, "totalSteps": 9},
+        "summary": {"nodes": "2/2", "step": "1/9"},
+    }
+    err = io.StringIO()
+    console = Console(err=err)
+    for restarts in (1, 2):
+        console.status(DDPJobStatus.model_validate({**status, "restarts": {"process": restarts}}))
+    assert err.getvalue() == "ddpjob: Running  2/2 nodes  attempt 1  step 1/9\n"

@@ -131,7 +131,11 @@ async def test_a_job_without_restarts_left_fails_with_the_exit_code_of_its_node(
     assert ending.status.phase is Phase.FAILED
     assert ending.status.failure is not None
     assert ending.status.failure.exit_code == 7
-    assert "digits has failed" in last_words("digits", ending)
+    words = last_words("digits", ending)
+    assert words.startswith("ddpjob: digits has failed after ")
+    assert "RestartsNotAllowed: the container trainer of digits-a0-" in words
+    # That command asks a cluster.
+    assert "ddpjob why" not in words
 
 
 async def test_a_command_that_is_not_there_is_the_failure(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.api.status import Phase
 from ddpjob.errors import ExitCode
 from ddpjob.launcher import source
 from ddpjob.local.console import Console
@@ -18,6 +18,7 @@ from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.process import Machine
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner, Show
+from ddpjob.views.outcome import end_lines
 
 
 def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) -> ExitCode:
@@ -85,17 +86,9 @@ def last_words(name: str, ending: Ending) -> str:
     if status.phase is Phase.SUCCEEDED:
         return ""
     if status.phase is Phase.FAILED:
-        return f"ddpjob: {name} has failed: {_why(status)}\n"
+        return "ddpjob: " + "".join(f"{line.text}\n" for line in end_lines(name, status))
     step = status.progress.step if status.progress is not None else None
     saved = status.progress.last_checkpoint_step if status.progress is not None else None
     if saved is not None:
         return f"ddpjob: {name} stopped at step {step}, saved at step {saved}: the same command goes on from there\n"
     return f"ddpjob: {name} stopped and has no checkpoint: the same command starts it again (see spec.checkpoint)\n"
-
-
-def _why(status: DDPJobStatus) -> str:
-    failure = status.failure
-    if failure is None:
-        return "see its output above"
-    trace = f"\n{failure.traceback.strip()}" if failure.traceback else ""
-    return f"{failure.message}{trace}"

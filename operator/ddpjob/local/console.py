@@ -4,12 +4,13 @@ import sys
 from typing import Any, Final, TextIO
 
 from ddpjob.api.spec import DDPJobSpec
-from ddpjob.api.status import DDPJobStatus, Phase
+from ddpjob.api.status import DDPJobStatus
 from ddpjob.children.names import parse_pod_name
 from ddpjob.children.template import trainer_of
 from ddpjob.local.network import LOOPBACK, Network
 from ddpjob.local.records import Records
 from ddpjob.observed import JobRecord
+from ddpjob.views.progress import progress_line
 
 _OF_A_CLUSTER: Final = (
     "nodeSelector",
@@ -49,7 +50,7 @@ class Console:
 
     def status(self, status: DDPJobStatus) -> None:
         """See `Show.status`."""
-        line = status_line(status)
+        line = progress_line(status)
         if line != self._told:
             self._told = line
             self._say(line)
@@ -66,25 +67,6 @@ class Console:
 
     def _say(self, text: str) -> None:
         print(f"ddpjob: {text}", file=self._err, flush=True)
-
-
-def status_line(status: DDPJobStatus) -> str:
-    """Where a job stands, as one line."""
-    summary = status.summary
-    parts = [str((status.phase or Phase.PENDING).value)]
-    shown = (
-        ("nodes", summary.nodes),
-        ("epoch", summary.epoch),
-        ("step", summary.step),
-        ("loss", summary.loss),
-        ("speed", summary.speed),
-        ("ETA", summary.eta),
-    )
-    parts += [f"{name} {value}" for name, value in shown if value]
-    counted = status.restarts.counted + status.restarts.ignored
-    if counted or status.restarts.process:
-        parts.append(f"restarts {counted} of pods, {status.restarts.process} of processes")
-    return " | ".join(parts)
 
 
 def without_effect(spec: DDPJobSpec) -> list[str]:
