@@ -1,11 +1,12 @@
-"""spec.procsPerNode: how many training processes a node runs."""
+"""spec.procsPerNode: how many training processes a node runs, and how many GPUs it has for them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ddpjob.quantity import parse_quantity
 
 
-def resolve_procs_per_node(asked: int | str, resources: dict[str, Any]) -> int:
+def resolve_procs_per_node(asked: int | str, resources: Mapping[str, Any]) -> int:
     """The number of processes on each node.
 
     `auto` is the number of GPUs asked for, else the CPU request rounded down, at least 1; never the host's CPU count,
@@ -17,17 +18,24 @@ def resolve_procs_per_node(asked: int | str, resources: dict[str, Any]) -> int:
     """
     if isinstance(asked, int):
         return asked
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    wanted = {**limits, **requests}
-    gpus = sum(whole(count) for name, count in wanted.items() if is_gpu(name))
-    return gpus or max(1, whole(wanted.get("cpu", 1)))
+    return gpus_of(resources) or max(1, _whole(_requests(resources).get("cpu", 1)))
 
 
-def is_gpu(resource: str) -> bool:
+def gpus_of(resources: Mapping[str, Any]) -> int:
+    """The number of GPUs, or of parts of them, that the merged trainer container asks for by its `resources`."""
+    return sum(_whole(count) for name, count in _requests(resources).items() if _is_gpu(name))
+
+
+def _requests(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """The requests, a limit standing in for one that is left out, as the API server fills them in."""
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _is_gpu(resource: str) -> bool:
     """Whether a resource of this name is a GPU or a part of one."""
     return resource.endswith("/gpu") or resource.startswith("nvidia.com/mig-")
 
 
-def whole(quantity: float | str) -> int:
+def _whole(quantity: float | str) -> int:
     """A quantity rounded down, 0 for what is none."""
     return int(parse_quantity(quantity) or 0)

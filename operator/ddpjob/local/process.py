@@ -9,7 +9,7 @@ from typing import Any, Final
 from ddpjob.api.constants import TRAINER_CONTAINER, is_reserved_env
 from ddpjob.children.launcher_config import FILE
 from ddpjob.children.pod import LAUNCHER_FOLDER
-from ddpjob.children.processes import is_gpu, whole
+from ddpjob.children.processes import gpus_of
 from ddpjob.local.errors import LocalError
 from ddpjob.local.network import LOOPBACK, Network, node_address
 from ddpjob.local.volumes import Mount, here
@@ -194,9 +194,7 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 
 
 def _gpus(container: Mapping[str, Any], ordinal: int, machine: Machine) -> dict[str, str]:
-    resources = container.get("resources") or {}
-    wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    count = sum(whole(number) for name, number in wanted.items() if is_gpu(name))
+    count = gpus_of(container.get("resources") or {})
     if not count:
         return {}
     first = ordinal * count
