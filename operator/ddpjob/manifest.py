@@ -97,6 +97,20 @@ def read_documents(text: str, file: str) -> list[Document]:
     return documents
 
 
+def checked_job(documents: Sequence[Document]) -> Document:
+    """The one DDPJob among the objects of a file, checked as far as that is possible without a cluster.
+
+    Raises:
+        UsageProblem: there is not exactly one, or something is wrong with it: all of that is told.
+    """
+    job = only_job(documents)
+    problems = check_job(job)
+    if problems:
+        told = "\n".join(map(str, problems))
+        raise UsageProblem(told, "kubectl explain ddpjob.spec, or docs/api-reference.md, describes every field")
+    return job
+
+
 def only_job(documents: Sequence[Document]) -> Document:
     """The one DDPJob among the objects of a file.
 
@@ -123,12 +137,6 @@ def check_job(document: Document) -> list[Problem]:
     ]
     found += [_template_problem(document, text) for text in _template_problems(document.content)]
     return sorted(found, key=lambda problem: _order(problem.place))
-
-
-def refused(problems: Sequence[Problem]) -> UsageProblem:
-    """The error that tells of them."""
-    told = "\n".join(map(str, problems))
-    return UsageProblem(told, "kubectl explain ddpjob.spec, or docs/api-reference.md, describes every field")
 
 
 def problems_at(document: Document, fields: Sequence[tuple[str, str]]) -> list[Problem]:

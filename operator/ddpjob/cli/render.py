@@ -13,7 +13,7 @@ from ddpjob.cli.options import Context, Kubeconfig, ManifestFormat, Namespace, c
 from ddpjob.cli.output import manifests_json, manifests_text, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.errors import AlreadyExists, ClusterError, ExitCode
-from ddpjob.manifest import check_job, only_job, refused
+from ddpjob.manifest import checked_job
 from ddpjob.plan import Manifest
 from ddpjob.rendering import record_of, rendered
 from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
@@ -48,10 +48,7 @@ def render(
     output: Annotated[ManifestFormat, typer.Option("--output", "-o", help="Form.")] = ManifestFormat.YAML,
 ) -> None:
     """The objects that the operator would make for a job, by the operator's own code and without a cluster."""
-    document = only_job(read_file(filename))
-    problems = check_job(document)
-    if problems:
-        raise refused(problems)
+    document = checked_job(read_file(filename))
     cluster = connect(namespace, context, kubeconfig) if dry_run is DryRun.SERVER else None
     record = record_of(document, namespace or (cluster.namespace if cluster is not None else "default"))
     manifests = rendered(record, datetime.now(UTC))

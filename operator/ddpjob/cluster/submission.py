@@ -11,7 +11,7 @@ from ddpjob.cluster.jobs import delete_job, get_job
 from ddpjob.cluster.transport import Json
 from ddpjob.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
 from ddpjob.jobs import Job, job_of
-from ddpjob.manifest import Document, check_job, only_job, problems_at, refused
+from ddpjob.manifest import Document, checked_job, problems_at
 from ddpjob.program import Script, config_map
 from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
 
@@ -48,10 +48,7 @@ def submission_of(documents: Sequence[Document]) -> Submission:
     Raises:
         UsageProblem: the job is wrong, or there are objects that only kubectl can make.
     """
-    job = only_job(documents)
-    problems = check_job(job)
-    if problems:
-        raise refused(problems)
+    job = checked_job(documents)
     companions = tuple(document for document in documents if document is not job)
     for document in companions:
         if (document.content.get("apiVersion"), document.kind) not in COMPANIONS:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpjob.api.spec import DDPJobSpec
-from ddpjob.manifest import Document, check_job, only_job, refused
+from ddpjob.manifest import Document, checked_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,7 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
     Raises:
         UsageProblem: there is not exactly one, or something is wrong with it.
     """
-    document = only_job(documents)
-    problems = check_job(document)
-    if problems:
-        raise refused(problems)
+    document = checked_job(documents)
     metadata = {"namespace": namespace or "default", **document.content["metadata"], "generation": 1}
     job = {**document.content, "metadata": metadata}
     config_maps = {
