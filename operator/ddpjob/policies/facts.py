@@ -1,7 +1,10 @@
 """The conditions PodsScheduled, RendezvousReady and Training, and the phase: where the current attempt stands."""
 
+from collections.abc import Sequence
+
 from ddpjob.api.constants import LABEL_JOB
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
+from ddpjob.listing import first_few
 from ddpjob.observed import PodRecord, Waiting
 from ddpjob.policies.attempt import NodeState, node_state
 from ddpjob.policies.conditions import Fact
@@ -86,10 +89,9 @@ def rendezvous_ready(situation: Situation) -> Fact:
     up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
     if up == len(states) and (waits := waiting_for_node_0(situation)):
         first = situation.attempt.names[0]
-        told = [f"{situation.attempt.names[wait.ordinal]}: {wait.message}" for wait in waits[:_NAMED_OBJECTS]]
-        more = f"; and {len(waits) - _NAMED_OBJECTS} more" if len(waits) > _NAMED_OBJECTS else ""
+        told = _some([f"{situation.attempt.names[wait.ordinal]}: {wait.message}" for wait in waits])
         hint = f"check kubectl logs {first}, the cluster's DNS and its network policies"
-        message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {'; '.join(told)}{more}: {hint}"
+        message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {told}: {hint}"
         return Fact(kind, "False", waits[0].reason.value, message)
     if up == len(states):
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
@@ -132,9 +134,11 @@ def _is_late(situation: Situation) -> bool:
 
 
 def _obstacles(pods: tuple[PodRecord, ...]) -> str:
-    told = [_obstacle(pod) for pod in pods[:_NAMED_OBJECTS]]
-    rest = len(pods) - _NAMED_OBJECTS
-    return "; ".join([*told, *([f"and {rest} more"] if rest > 0 else [])])
+    return _some([_obstacle(pod) for pod in pods])
+
+
+def _some(told: Sequence[str]) -> str:
+    return "; ".join(first_few(told, _NAMED_OBJECTS))
 
 
 def _obstacle_of(pod: PodRecord) -> Waiting | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ddpjob.api.status import Failure
+from ddpjob.listing import first_few
 from ddpjob.observed import PodRecord, Terminated
 from ddpjob.policies.attempt import Attempt, NodeState, node_state
 from ddpjob.policies.failure_class import CONSEQUENCES, FailureClass, class_of_process, likelihood
@@ -62,11 +63,7 @@ def find_root_cause(attempt: Attempt, *, missing_is_failed: bool, lost_is_failed
     if not found:
         return None
     others = [_in_short(candidate.failure) for candidate in found[1:]]
-    told = others[:_NAMED_CONSEQUENCES]
-    rest = len(others) - len(told)
-    return found[0].failure.model_copy(
-        update={"consequences": [*told, *([f"and {rest} more"] if rest > 0 else [])] or None},
-    )
+    return found[0].failure.model_copy(update={"consequences": first_few(others, _NAMED_CONSEQUENCES) or None})
 
 
 def _in_short(failure: Failure) -> str:

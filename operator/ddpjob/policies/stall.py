@@ -13,6 +13,7 @@ from typing import Final
 
 from ddpjob.api.deadlines import DeadlineAction, ProgressDeadline
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure
+from ddpjob.listing import first_few
 from ddpjob.observed import Activity, RankReport, Running
 from ddpjob.plan import PollTarget
 from ddpjob.policies.attempt import Attempt
@@ -247,9 +248,8 @@ _DOING: Final[Mapping[Activity | None, str]] = {
 
 def _ranks(reports: Iterable[RankReport]) -> str:
     listed = sorted(reports, key=lambda report: report.rank)
-    named = ", ".join(f"{report.rank} (node {report.ordinal}{_at(report)})" for report in listed[:_NAMED_RANKS])
-    rest = len(listed) - _NAMED_RANKS
-    return f"rank{'s' if len(listed) > 1 else ''} {named}" + (f" and {rest} more" if rest > 0 else "")
+    told = [f"{report.rank} (node {report.ordinal}{_at(report)})" for report in listed]
+    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(first_few(told, _NAMED_RANKS))}"
 
 
 def _at(report: RankReport) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from ddpjob.api.status import Condition, ConditionType
 from ddpjob.errors import ClusterError
 from ddpjob.jobs import Job, JobEvent
+from ddpjob.listing import first_few
 from ddpjob.observed import PodRecord, Running, Terminated, Waiting
 from ddpjob.views.checks import Check, Outcome, Read, addresses, skipped
 
@@ -217,5 +218,4 @@ def _message(condition: Condition | None) -> str:
 
 
 def _some(told: Sequence[str]) -> str:
-    rest = len(told) - _NAMED
-    return "; ".join([*told[:_NAMED], *([f"and {rest} more"] if rest > 0 else [])])
+    return "; ".join(first_few(told, _NAMED))
