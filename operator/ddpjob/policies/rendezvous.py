@@ -11,6 +11,7 @@ from typing import Final
 from ddpjob.observed import RendezvousWait, Running
 from ddpjob.plan import PollTarget
 from ddpjob.policies.attempt import NodeState
+from ddpjob.policies.poll import poll_targets
 from ddpjob.policies.situation import Situation
 
 FORGOTTEN_AFTER: Final = timedelta(seconds=6)
@@ -34,28 +35,26 @@ def waiting_for_node_0(situation: Situation) -> tuple[RendezvousWait, ...]:
 
 def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
     """Where nodes other than node 0 answer while they wait for it: none once a rank has reported or time is up."""
-    number, processes = situation.attempt.number, situation.status.procs_per_node or 1
     states = situation.attempt.states()
     if not all(state is NodeState.RUNNING for state in states):
         return ()
-    if any(report.attempt == number for report in situation.observed.ranks):
+    if any(report.attempt == situation.attempt.number for report in situation.observed.ranks):
         return ()
-    patience = timedelta(seconds=situation.spec.rendezvous.timeout_seconds)
-    targets = (
-        PollTarget(number, pod.pod_ip, situation.spec.metrics.port, rank=ordinal * processes, ordinal=ordinal)
-        for ordinal, pod in enumerate(situation.attempt.nodes)
-        if ordinal > 0
-        and pod is not None
-        and pod.pod_ip is not None
-        and isinstance(pod.trainer, Running)
-        and (pod.trainer.since is None or situation.now < pod.trainer.since + patience)
-    )
-    return tuple(islice(targets, MOST_NODES))
+    others = (ordinal for ordinal in range(1, len(states)) if not _is_time_up(situation, ordinal))
+    # The launcher answers in the place of local rank 0.
+    return tuple(islice(poll_targets(situation, others, (0,)), MOST_NODES))
 
 
 def next_rendezvous_look(situation: Situation) -> tuple[datetime, ...]:
     """When nodes that wait are looked at again."""
     return (situation.now + LOOK_EVERY,) if waiting_for_node_0(situation) else ()
+
+
+def _is_time_up(situation: Situation, ordinal: int) -> bool:
+    """Whether a node has run for so long that its launcher waits no more."""
+    pod = situation.attempt.nodes[ordinal]
+    since = pod.trainer.since if pod is not None and isinstance(pod.trainer, Running) else None
+    return since is not None and situation.now >= since + timedelta(seconds=situation.spec.rendezvous.timeout_seconds)
 
 
 def _runs(situation: Situation, ordinal: int) -> bool:

@@ -14,10 +14,11 @@ from typing import Final
 from ddpjob.api.deadlines import DeadlineAction, ProgressDeadline
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure
 from ddpjob.listing import first_few
-from ddpjob.observed import Activity, RankReport, Running
+from ddpjob.observed import Activity, RankReport
 from ddpjob.plan import PollTarget
 from ddpjob.policies.attempt import Attempt
 from ddpjob.policies.conditions import Fact
+from ddpjob.policies.poll import poll_targets
 from ddpjob.policies.situation import Situation
 
 SILENT_AFTER: Final = timedelta(seconds=5)
@@ -128,20 +129,8 @@ def rank_targets(situation: Situation) -> tuple[PollTarget, ...]:
 
 
 def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
-    processes = situation.status.procs_per_node or 1
-    targets = (
-        PollTarget(
-            situation.attempt.number,
-            pod.pod_ip,
-            situation.spec.metrics.port + local_rank,
-            rank=ordinal * processes + local_rank,
-            ordinal=ordinal,
-        )
-        for ordinal, pod in enumerate(situation.attempt.nodes)
-        if pod is not None and pod.pod_ip is not None and isinstance(pod.trainer, Running)
-        for local_rank in range(processes)
-    )
-    return tuple(islice(targets, MOST_RANKS))
+    nodes, local_ranks = range(len(situation.attempt.nodes)), range(situation.status.procs_per_node or 1)
+    return tuple(islice(poll_targets(situation, nodes, local_ranks), MOST_RANKS))
 
 
 def acts(situation: Situation, stall: Stall | None) -> bool:
