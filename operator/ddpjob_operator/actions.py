@@ -20,9 +20,10 @@ from ddpjob.plan import (
     Manifest,
 )
 from ddpjob.policies.create import object_name
+from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
-from ddpjob_operator.kube import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Json, ObjectApi, Resource
+from ddpjob_operator.kube import Json, ObjectApi
 
 _LARGEST_BATCH: Final = 64
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from ddpjob.api.constants import LABEL_MANAGED_BY, MANAGED_BY
 from ddpjob.observe import pod_record, service_record
+from ddpjob.resources import PODS, SERVICES
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.controller import Controller, Rates
 from ddpjob_operator.handlers import JobWatch
 from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
 from ddpjob_operator.informer import Informer, WatchLimits
-from ddpjob_operator.kube import PODS, SERVICES, KubeClient
+from ddpjob_operator.kube import KubeClient
 from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_operator.server import serve
 

@@ -9,8 +9,9 @@ from ddpjob.api.base import format_time
 from ddpjob.api.constants import API_VERSION, KIND
 from ddpjob.observed import JobRecord
 from ddpjob.plan import Event
+from ddpjob.resources import EVENTS
 from ddpjob_operator.errors import ApiFailure
-from ddpjob_operator.kube import EVENTS, Json, ObjectApi
+from ddpjob_operator.kube import Json, ObjectApi
 
 COMPONENT: Final = "ddpjob-operator"
 _LONGEST_MESSAGE: Final = 1024

@@ -15,10 +15,11 @@ import kopf
 from ddpjob.api.constants import GROUP, PLURAL, VERSION
 from ddpjob.observe import job_record
 from ddpjob.observed import JobRecord
+from ddpjob.resources import JOBS
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.errors import ApiFailure
 from ddpjob_operator.informer import WatchLimits
-from ddpjob_operator.kube import JOBS, Kube
+from ddpjob_operator.kube import Kube
 from ddpjob_operator.store import Store
 
 _PAGE_SIZE: Final = 500

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic
 
+from ddpjob.resources import Resource
 from ddpjob_operator.errors import ApiFailure, Gone
-from ddpjob_operator.kube import Json, Kube, Resource, WatchEvent
+from ddpjob_operator.kube import Json, Kube, WatchEvent
 from ddpjob_operator.store import R, Store, version_number
 
 _DOUBTED_AFTER: Final = 3

@@ -14,29 +14,12 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from ddpjob.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob.resources import Resource
 from ddpjob_operator.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
 
 if TYPE_CHECKING:
     # A runner without a cluster uses the protocol alone, and needs no client of one.
     from ddpjob_operator.connection import Connection
-
-__all__ = [
-    "CLAIMS",
-    "CONFIG_MAPS",
-    "EVENTS",
-    "JOBS",
-    "PODS",
-    "SERVICES",
-    "Json",
-    "Kube",
-    "KubeClient",
-    "ObjectApi",
-    "Page",
-    "Resource",
-    "Verb",
-    "WatchEvent",
-]
 
 Json: TypeAlias = dict[str, Any]
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]

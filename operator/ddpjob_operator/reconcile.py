@@ -12,11 +12,12 @@ from ddpjob.observe import job_record
 from ddpjob.observed import JobRecord, Observed, Rejection
 from ddpjob.plan import Plan
 from ddpjob.policies.create import TRY_AGAIN_AFTER
+from ddpjob.resources import JOBS
 from ddpjob_operator.actions import ActionRunner, Outcome
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import ApiFailure, Conflict, NotFound, Retryable
 from ddpjob_operator.events import EventPoster
-from ddpjob_operator.kube import JOBS, ObjectApi
+from ddpjob_operator.kube import ObjectApi
 from ddpjob_operator.limiter import FairLimiter
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.progress import ProgressPoller

@@ -11,9 +11,10 @@ import pytest
 
 from ddpjob.observe import pod_record
 from ddpjob.observed import PodRecord
+from ddpjob.resources import PODS
 from ddpjob_operator.connection import connect
 from ddpjob_operator.informer import Informer, WatchLimits
-from ddpjob_operator.kube import PODS, Json, KubeClient
+from ddpjob_operator.kube import Json, KubeClient
 from ddpjob_operator.store import Store
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy

@@ -16,9 +16,9 @@ import psutil
 import pytest
 from aiohttp import web
 
+from ddpjob.resources import JOBS
 from ddpjob_operator.connection import connect
 from ddpjob_operator.errors import ApiFailure
-from ddpjob_operator.kube import JOBS
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Admin, OperatorProcess, until
 from tests.scale.kwok import PODS_PER_NODE, kwok_nodes

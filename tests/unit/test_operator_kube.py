@@ -10,9 +10,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from ddpjob.resources import PODS
 from ddpjob_operator.connection import connect
 from ddpjob_operator.errors import ApiFailure, Fatal, NotFound, Retryable
-from ddpjob_operator.kube import PODS, KubeClient
+from ddpjob_operator.kube import KubeClient
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -21,6 +21,7 @@ from ddpjob.plan import (
     Event,
     Plan,
 )
+from ddpjob.resources import JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.caches import Caches, groups_of
 from ddpjob_operator.errors import (
     AlreadyExists,
@@ -32,7 +33,7 @@ from ddpjob_operator.errors import (
     Retryable,
 )
 from ddpjob_operator.events import EventPoster
-from ddpjob_operator.kube import JOBS, PODS, SERVICES, Json, Page, Resource, WatchEvent
+from ddpjob_operator.kube import Json, Page, WatchEvent
 from ddpjob_operator.limiter import FairLimiter
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.progress import ProgressPoller

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 from ddpjob.api.base import format_time
+from ddpjob.resources import EVENTS, PODS, Resource
 from ddpjob_operator.errors import AlreadyExists, Conflict, NotFound
-from ddpjob_operator.kube import EVENTS, PODS, Resource
 
 Json: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str, str]

@@ -22,8 +22,8 @@ from ddpjob.local.errors import LocalError
 from ddpjob.local.kube import Json, Objects
 from ddpjob.local.network import LOOPBACK
 from ddpjob.local.process import POD_VARIABLE, LocalProcess, mark_of
+from ddpjob.resources import PODS
 from ddpjob_operator.errors import NotFound
-from ddpjob_operator.kube import PODS
 
 _LONGEST_MESSAGE: Final = 4096
 _NOT_STARTED: Final = 128

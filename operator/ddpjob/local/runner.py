@@ -22,8 +22,8 @@ from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob.observe import job_record, pod_record, service_record
 from ddpjob.observed import JobRecord
+from ddpjob.resources import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.controller import Controller, Rates
-from ddpjob_operator.kube import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.metrics import Metrics
 
 Json: TypeAlias = dict[str, Any]
