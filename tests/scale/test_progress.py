@@ -8,17 +8,20 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import pytest
 from aiohttp import web
 
+from ddpjob.observe import job_record
+from ddpjob.observed import JobRecord
 from ddpjob.resources import JOBS
 from ddpjob_operator.connection import connect
-from ddpjob_operator.errors import ApiFailure
+from ddpjob_operator.informer import Informer
+from ddpjob_operator.store import Store
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Admin, OperatorProcess, until
 from tests.scale.kwok import PODS_PER_NODE, kwok_nodes
@@ -43,29 +46,10 @@ class Clock:
         return 1 + int((time.monotonic() - self._begun) * STEPS_A_SECOND)
 
 
-@dataclass
-class Shown:
-    """The step that each job's status shows, as a watch tells it."""
-
-    steps: dict[str, int] = field(default_factory=dict)
-
-    async def follow(self, admin: Admin, namespace: str) -> None:
-        while True:
-            try:
-                async for page in admin.kube.list_pages(JOBS, namespace):
-                    version = page.resource_version
-                    for raw in page.items:
-                        self._take(raw)
-                async for event in admin.kube.watch(JOBS, namespace, since=version, seconds=600, silence=600):
-                    if event.type != "BOOKMARK":
-                        self._take(event.object)
-            except ApiFailure:
-                continue
-
-    def _take(self, raw: dict[str, Any]) -> None:
-        step = (raw.get("status") or {}).get("progress", {}).get("step")
-        if step:
-            self.steps[raw["metadata"]["name"]] = step
+def shown_steps(jobs: Store[JobRecord]) -> list[int]:
+    """The steps that the jobs' statuses show, of those that show one."""
+    shown = (job.status.progress for job in jobs if job.status is not None)
+    return [progress.step for progress in shown if progress is not None and progress.step]
 
 
 @dataclass(frozen=True)
@@ -129,17 +113,18 @@ async def test_what_is_shown_is_as_fresh_as_promised_and_no_job_is_starved(
 
 
 async def _measure(plane: ControlPlane, folder: Path, jobs: int) -> Figures:
-    namespace, clock, shown = plane.new_namespace(), Clock(), Shown()
+    namespace, clock, store = plane.new_namespace(), Clock(), Store[JobRecord]()
     admin = Admin(await connect(str(plane.admin_kubeconfig)))
+    informer = Informer(admin.kube, JOBS, store, job_record, namespace=namespace, selector="", clock=time.monotonic)
     operator = OperatorProcess(plane.operator_kubeconfig, folder / "operator.log")
     async with endpoints(clock) as port:
-        following = asyncio.create_task(shown.follow(admin, namespace))
+        following = asyncio.create_task(informer.run())
         try:
             await operator.start()
             slots = asyncio.Semaphore(20)
             await asyncio.gather(*(_create(admin, slots, namespace, f"job-{number}", port) for number in range(jobs)))
-            await until("every job shows progress", lambda: len(shown.steps) == jobs, patience=300)
-            return await _sample(operator, shown, clock, jobs)
+            await until("every job shows progress", lambda: len(shown_steps(store)) == jobs, patience=300)
+            return await _sample(operator, store, clock, jobs)
         finally:
             following.cancel()
             await operator.end()
@@ -160,14 +145,14 @@ async def _create(admin: Admin, slots: asyncio.Semaphore, namespace: str, name: 
         )
 
 
-async def _sample(operator: OperatorProcess, shown: Shown, clock: Clock, jobs: int) -> Figures:
+async def _sample(operator: OperatorProcess, store: Store[JobRecord], clock: Clock, jobs: int) -> Figures:
     process = psutil.Process(operator.pid)
     begun, cpu, before = time.monotonic(), _cpu(process), await _counters(operator)
     ages: list[float] = []
     while time.monotonic() - begun < SECONDS:
         await asyncio.sleep(SAMPLE_EVERY)
         now = clock.step
-        ages += [(now - step) / STEPS_A_SECOND for step in shown.steps.values()]
+        ages += [(now - step) / STEPS_A_SECOND for step in shown_steps(store)]
     passed, after = time.monotonic() - begun, await _counters(operator)
     polls, writes = ((after[name] - before[name]) / passed for name in ("polls", "writes"))
     return Figures(
