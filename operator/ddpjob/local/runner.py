@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -85,7 +86,6 @@ class LocalRunner:
         self._new_uid = new_uid
         self._objects = Objects(now=now, new_uid=new_uid)
         self._tails = Tails(show.output)
-        self._network = Network(0, 0, 1, 0)
         self._status = DDPJobStatus()
         self._ended = asyncio.Event()
         self._interrupts = 0
@@ -105,16 +105,8 @@ class LocalRunner:
         job, resumed = self._job()
         record = job_record(job)
         assert record is not None  # noqa: S101 it was read from a manifest with a name
-        spec = self._manifest.spec
-        try:
-            self._network = free_network(
-                rendezvous_port=spec.rendezvous.port,
-                metrics_port=spec.metrics.port,
-                nodes=spec.nodes,
-                processes=processes_of(spec),
-            )
-        except OSError as error:
-            raise LocalError(f"spec.metrics.port: {error}") from error
+        # Not before what a killed runner left has been ended: it holds ports.
+        network = self._network
         self._check(record)
         controller = Controller(
             LocalKube(self._objects, self._kubelet, now=self._now),
@@ -123,10 +115,10 @@ class LocalRunner:
             call_later=asyncio.get_running_loop().call_later,
             instance="ddpjob",
             rates=Rates(poll_interval=_POLL_SECONDS),
-            locate=self._network.locate,
+            locate=network.locate,
         )
         self._objects.tell(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
-        self._show.begun(record, self._network, self._records, resumed=resumed)
+        self._show.begun(record, network, self._records, resumed=resumed)
         self._objects.add(JOBS, job)
         parts = (controller.poller.run(), controller.work(), self._tails.run())
         tasks = [asyncio.create_task(part) for part in parts]
@@ -149,6 +141,20 @@ class LocalRunner:
             self._objects.change(
                 JOBS, self._manifest.namespace, self._manifest.name, lambda raw: raw["spec"].update(suspend=True)
             )
+
+    @cached_property
+    def _network(self) -> Network:
+        """Ports that were free when they were first asked for; raises LocalError where there are none."""
+        spec = self._manifest.spec
+        try:
+            return free_network(
+                rendezvous_port=spec.rendezvous.port,
+                metrics_port=spec.metrics.port,
+                nodes=spec.nodes,
+                processes=processes_of(spec),
+            )
+        except OSError as error:
+            raise LocalError(f"spec.metrics.port: {error}") from error
 
     async def _until_the_end(self, controller: Controller, tasks: list[asyncio.Task[None]]) -> None:
         ended = asyncio.create_task(self._ended.wait())
