@@ -53,7 +53,7 @@ def graphs(data: dict[str, Any]) -> list[Graph]:
 
 
 def marks(data: dict[str, Any]) -> list[tuple[str, float]]:
-    """Name and first second of each annotation that was there."""
+    """Name and first second of each annotation that was there: when a restart was reported, not what it came from."""
     return [
         (target["title"], series["values"][0][0] - data["since"])
         for target in data["targets"]
@@ -117,9 +117,7 @@ def main(data: Path = DATA, picture: Path = PICTURE) -> None:
     """Draw the picture; exits with a message where the test has left nothing."""
     if not data.is_file():
         sys.exit(f"{data.relative_to(ROOT)} is not there: tests/kind/test_monitoring.py writes it")
-    title = (
-        "The job dashboard's queries over one run: 4 ranks on 2 nodes; dashed: they train again after one was killed"
-    )
+    title = "The job dashboard's queries over one run: 4 ranks on 2 nodes; dashed: the restart after a kill is reported"
     picture.parent.mkdir(parents=True, exist_ok=True)
     draw(json.loads(data.read_text()), title).savefig(picture)
     print(f"drew {picture.relative_to(ROOT)}, {picture.stat().st_size // 1000} kB")
