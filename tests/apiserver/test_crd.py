@@ -118,6 +118,10 @@ INVALID: dict[str, tuple[Json, str]] = {
         {"rendezvous": {"backend": "static"}, "restart": {"maxProcessRestarts": 1}},
         r"spec\.restart\.maxProcessRestarts.*static rendezvous cannot.*use rendezvous.backend c10d",
     ),
+    "restarts in place that plain python cannot do": (
+        {"launcher": "python", "restart": {"maxProcessRestarts": 1}},
+        r"spec\.restart\.maxProcessRestarts.*launcher python does not.*use the launcher torchrun",
+    ),
     "a rule that matches nothing": (
         {"restart": {"rules": [{"action": "Fail"}]}},
         r"spec\.restart\.rules\[0\].*something to match: exitCodes, signals, reasons or message",

@@ -77,6 +77,7 @@ class Job:
         kind: str = "script",
         processes: int = 2,
         backend: str = "c10d",
+        launcher: str = "torchrun",
         timeout: int = 60,
         **more: str,
     ) -> Node:
@@ -101,7 +102,7 @@ class Job:
             "DDPJOB_ATTEMPT": "0",
             "DDPJOB_NODE_RANK": str(node),
             "DDPJOB_NODES": str(nodes),
-            "DDPJOB_LAUNCHER": "torchrun",
+            "DDPJOB_LAUNCHER": launcher,
             "DDPJOB_PROGRAM": program,
             "DDPJOB_PROGRAM_KIND": kind,
             "DDPJOB_RENDEZVOUS_HOST": host,
@@ -117,6 +118,10 @@ class Job:
             **rendezvous,
             **more,
         }
+        if launcher == "python":
+            environment = {name: value for name, value in environment.items() if not name.startswith("PET_")}
+            environment.update(RANK=str(node), WORLD_SIZE=str(nodes), DDPJOB_PROCS_PER_NODE=str(processes))
+            environment.update({"MASTER_ADDR": host, "MASTER_PORT": str(self._port), **more})
         folder = self.folder / f"node-{node}"
         folder.mkdir()
         started = Node(folder, [sys.executable, str(LAUNCHER), *arguments], environment)

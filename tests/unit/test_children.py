@@ -67,6 +67,15 @@ def test_static_gets_node_rank_and_master_address_and_no_endpoint() -> None:
     assert environment["PET_RDZV_CONF"] == "timeout=60"
 
 
+def test_under_python_a_process_is_told_its_node_and_nothing_of_torchruns() -> None:
+    spec = spec_of(nodes=3, procsPerNode=2, launcher="python", rendezvous={"port": 12355})
+    environment = environment_of(build_pod(JOB, spec, 1, 2))
+    assert not [name for name in environment if name.startswith("PET_")]
+    assert (environment["RANK"], environment["WORLD_SIZE"], environment["DDPJOB_PROCS_PER_NODE"]) == ("2", "3", "2")
+    assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("digits-a1-0.digits", "12355")
+    assert environment["DDPJOB_LAUNCHER"] == "python"
+
+
 def test_a_users_rendezvous_keys_win() -> None:
     spec = spec_of(rendezvous={"conf": {"keep_alive_interval": "2", "join_timeout": "30"}})
     conf = environment_of(build_pod(JOB, spec, 0, 0))["PET_RDZV_CONF"].split(",")

@@ -24,6 +24,10 @@ class Launcher(StrEnum):
     """Who starts the processes of a node."""
 
     TORCHRUN = "torchrun"
+    LAUNCH = "torch.distributed.launch"
+    """torchrun that gives each process its local rank as the argument --local-rank too."""
+    PYTHON = "python"
+    """One process a node, as plain `python` starts it; the program itself spawns more where it wants them."""
 
 
 class RendezvousBackend(StrEnum):
@@ -214,6 +218,15 @@ _RESTARTS_OF_STATIC: JsonValue = {
 }
 
 
+_RESTARTS_OF_PYTHON: JsonValue = {
+    "rule": "self.launcher != 'python' || !has(self.restart.maxProcessRestarts) "
+    "|| self.restart.maxProcessRestarts == 0",
+    "message": "the launcher python does not restart processes inside running pods: "
+    "remove spec.restart.maxProcessRestarts, or use the launcher torchrun",
+    "fieldPath": ".restart.maxProcessRestarts",
+}
+
+
 def _immutable(field: str) -> JsonValue:
     same = f"self.{field} == oldSelf.{field}"
     if field in _CAN_BE_LEFT_OUT:
@@ -234,6 +247,7 @@ class DDPJobSpec(ApiModel):
             "x-kubernetes-validations": [
                 _PORTS_APART,
                 _RESTARTS_OF_STATIC,
+                _RESTARTS_OF_PYTHON,
                 *(_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)),
             ],
         },
@@ -258,7 +272,7 @@ class DDPJobSpec(ApiModel):
     ] = "auto"
     """Training processes on each node: a number from 1 to 256, or auto: as many as GPUs are asked for, else the CPU request rounded down, at least 1."""
     launcher: Launcher = Launcher.TORCHRUN
-    """Who starts the processes of a node."""
+    """Who starts the processes of a node: torchrun; torch.distributed.launch, which also passes --local-rank; or python: one process a node, with RANK, WORLD_SIZE (of nodes) and MASTER_* in its environment. With procsPerNode above 1 the program spawns so many itself; it is told in DDPJOB_PROCS_PER_NODE."""
     rendezvous: Rendezvous = Rendezvous()
     """How the nodes find each other."""
     backend: Backend = Backend.GLOO

@@ -1,12 +1,13 @@
-"""The environment of a training pod: torchrun's own variables (PET_*) and ours (DDPJOB_*).
+"""The environment of a training pod: the launcher's own variables and ours (DDPJOB_*).
 
 Every torchrun option reads PET_<NAME>, so a container's command is never rewritten. PET_NODE_RANK and PET_MASTER_* are
-given to the static rendezvous alone: c10d ignores them and says so on every node.
+given to the static rendezvous alone: c10d ignores them and says so on every node. A program that plain python starts
+is told its place itself, and no PET_*: it would be taken for one of torchrun's.
 """
 
 from typing import Final
 
-from ddpjob.api.spec import DDPJobSpec, Rendezvous, RendezvousBackend
+from ddpjob.api.spec import DDPJobSpec, Launcher, Rendezvous, RendezvousBackend
 from ddpjob.children.checkpoint import checkpoint_environment
 from ddpjob.children.names import pod_name, service_name
 from ddpjob.observed import JobRecord
@@ -50,6 +51,36 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         "DDPJOB_RENDEZVOUS_HOST": first,
         "DDPJOB_RENDEZVOUS_PORT": str(spec.rendezvous.port),
         "DDPJOB_RENDEZVOUS_TIMEOUT": str(spec.rendezvous.timeout_seconds),
+        **(
+            _python(spec, ordinal, processes, first)
+            if spec.launcher is Launcher.PYTHON
+            else _torchrun(job, spec, attempt, ordinal, processes)
+        ),
+    }
+    if spec.checkpoint is not None:
+        environment.update(checkpoint_environment(job, spec.checkpoint))
+    trainer = spec.trainer
+    if trainer.command is None:
+        environment["DDPJOB_LAUNCHER"] = spec.launcher.value
+        environment["DDPJOB_PROGRAM_KIND"] = "script" if trainer.script is not None else "module"
+        environment["DDPJOB_PROGRAM"] = trainer.script or trainer.module or ""
+    return environment
+
+
+def _python(spec: DDPJobSpec, ordinal: int, processes: int, first: str) -> dict[str, str]:
+    """As programs expect it that spawn their processes themselves: RANK and WORLD_SIZE count what was started."""
+    return {
+        "RANK": str(ordinal),
+        "WORLD_SIZE": str(spec.nodes),
+        "DDPJOB_PROCS_PER_NODE": str(processes),
+        "MASTER_ADDR": first,
+        "MASTER_PORT": str(spec.rendezvous.port),
+    }
+
+
+def _torchrun(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, processes: int) -> dict[str, str]:
+    first = node_address(job.name, attempt, 0, spec.nodes)
+    environment = {
         "PET_NNODES": str(spec.nodes),
         "PET_NPROC_PER_NODE": str(processes),
         "PET_MAX_RESTARTS": str(process_restarts(spec)),
@@ -59,13 +90,6 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         # Decides the order of the ranks and becomes MASTER_ADDR; left out, it is whatever the image resolves itself to.
         "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.nodes),
     }
-    if spec.checkpoint is not None:
-        environment.update(checkpoint_environment(job, spec.checkpoint))
-    trainer = spec.trainer
-    if trainer.command is None:
-        environment["DDPJOB_LAUNCHER"] = spec.launcher.value
-        environment["DDPJOB_PROGRAM_KIND"] = "script" if trainer.script is not None else "module"
-        environment["DDPJOB_PROGRAM"] = trainer.script or trainer.module or ""
     if spec.rendezvous.backend is RendezvousBackend.STATIC:
         environment["PET_NODE_RANK"] = str(ordinal)
         environment["PET_MASTER_ADDR"] = first
@@ -78,6 +102,8 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
 
 def process_restarts(spec: DDPJobSpec) -> int:
     """What spec.restart.maxProcessRestarts comes to: how often torchrun restarts workers inside running pods."""
+    if spec.launcher is Launcher.PYTHON:
+        return 0
     if spec.rendezvous.backend is RendezvousBackend.STATIC:
         # Survivors of a static rendezvous look for each other under another restart count, and hang.
         return 0

@@ -4,8 +4,8 @@ It is delivered with the pod, so that any image with torch works: one file, the 
 What to run is told by DDPJOB_* and torchrun's own PET_* variables. Three kinds of process run it:
 
     guard    the container's first process: forwards signals, reaps orphans, outlives a launcher that gets killed
-    agent    its child: waits for rank 0, runs torchrun, writes the report (see ddpjob/report.py)
-    worker   one per rank, started by torchrun: runs the program as `python program` would and records its exception
+    agent    its child: waits for rank 0, runs torchrun or one worker, writes the report (see ddpjob/report.py)
+    worker   one per rank: runs the program as `python program` would and records its exception
 """
 # ruff: noqa: PLC0415 -- torch is the image's, and what it costs to import is the agent's alone
 # ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202 -- plain paths go to torch
@@ -27,12 +27,13 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from types import ModuleType, TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any, NoReturn
 
 REPORT_BYTES = 2048
@@ -64,8 +65,8 @@ def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> No
     sys.orig_argv = [sys.executable, "-u", *(["-m"] if kind == "module" else []), *sys.argv]
     sys.excepthook = _without_our_frames
     _record_faults()
-    if libuv == "no":
-        sys.meta_path.insert(0, _LibuvOff())
+    if libuv != "yes":
+        sys.meta_path.insert(0, _LibuvOff(ask=libuv == "ask"))
     try:
         _execute(kind, program, main.__dict__)
     except BaseException as error:
@@ -134,10 +135,17 @@ def _record(error: BaseException) -> None:
 class _LibuvOff:
     """Turns libuv off in every store, as soon as torch.distributed is about to create the first."""
 
+    def __init__(self, *, ask: bool) -> None:
+        """With `ask` only where torch is built without it."""
+        self._ask = ask
+
     def find_spec(self, name: str, *_: object) -> None:
         if name == "torch.distributed.distributed_c10d":
             sys.meta_path.remove(self)
-            libuv_off()
+            if not self._ask or not has_libuv():
+                # The second is for the processes that the program spawns.
+                libuv_off()
+                os.environ["USE_LIBUV"] = "0"
 
 
 def libuv_off() -> None:
@@ -538,8 +546,7 @@ class Agent:
 
     def _launch(self) -> None:
         environment = os.environ
-        kind, program = environment.get("DDPJOB_PROGRAM_KIND", "script"), environment["DDPJOB_PROGRAM"]
-        check_program(kind, program)
+        kind, program = program_to_run()
         try:
             import torch
             from torch.distributed import run as torchrun
@@ -552,7 +559,11 @@ class Agent:
         if not libuv:
             libuv_off()
             environment["USE_LIBUV"] = "0"
-        worker = [_WORKER, "yes" if libuv else "no", kind, program, *sys.argv[1:]]
+        worker = [_WORKER, "yes" if libuv else "no", kind, program]
+        if environment.get("DDPJOB_LAUNCHER") == "torch.distributed.launch":
+            # As it does itself, which is torchrun otherwise; torch puts the number in.
+            worker.append("--local-rank=${local_rank}")
+        worker += sys.argv[1:]
         # What newer torch does by itself; older ones look at their workers every 5 s.
         environment.setdefault("PET_MONITOR_INTERVAL", "0.1")
         try:
@@ -563,13 +574,9 @@ class Agent:
         for name in [name for name in environment if name.startswith("PET_")]:
             del environment[name]
         options.log_dir = options.log_dir or self._folder
-        environment.setdefault("DDPJOB_PROGRESS_FILE", os.path.join(self._folder, "progress.json"))
-        threads = omp_threads(int(options.nproc_per_node))
-        if threads:
-            environment.setdefault("OMP_NUM_THREADS", str(threads))
+        self._prepare(int(options.nproc_per_node))
         say(
-            f"job {environment.get('DDPJOB_NAME', program)}, attempt {environment.get('DDPJOB_ATTEMPT', '0')}, "
-            f"node {environment.get('DDPJOB_NODE_RANK', '0')} of {options.nnodes}, "
+            f"{this_node(program)} of {options.nnodes}, "
             f"processes {options.nproc_per_node}, rendezvous {options.rdzv_backend}, torch {torch.__version__}"
         )
         self._meet(options)
@@ -578,10 +585,17 @@ class Agent:
             with contextlib.suppress(RuntimeError):
                 self._store.add(_LEFT, 1)
 
+    def _prepare(self, processes: int) -> None:
+        """Put into the environment what all workers of this node have in common."""
+        os.environ.setdefault("DDPJOB_PROGRESS_FILE", os.path.join(self._folder, "progress.json"))
+        threads = omp_threads(processes)
+        if threads:
+            os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+
     def _meet(self, options: Any) -> None:
         """Wait for node 0, and let no node ask for a name that it does not need."""
         environment = os.environ
-        first = environment.get("DDPJOB_NODE_RANK", "0") == "0"
+        first = is_first()
         host = absolute_name(environment.get("DDPJOB_RENDEZVOUS_HOST", ""))
         port = environment.get("DDPJOB_RENDEZVOUS_PORT", "29500")
         if options.nnodes in ("1", "1:1"):
@@ -596,12 +610,15 @@ class Agent:
             # The store is in this very process: no name is needed to reach it, and ours may not exist yet.
             options.rdzv_endpoint = f"{'127.0.0.1' if first else host}:{port}"
         if not first or options.rdzv_backend == "static":
-            timeout = float(environment.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
-            page = WaitPage(int(environment.get("DDPJOB_METRICS_PORT", "0")))
-            try:
-                await_rank_zero(host, int(port), timeout, connect=not first, page=page)
-            finally:
-                page.close()
+            self._await_node_0(host, port, connect=not first)
+
+    def _await_node_0(self, host: str, port: str, *, connect: bool) -> None:
+        timeout = float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+        page = WaitPage(int(os.environ.get("DDPJOB_METRICS_PORT", "0")))
+        try:
+            await_rank_zero(host, int(port), timeout, connect=connect, page=page)
+        finally:
+            page.close()
 
     def _supervise(self) -> None:
         """Hear of the workers' start and end, and bound their end by the pod's grace period instead of 30 s."""
@@ -784,6 +801,82 @@ class Agent:
             time.sleep(60)
 
 
+class LoneWorker:
+    """The worker of a node that has one, as the agent knows those of torchrun."""
+
+    def __init__(self, process: subprocess.Popen[bytes], error_file: str) -> None:
+        """Take a started process."""
+        self._process = process
+        self.error_files = {0: error_file}
+
+    def pids(self) -> dict[int, int]:
+        """Local rank to process id."""
+        return {0: self._process.pid}
+
+    def failure(self, code: int) -> Any:
+        """The end with this exit code, negative for a signal, in the words of torch's ProcessFailure."""
+        file = self.error_files[0]
+        try:
+            with open(file) as error:
+                data = json.load(error)
+        except (OSError, ValueError):
+            data = {}
+        return SimpleNamespace(
+            local_rank=0, exitcode=code, error_file=file, error_file_data=data, timestamp=time.time()
+        )
+
+
+class PythonAgent(Agent):
+    """Starts one worker that is told its place by RANK, WORLD_SIZE and MASTER_*, and starts it once."""
+
+    def _launch(self) -> None:
+        environment = os.environ
+        kind, program = program_to_run()
+        self._prepare(int(environment.get("DDPJOB_PROCS_PER_NODE", "1")))
+        nodes, host = environment.get("DDPJOB_NODES", "1"), absolute_name(environment.get("MASTER_ADDR", ""))
+        say(f"{this_node(program)} of {nodes}, launcher python")
+        if nodes == "1":
+            host = "127.0.0.1"
+        elif host:
+            # What would serve the store is the program itself: whether it answers is torch's to wait for.
+            self._await_node_0(host, environment.get("MASTER_PORT", "29500"), connect=False)
+        environment["MASTER_ADDR"] = host
+        error_file = os.path.join(self._folder, "error.json")
+        environment["TORCHELASTIC_ERROR_FILE"] = error_file
+        worker = [sys.executable, "-u", os.path.abspath(__file__), _WORKER, "ask", kind, program, *sys.argv[1:]]
+        self._park_if_stopping()
+        with self._lock:
+            if not self._stopping:
+                process = subprocess.Popen(worker, start_new_session=True)
+                self._context = LoneWorker(process, error_file)
+                self._rounds, self._oom_kills = 1, oom_kills()
+        self._park_if_stopping()
+        code = process.wait()
+        self._park_if_stopping()
+        if code == AGREED_STOP:
+            self._end(code, message="the ranks agreed to stop", stopped=True)
+        elif code:
+            self._end(*self._ends({int(environment.get("RANK", "0")): self._context.failure(code)}))
+
+
+def program_to_run() -> tuple[str, str]:
+    """Its kind, script or module, and its path or name; a LaunchError where it is not there."""
+    kind, program = os.environ.get("DDPJOB_PROGRAM_KIND", "script"), os.environ["DDPJOB_PROGRAM"]
+    check_program(kind, program)
+    return kind, program
+
+
+def is_first() -> bool:
+    """Whether this is node 0, where the others meet."""
+    return os.environ.get("DDPJOB_NODE_RANK", "0") == "0"
+
+
+def this_node(program: str) -> str:
+    """Whose node this is, for the log."""
+    job, attempt = os.environ.get("DDPJOB_NAME", program), os.environ.get("DDPJOB_ATTEMPT", "0")
+    return f"job {job}, attempt {attempt}, node {os.environ.get('DDPJOB_NODE_RANK', '0')}"
+
+
 def _linger(store: Any, nodes: int) -> None:
     """On the store's host: let the others leave first, else each ends its success with errors about the lost store."""
     deadline = time.monotonic() + 10
@@ -857,7 +950,7 @@ def _still_running(pids: list[int], patience: float) -> list[int]:
 
 def has_libuv() -> bool:
     """Whether torch's store can do what torch asks of it by default."""
-    from torch.distributed import TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     try:
         TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -950,7 +1043,7 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        leave(Agent(folder).run())
+        leave((PythonAgent if os.environ.get("DDPJOB_LAUNCHER") == "python" else Agent)(folder).run())
     try:
         return guard(child, watched)
     finally:

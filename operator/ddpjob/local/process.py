@@ -122,6 +122,8 @@ def _own(given: Mapping[str, str], ordinal: int, network: Network) -> dict[str, 
         "PET_RDZV_ENDPOINT": f"{LOOPBACK}:{port}",
         "PET_MASTER_ADDR": LOOPBACK,
         "PET_MASTER_PORT": port,
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": port,
     }
     return {name: value for name, value in ours.items() if name in given}
 

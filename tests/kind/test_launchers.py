@@ -1,0 +1,56 @@
+"""Every launcher on two nodes: ranks, world size, and what a collective comes to."""
+
+import re
+
+import pytest
+from jobs import program, scripted
+from kubectl import Kubectl
+
+# Both spellings of the local rank, as programs for torch.distributed.launch have them.
+LAUNCHED = """
+import argparse, os, sys, torch, torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--local-rank", "--local_rank", type=int, required=True)
+parser.add_argument("--backend", default="nccl", choices=["nccl", "gloo"])
+arguments = parser.parse_args()
+assert arguments.local_rank == int(os.environ["LOCAL_RANK"])
+dist.init_process_group(arguments.backend)
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total)
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {total.item()}\\n".encode())
+dist.barrier()
+os._exit(0)
+"""
+
+SPAWNED = """
+import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def train(local, processes):
+    rank = int(os.environ["RANK"]) * processes + local
+    dist.init_process_group("gloo", rank=rank, world_size=int(os.environ["WORLD_SIZE"]) * processes)
+    total = torch.tensor([rank])
+    dist.all_reduce(total)
+    os.write(1, f"rank {rank} of {dist.get_world_size()} sum {total.item()}\\n".encode())
+    dist.barrier()
+    os._exit(0)
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(2,), nprocs=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "source", "arguments"),
+    [("torch.distributed.launch", LAUNCHED, ["--backend=gloo"]), ("python", SPAWNED, [])],
+)
+def test_the_ranks_of_a_launcher_meet_and_the_first_of_a_node_is_where_its_ordinal_says(
+    kubectl: Kubectl, launcher: str, source: str, arguments: list[str]
+) -> None:
+    job = scripted("ranks", config_map="ranks", procs=2, launcher=launcher)
+    job["spec"]["trainer"]["args"] = arguments
+    kubectl.apply(program("ranks", source), job)
+    kubectl.wait_for_phase("ranks", "Succeeded")
+    for ordinal in (0, 1):
+        said = re.findall(r"rank (\d) of (\d) sum (\d)", kubectl.logs(f"ranks-a0-{ordinal}"))
+        assert sorted(said) == [(str(2 * ordinal + local), "4", "6") for local in (0, 1)]
+    assert launcher in kubectl("get", "ddpjob", "ranks", "-o", "wide")
