@@ -57,17 +57,26 @@ max by (namespace, ddpjob) (ddpjob_operator_job_stalled) == 1
         name="DDPJobCrashLooping",
         expression="""
 sum by (namespace, ddpjob) (increase(ddpjob_operator_job_restarts_total{kind!="ignored"}[15m])) >= 3
+or
+(
+  sum by (namespace, ddpjob) (increase(ddpjob_operator_job_restarts_total{kind!="ignored"}[2h])) >= 4
+  unless
+  max by (namespace, ddpjob) (changes(ddpjob_operator_job_step[2h])) > 0
+)
 """,
         lasting="0m",
         severity="warning",
         summary=f"DDPJob {_JOB} is restarted again and again",
-        text="{{ $value | humanize }} restarts of its pods or worker processes in 15 minutes.",
+        text="{{ $value | humanize }} restarts of its pods or worker processes in 15 minutes, or in two hours without "
+        "a step.",
         runbook="crash-looping",
     ),
     Alert(
         name="DDPJobNoProgress",
         expression="""
 max by (namespace, ddpjob) (changes(ddpjob_operator_job_step[30m])) == 0
+and
+time() - max by (namespace, ddpjob) (ddpjob_operator_job_last_step_timestamp_seconds) > 1800
 and
 time() - max by (namespace, ddpjob) (ddpjob_operator_job_start_timestamp_seconds) > 1800
 and
@@ -82,16 +91,22 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
     Alert(
         name="DDPJobStraggler",
         expression="""
-sum by (namespace, ddpjob, rank) (rate(ddpjob_trainer_local_seconds_total[5m]))
-- on (namespace, ddpjob) group_left ()
-quantile by (namespace, ddpjob) (0.5, sum by (namespace, ddpjob, rank) (rate(ddpjob_trainer_local_seconds_total[5m])))
+(
+  sum by (namespace, ddpjob, rank) (rate(ddpjob_trainer_local_seconds_total[5m]))
+  * on (namespace, ddpjob) group_left ()
+  count by (namespace, ddpjob) (sum by (namespace, ddpjob, rank) (rate(ddpjob_trainer_local_seconds_total[5m])))
+  - on (namespace, ddpjob) group_left ()
+  sum by (namespace, ddpjob) (rate(ddpjob_trainer_local_seconds_total[5m]))
+)
+/ on (namespace, ddpjob) group_left ()
+(count by (namespace, ddpjob) (sum by (namespace, ddpjob, rank) (rate(ddpjob_trainer_local_seconds_total[5m]))) - 1)
 > 0.2
 """,
         lasting="10m",
         severity="info",
         summary=f"Rank {{{{ $labels.rank }}}} of DDPJob {_JOB} keeps the others waiting",
         text="It spends {{ $value | humanizePercentage }} of the time more on its own data and forward pass than the "
-        "median rank.",
+        "others do on average.",
         runbook="straggler",
     ),
     Alert(
@@ -103,6 +118,21 @@ absent(ddpjob_operator_queue_depth) == 1
         severity="critical",
         summary="No ddpjob operator is scraped",
         text="Trainings go on, but none is started, restarted or judged, and no status is written.",
+        runbook="operator-down",
+    ),
+    Alert(
+        name="DDPJobOperatorCrashLooping",
+        expression="""
+max by (namespace) (
+  changes(process_start_time_seconds[30m])
+  and on (instance)
+  last_over_time(ddpjob_operator_queue_depth[30m])
+) >= 3
+""",
+        lasting="0m",
+        severity="critical",
+        summary="The ddpjob operator is restarted again and again",
+        text="{{ $value | humanize }} restarts in half an hour. Meanwhile no job is started, restarted or judged.",
         runbook="operator-down",
     ),
     Alert(

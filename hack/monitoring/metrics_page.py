@@ -79,7 +79,7 @@ def operator_text() -> str:
     """What an operator exposes that has met one of everything."""
     status = DDPJobStatus(
         phase=Phase.RUNNING,
-        attempt_start_time=datetime(2026, 1, 1, tzinfo=UTC),
+        start_time=datetime(2026, 1, 1, tzinfo=UTC),
         nodes=Nodes(desired=2),
         failure=Failure(failure_class="Error", reason="ExitCode", message=""),
         progress=Progress(step=1, total_steps=2, loss=1.0, last_step_time=datetime(2026, 1, 1, tzinfo=UTC)),

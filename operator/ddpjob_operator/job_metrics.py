@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from ddpjob.api.status import ConditionType, DDPJobStatus
 from ddpjob.observed import JobRecord
+from ddpjob.policies.deadlines import active_since
 
 RESTART_KINDS: Final = ("counted", "ignored", "process")
 _PREFIX: Final = "ddpjob_operator_job"
@@ -60,7 +61,7 @@ class _Families:
         self._progress = _gauge("progress_ratio", "Completed part of the planned steps, from 0 to 1.")
         self._loss = _gauge("loss", "Training loss as last reported.")
         self._last_step = _gauge("last_step_timestamp_seconds", "When the last step ended, by the clock of rank 0.")
-        self._start = _gauge("start_timestamp_seconds", "When the pods of the attempt had all been made.")
+        self._start = _gauge("start_timestamp_seconds", "When the job was started or last resumed.")
 
     @property
     def all(self) -> list[Metric]:
@@ -77,7 +78,7 @@ class _Families:
         if status.nodes is not None:
             self._nodes.add_metric([*key, "desired"], status.nodes.desired)
             self._nodes.add_metric([*key, "ready"], status.nodes.ready)
-        _add_time(self._start, key, status.attempt_start_time)
+        _add_time(self._start, key, active_since(status))
         progress = status.progress
         if progress is None:
             return

@@ -46,7 +46,7 @@ def exposed() -> dict[str, Row]:
 
 
 def unknown(expression: str) -> set[str]:
-    known = {*exposed(), "process_resident_memory_bytes", "process_cpu_seconds_total"}
+    known = {*exposed(), "process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds"}
     return set(METRIC.findall(expression)) - known
 
 

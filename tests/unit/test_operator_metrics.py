@@ -45,7 +45,7 @@ def test_every_series_with_a_jobs_name_goes_with_the_job() -> None:
     status = DDPJobStatus(
         phase=Phase.RUNNING,
         attempt=2,
-        attempt_start_time=NOON,
+        start_time=NOON,
         restarts=Restarts(counted=2, process=1),
         nodes=Nodes(desired=2, ready=1),
         failure=Failure(failure_class="Signal", reason="Signal", message=""),

@@ -35,15 +35,17 @@ def active_deadline(situation: Situation) -> Decision | None:
 
 
 def active_due(situation: Situation) -> datetime | None:
-    """When the job has had its wall time; a suspension starts it anew, as in a Job."""
-    status, seconds = situation.status, situation.spec.active_deadline_seconds
-    if seconds is None or status.start_time is None:
-        return None
+    """When the job has had its wall time."""
+    seconds, since = situation.spec.active_deadline_seconds, active_since(situation.status)
+    return None if seconds is None or since is None else since + timedelta(seconds=seconds)
+
+
+def active_since(status: DDPJobStatus) -> datetime | None:
+    """Since when the job's wall time counts, restarts included: a suspension starts it anew, as in a Job."""
     suspended = status.condition(ConditionType.SUSPENDED)
-    since = status.start_time
-    if suspended is not None and suspended.reason == RESUMED:
-        since = max(since, suspended.last_transition_time)
-    return since + timedelta(seconds=seconds)
+    if status.start_time is None or suspended is None or suspended.reason != RESUMED:
+        return status.start_time
+    return max(status.start_time, suspended.last_transition_time)
 
 
 def startup_deadline(situation: Situation) -> Decision | None:
