@@ -52,6 +52,8 @@ class JobEnvironment:
     """How often all pods of the job have been made anew."""
     backend: Backend | None = None
     """None leaves the choice to the devices at hand."""
+    processes_per_node: int | None = None
+    """How many processes a program is to spawn on each node that spawns them itself; None leaves it to the program."""
     metrics_port: int | None = None
     """Port of local rank 0's endpoint, local rank k has k more; None serves nothing."""
     checkpoint_path: str | None = None
@@ -198,6 +200,7 @@ def _parse_job(told: _Variables) -> JobEnvironment:
         uid=told.text("DDPJOB_UID") or "",
         attempt=told.number("DDPJOB_ATTEMPT") or 0,
         backend=None if backend == "auto" else Backend(backend),
+        processes_per_node=told.number("DDPJOB_PROCS_PER_NODE", least=1),
         metrics_port=told.number("DDPJOB_METRICS_PORT", least=1, most=HIGHEST_PORT),
         checkpoint_path=told.text("DDPJOB_CHECKPOINT_PATH"),
         checkpoint_keep_last=told.number("DDPJOB_CHECKPOINT_KEEP_LAST", least=1),

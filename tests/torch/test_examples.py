@@ -1,0 +1,114 @@
+"""The programs of the tutorials, started by the lines that they are known by."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from training import Training, checkpoints_in, run, succeed, torchrun
+
+import ddpjob_trainer.examples
+from tests.ports import free_port
+
+EXAMPLES = Path(ddpjob_trainer.examples.__file__).parent
+EPOCH = re.compile(r"^\[CPU(\d+)\] Epoch (\d+) \| Batchsize: (\d+) \| Steps: (\d+)$", re.MULTILINE)
+
+
+def file(name: str) -> str:
+    return str(EXAMPLES / f"{name}.py")
+
+
+def python(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, file(name), *arguments]
+
+
+def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
+    """Rank to what it printed of each epoch: its number and its steps."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for rank, epoch, _, steps in EPOCH.findall(training.output):
+        found.setdefault(int(rank), []).append((int(epoch), int(steps)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "ranks", "steps"),
+    [
+        (python("single_gpu", "5", "2"), {}, 1, 64),
+        (python("multigpu", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
+        (torchrun(2, file("multigpu_torchrun"), "5", "2"), {}, 2, 32),
+        (torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"), {}, 4, 16),
+        (torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64),
+    ],
+    ids=["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "multinode_ddp"],
+)
+def test_a_program_trains_with_its_own_command_line_and_saves(
+    tmp_path: Path, command: Sequence[str], variables: dict[str, str], ranks: int, steps: int
+) -> None:
+    variables = {**variables, "DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid"), "DDPJOB_CHECKPOINT_KEEP_LAST": "9"}
+    training = succeed(command, variables)
+    assert epochs(training) == {rank: [(epoch, steps) for epoch in range(1, 6)] for rank in range(ranks)}
+    losses = [float(loss) for loss in training.losses.values()]
+    assert losses[-1] < losses[0] / 3
+    saved = [int(name[5:].partition(".")[0]) for name in checkpoints_in(tmp_path / "uid")]
+    assert saved == [steps * epoch for epoch in (2, 4, 5)]
+
+
+def test_a_program_goes_on_where_its_last_snapshot_was(tmp_path: Path) -> None:
+    variables = {"DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid")}
+    succeed(torchrun(2, file("multinode"), "2", "1"), variables)
+    again = succeed(torchrun(2, file("multinode"), "3", "1"), variables)
+    assert "resumed in epoch 3 after step 64" in again.output
+    assert epochs(again) == {rank: [(3, 32)] for rank in (0, 1)}
+
+
+def test_gpus_that_are_not_there_are_asked_for_in_a_sentence() -> None:
+    training = run(torchrun(1, file("multinode_gpu_ddp"), "5", "2"))
+    assert training.code == 1
+    assert "multinode_gpu_ddp trains on GPUs and sees none: ask for them in spec.trainer.resources" in training.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give TOTAL_EPOCHS and SAVE_EVERY, as in: single_gpu 50 10"),
+        (("50",), "give TOTAL_EPOCHS and SAVE_EVERY"),
+        (("50", "10", "--save-every", "3"), "give TOTAL_EPOCHS and SAVE_EVERY"),
+        (("50", "0"), "must be at least 1"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    training = run(python("single_gpu", *arguments))
+    assert training.code == 2
+    assert said in training.output
+
+
+def test_rank_0_sends_to_all_others_under_torch_distributed_launch() -> None:
+    launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=3", f"--master-port={free_port()}"]
+    training = succeed([*launch, file("message_passing"), "--backend=gloo"])
+    said = sorted(line for line in training.output.splitlines() if line.startswith("Rank "))
+    assert said == [
+        "Rank 0 sent data to Rank 1",
+        "Rank 0 sent data to Rank 2",
+        "Rank 1 has received data from rank 0",
+        "Rank 2 has received data from rank 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "variables"),
+    [
+        (torchrun(2, file("run_with_torchrun")), {}),
+        (python("run_with_python"), {"DDPJOB_PROCS_PER_NODE": "2"}),
+    ],
+    ids=["torchrun", "python"],
+)
+def test_each_process_says_where_it_is(command: Sequence[str], variables: dict[str, str]) -> None:
+    said = succeed(command, variables).output
+    places = sorted(re.findall(r"^\S+\$Process (\d): (.*)$", said, re.MULTILINE))
+    assert places == [
+        ("0", "0 # 2"),
+        ("0", "Default device is set to cpu"),
+        ("1", "1 # 2"),
+        ("1", "Default device is set to cpu"),
+    ]

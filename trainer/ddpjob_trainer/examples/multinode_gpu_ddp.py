@@ -1,0 +1,23 @@
+r"""Several nodes with GPUs, over NCCL.
+
+    torchrun --nproc-per-node=1 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d \
+        --rdzv-endpoint=10.0.0.1:29603 multinode_gpu_ddp.py 1000 1000
+
+The numbers are epochs and epochs between two checkpoints.
+"""
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddpjob_trainer import current_environment
+from ddpjob_trainer.examples import toy
+
+
+@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+def main() -> None:
+    """Train as the command line says."""
+    toy.need_gpu("multinode_gpu_ddp")
+    toy.train(toy.parse_arguments("multinode_gpu_ddp", current_environment().arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""What `run_with_torchrun` prints, for processes that the program itself spawns.
+
+    python run_with_python.py
+
+It spawns as many as the job asks for on each node, else one for each GPU, else one.
+"""
+
+from ddpjob_trainer import current_environment
+from ddpjob_trainer.examples import run_with_torchrun
+from ddpjob_trainer.spawn import spawn
+
+
+def main() -> None:
+    """Start the processes of this node."""
+    spawn(run_with_torchrun.main, current_environment())
+
+
+if __name__ == "__main__":
+    main()

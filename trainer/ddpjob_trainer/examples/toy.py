@@ -1,0 +1,108 @@
+"""The small regression that the tutorials of DistributedDataParallel train, in one place for all ways to launch it."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from ddpjob_trainer import (
+    EpochLines,
+    Exchange,
+    Settings,
+    Telemetry,
+    Trainer,
+    checkpoints,
+    configure_logging,
+    current_environment,
+    process_group,
+)
+from ddpjob_trainer.environment import MisuseError
+from ddpjob_trainer.randomness import seed_everything
+
+SAMPLES: Final = 2048
+FEATURES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What all of these programs take."""
+
+    total_epochs: int
+    save_every: int
+    batch_size: int
+
+
+DEFAULT: Final = Arguments(total_epochs=20, save_every=5, batch_size=32)
+
+
+def parse_arguments(program: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
+    """Epochs and epochs between two checkpoints, by position or by name; exits with a message where they are wrong.
+
+    Args:
+        program: its name, for messages.
+        arguments: its command line.
+        default: what an empty command line stands for; None refuses it.
+    """
+    if default is not None and not arguments:
+        return default
+    parser = argparse.ArgumentParser(prog=program, description="Train a linear model on a small regression.")
+    parser.add_argument("positional", nargs="*", type=int, metavar="TOTAL_EPOCHS SAVE_EVERY")
+    parser.add_argument("--total-epochs", "--total_epochs", type=int, help="how often to go through the data")
+    parser.add_argument("--save-every", "--save_every", type=int, help="epochs between two checkpoints")
+    parser.add_argument("--batch-size", "--batch_size", type=int, default=32, help="samples a process and step")
+    parsed = parser.parse_args(arguments)
+    named = (parsed.total_epochs, parsed.save_every)
+    numbers = parsed.positional or [number for number in named if number is not None]
+    if len(numbers) != len(named) or (parsed.positional and any(number is not None for number in named)):
+        parser.error(f"give TOTAL_EPOCHS and SAVE_EVERY, as in: {program} 50 10")
+    if min(*numbers, parsed.batch_size) < 1:
+        parser.error("epochs, epochs between two checkpoints and batch size must be at least 1")
+    return Arguments(numbers[0], numbers[1], parsed.batch_size)
+
+
+def data() -> TensorDataset:
+    """Features [2048, 20] and targets [2048, 1], linear but for some noise; the same in every process."""
+    random = torch.Generator().manual_seed(0)
+    features = torch.rand(SAMPLES, FEATURES, generator=random)
+    weights = torch.rand(FEATURES, 1, generator=random)
+    return TensorDataset(features, features @ weights + 0.01 * torch.randn(SAMPLES, 1, generator=random))
+
+
+def squared_error(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Mean squared error of a batch of features and targets."""
+    features, targets = batch
+    return nn.functional.mse_loss(model(features), targets)
+
+
+def train(arguments: Arguments) -> None:
+    """Train with as many processes as there are, and save and resume where the job has a place for checkpoints."""
+    environment = current_environment()
+    configure_logging(environment)
+    with process_group(environment) as group:
+        seed_everything(0)
+        model = nn.Linear(FEATURES, 1).to(group.device)
+        Trainer(
+            group=group,
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+            loss=squared_error,
+            dataset=data(),
+            checkpoints=checkpoints(environment, Exchange(group.device)),
+            settings=Settings(
+                total_epochs=arguments.total_epochs, save_every=arguments.save_every, batch_size=arguments.batch_size
+            ),
+            listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
+        ).run()
+
+
+def need_gpu(program: str) -> None:
+    """Raises MisuseError where no GPU is visible."""
+    if torch.cuda.device_count() == 0:
+        raise MisuseError(
+            f"{program} trains on GPUs and sees none: ask for them in spec.trainer.resources.limits "
+            "(nvidia.com/gpu: 1), or use multinode_ddp, which does without"
+        )
