@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from ddpjob.api.constants import MAX_PROCESSES
 from ddpjob.api.status import ConditionType, DDPJobStatus, Nodes, Phase
 from ddpjob.children.metadata import pod_selector
-from ddpjob.children.pod import processes_of
+from ddpjob.children.pod import backend_of, processes_of
 from ddpjob.children.template import template_errors
 from ddpjob.observed import Observed
 from ddpjob.ordinals import format_ordinals, parse_ordinals
@@ -156,7 +156,7 @@ def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
             "procs_per_node": min(processes_of(situation.spec), MAX_PROCESSES) if usable else decided.procs_per_node,
-            "backend": situation.spec.backend.value,
+            "backend": backend_of(situation.spec).value if usable else decided.backend,
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },
     )

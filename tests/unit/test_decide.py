@@ -10,6 +10,7 @@ from world import START, World, spec_of
 from ddpjob.api import ConditionType, Phase
 from ddpjob.api.status import Progress
 from ddpjob.children.launcher_config import launcher_config_name
+from ddpjob.children.pod import build_pod
 from ddpjob.decide import decide
 from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
 from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
@@ -363,6 +364,40 @@ def test_a_request_that_comes_to_too_many_processes_is_refused_before_anything_i
     failed = world.status.condition(ConditionType.FAILED)
     assert failed is not None
     assert failed.message.startswith("spec.procsPerNode: auto comes to more than 256")
+    assert not world.pods
+
+
+def gpus(number: int) -> dict[str, object]:
+    return {"image": "i", "script": "t.py", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "backend"),
+    [
+        ({}, "gloo"),
+        ({"trainer": gpus(2)}, "nccl"),
+        ({"trainer": gpus(2), "backend": "gloo"}, "gloo"),
+        ({"trainer": gpus(2), "backend": "nccl"}, "nccl"),
+        ({"trainer": gpus(0)}, "gloo"),
+        ({"backend": "nccl", "template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}, "nccl"),
+    ],
+)
+def test_the_backend_follows_the_gpus_unless_it_is_asked_for(fields: dict[str, object], backend: str) -> None:
+    world = World(spec=spec_of(**fields))
+    world.settle()
+    assert world.status is not None
+    assert world.status.backend == backend
+    pod = build_pod(world.observe().job, world.spec, 0, 0)
+    assert {"name": "DDPJOB_BACKEND", "value": backend} in pod["spec"]["containers"][0]["env"]
+
+
+def test_nccl_without_gpus_is_refused_before_anything_is_built() -> None:
+    world = World(spec=spec_of(backend="nccl"))
+    world.settle()
+    assert world.status is not None
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert (failed.reason, failed.message[:28]) == ("InvalidSpec", "spec.backend: nccl works bet")
     assert not world.pods
 
 

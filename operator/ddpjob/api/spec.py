@@ -40,7 +40,10 @@ class RendezvousBackend(StrEnum):
 class Backend(StrEnum):
     """The library that carries the collectives."""
 
+    AUTO = "auto"
+    """nccl where GPUs are asked for, else gloo."""
     GLOO = "gloo"
+    NCCL = "nccl"
 
 
 class CleanPodPolicy(StrEnum):
@@ -275,8 +278,8 @@ class DDPJobSpec(ApiModel):
     """Who starts the processes of a node: torchrun; torch.distributed.launch, which also passes --local-rank; or python: one process a node, with RANK, WORLD_SIZE (of nodes) and MASTER_* in its environment. With procsPerNode above 1 the program spawns so many itself; it is told in DDPJOB_PROCS_PER_NODE."""
     rendezvous: Rendezvous = Rendezvous()
     """How the nodes find each other."""
-    backend: Backend = Backend.GLOO
-    """Backend of the process group, given to the program as DDPJOB_BACKEND."""
+    backend: Backend = Backend.AUTO
+    """Backend of the process group: gloo, nccl, or auto: nccl where the trainer's resources ask for GPUs, else gloo. Given to the program as DDPJOB_BACKEND; status.backend has what auto came to."""
     trainer: Trainer
     """The container that trains."""
     template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}

@@ -7,7 +7,7 @@ is told its place itself, and no PET_*: it would be taken for one of torchrun's.
 
 from typing import Final
 
-from ddpjob.api.spec import DDPJobSpec, Launcher, Rendezvous, RendezvousBackend
+from ddpjob.api.spec import Backend, DDPJobSpec, Launcher, Rendezvous, RendezvousBackend
 from ddpjob.children.checkpoint import checkpoint_environment
 from ddpjob.children.names import pod_name, service_name
 from ddpjob.observed import JobRecord
@@ -26,7 +26,9 @@ def rendezvous_id(uid: str, attempt: int) -> str:
     return f"{uid}-{attempt}"
 
 
-def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, processes: int) -> dict[str, str]:
+def pod_environment(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, processes: int, backend: Backend
+) -> dict[str, str]:
     """Name to value of every variable that the operator sets in the trainer container.
 
     Args:
@@ -35,6 +37,7 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         attempt: number of the set of pods.
         ordinal: which node of the training it is.
         processes: training processes on each node.
+        backend: of the process group.
     """
     first = node_address(job.name, attempt, 0, spec.nodes)
     environment = {
@@ -44,7 +47,7 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         "DDPJOB_ATTEMPT": str(attempt),
         "DDPJOB_NODE_RANK": str(ordinal),
         "DDPJOB_NODES": str(spec.nodes),
-        "DDPJOB_BACKEND": spec.backend.value,
+        "DDPJOB_BACKEND": backend.value,
         "DDPJOB_METRICS_PORT": str(spec.metrics.port),
         "DDPJOB_GRACE_PERIOD_SECONDS": str(spec.grace_period_seconds),
         "DDPJOB_PROGRESS_DEADLINE_SECONDS": str(spec.progress_deadline.seconds),

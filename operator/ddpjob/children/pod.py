@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ddpjob.api.constants import ANNOTATION_SPEC_HASH
-from ddpjob.api.spec import DDPJobSpec
+from ddpjob.api.spec import Backend, DDPJobSpec
 from ddpjob.children.affinity import away_from
 from ddpjob.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
@@ -14,7 +14,7 @@ from ddpjob.children.hashes import spec_hash
 from ddpjob.children.launcher_config import FILE, launcher_config_name
 from ddpjob.children.metadata import owner_reference, pod_labels
 from ddpjob.children.names import pod_name, service_name
-from ddpjob.children.processes import resolve_procs_per_node
+from ddpjob.children.processes import resolve_backend, resolve_procs_per_node
 from ddpjob.children.template import merge_trainer, others_of, trainer_of
 from ddpjob.observed import JobRecord
 from ddpjob.plan import Manifest
@@ -32,10 +32,17 @@ _VOLUME_GROUP: Final = {"fsGroup": WRITERS_GROUP, "fsGroupChangePolicy": "OnRoot
 
 def processes_of(spec: DDPJobSpec) -> int:
     """Training processes on each node, `auto` resolved. Expects a template without errors."""
-    return resolve_procs_per_node(
-        spec.procs_per_node,
-        merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {},
-    )
+    return resolve_procs_per_node(spec.procs_per_node, resources_of(spec))
+
+
+def backend_of(spec: DDPJobSpec) -> Backend:
+    """Backend of the process group, `auto` resolved. Expects a template without errors."""
+    return resolve_backend(spec.backend, resources_of(spec))
+
+
+def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
+    """The `resources` of the merged trainer container. Expects a template without errors."""
+    return merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {}
 
 
 def build_pod(
@@ -88,8 +95,8 @@ def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
 
 def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, Any]:
     container = merge_trainer(trainer_of(spec.template), spec.trainer)
-    processes = resolve_procs_per_node(spec.procs_per_node, container.get("resources") or {})
-    ours = pod_environment(job, spec, attempt, ordinal, processes)
+    processes, backend = processes_of(spec), backend_of(spec)
+    ours = pod_environment(job, spec, attempt, ordinal, processes=processes, backend=backend)
     users = container.get("env") or []
     if spec.trainer.command is None:
         container["command"] = ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]

@@ -1,8 +1,9 @@
-"""spec.procsPerNode: how many training processes a node runs, and how many GPUs it has for them."""
+"""spec.procsPerNode and spec.backend: how many training processes a node runs, on how many GPUs, and over what."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from ddpjob.api.spec import Backend
 from ddpjob.quantity import parse_quantity
 
 
@@ -19,6 +20,18 @@ def resolve_procs_per_node(asked: int | str, resources: Mapping[str, Any]) -> in
     if isinstance(asked, int):
         return asked
     return gpus_of(resources) or max(1, _whole(_requests(resources).get("cpu", 1)))
+
+
+def resolve_backend(asked: Backend, resources: Mapping[str, Any]) -> Backend:
+    """The backend of the process group, `auto` resolved.
+
+    Args:
+        asked: spec.backend.
+        resources: `resources` of the merged trainer container.
+    """
+    if asked is not Backend.AUTO:
+        return asked
+    return Backend.NCCL if gpus_of(resources) else Backend.GLOO
 
 
 def gpus_of(resources: Mapping[str, Any]) -> int:

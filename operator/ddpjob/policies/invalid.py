@@ -1,7 +1,9 @@
 """A spec that cannot work: told by its field, never raised, never tried again."""
 
 from ddpjob.api.constants import MAX_PROCESSES
-from ddpjob.children.pod import processes_of
+from ddpjob.api.spec import Backend, DDPJobSpec
+from ddpjob.children.pod import processes_of, resources_of
+from ddpjob.children.processes import gpus_of
 from ddpjob.children.template import template_errors
 from ddpjob.observed import RejectionKind
 from ddpjob.policies.restart import give_up
@@ -13,6 +15,11 @@ _TOO_MANY_PROCESSES = (
     "check the CPU and GPU requests of spec.trainer.resources, or give a number"
 )
 
+_NO_GPUS = (
+    "spec.backend: nccl works between GPUs, and none are asked for: "
+    "add spec.trainer.resources.limits (nvidia.com/gpu: 1), or use gloo"
+)
+
 
 def invalid_template(situation: Situation) -> Decision | None:
     """A template that the operator cannot use."""
@@ -20,7 +27,16 @@ def invalid_template(situation: Situation) -> Decision | None:
     if not errors and processes_of(situation.spec) > MAX_PROCESSES:
         # Asked before anything is built: a port is made for each process.
         errors = [_TOO_MANY_PROCESSES]
+    if not errors and situation.spec.backend is Backend.NCCL and not _may_have_gpus(situation.spec):
+        # Each rank would end with an error of its own, or look for the others' GPUs until its time is over.
+        errors = [_NO_GPUS]
     return give_up(situation, INVALID_SPEC, "; ".join(errors), None) if errors else None
+
+
+def _may_have_gpus(spec: DDPJobSpec) -> bool:
+    # GPUs may also be claimed (dynamic resource allocation), or come with the node's runtime.
+    pod = spec.template.get("spec") or {}
+    return bool(gpus_of(resources_of(spec)) or pod.get("resourceClaims") or pod.get("runtimeClassName"))
 
 
 def refused_by_server(situation: Situation) -> Decision | None:

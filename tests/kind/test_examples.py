@@ -1,0 +1,79 @@
+"""The manifests in manifests/examples, applied as they are."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from jobs import TRAINER_IMAGE
+from kubectl import Kubectl
+
+from hack.cache import ROOT
+
+EPOCH = re.compile(r"\[CPU(\d+)\] Epoch (\d+) \| Batchsize: 32 \| Steps: (\d+)")
+PLACE = re.compile(r"^\S+\$Process (\d): (\d) # (\d)$", re.MULTILINE)
+# Name to epochs, processes in all, and steps of an epoch.
+TRAININGS = {
+    "single-gpu": (50, 1, 64),
+    "multigpu": (50, 2, 32),
+    "multigpu-torchrun": (50, 2, 32),
+    "multinode": (50, 4, 16),
+    "multinode-ddp": (20, 2, 32),
+    "distributed-data-parallel": (20, 2, 32),
+    "multinode-torchrun": (20, 4, 16),
+}
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def example(name: str) -> dict[str, Any]:
+    job: dict[str, Any] = yaml.safe_load((ROOT / f"manifests/examples/{name}.yaml").read_text())
+    trainer = job["spec"]["trainer"]
+    trainer["image"] = TRAINER_IMAGE
+    # 1,000 epochs show nothing that 20 do not.
+    trainer["args"] = ["20" if argument == "1000" else argument for argument in trainer.get("args", [])]
+    return job
+
+
+def output(kubectl: Kubectl, name: str) -> list[str]:
+    """What each node of an example printed, once it has succeeded."""
+    job = kubectl.wait_for_phase(name, "Succeeded", timeout=300)
+    return [kubectl.logs(f"{name}-a0-{ordinal}") for ordinal in range(job["spec"]["nodes"])]
+
+
+def test_each_tutorial_trains_on_as_many_processes_as_its_launch_line_says(kubectl: Kubectl) -> None:
+    kubectl.apply(*map(example, TRAININGS))
+    for name, (epochs, processes, steps) in TRAININGS.items():
+        lines = EPOCH.findall("".join(output(kubectl, name)))
+        assert sorted((int(rank), int(epoch), int(count)) for rank, epoch, count in lines) == [
+            (rank, epoch, steps) for rank in range(processes) for epoch in range(1, epochs + 1)
+        ], name
+        progress = kubectl.job(name)["status"]["progress"]
+        assert (progress["epoch"], progress["step"]) == (epochs, epochs * steps), name
+
+
+def test_messages_are_passed_and_places_told_on_the_nodes_of_their_ranks(kubectl: Kubectl) -> None:
+    kubectl.apply(*map(example, ("message-passing", "run-with-torchrun", "run-with-python")))
+    first, second = output(kubectl, "message-passing")
+    assert sorted(line for line in first.splitlines() if line.startswith("Rank")) == [
+        "Rank 0 sent data to Rank 1",
+        "Rank 0 sent data to Rank 2",
+        "Rank 0 sent data to Rank 3",
+        "Rank 1 has received data from rank 0",
+    ]
+    assert sorted(line for line in second.splitlines() if line.startswith("Rank")) == [
+        "Rank 2 has received data from rank 0",
+        "Rank 3 has received data from rank 0",
+    ]
+    for name in ("run-with-torchrun", "run-with-python"):
+        (said,) = output(kubectl, name)
+        assert sorted(PLACE.findall(said)) == [("0", "0", "2"), ("1", "1", "2")], name
+
+
+def test_a_training_for_gpus_says_on_a_cluster_without_them_what_it_waits_for(kubectl: Kubectl) -> None:
+    kubectl.apply(example("multinode-gpu-ddp"))
+    status = kubectl.wait_for_phase("multinode-gpu-ddp", "Pending", "Starting")["status"]
+    assert (status["backend"], status["procsPerNode"]) == ("nccl", 1)
+    kubectl("wait", "--for=condition=PodsScheduled=False", "ddpjob/multinode-gpu-ddp", "--timeout=60s")
+    assert "Insufficient nvidia.com/gpu" in kubectl("describe", "ddpjob", "multinode-gpu-ddp")
+    kubectl("delete", "ddpjob", "multinode-gpu-ddp")
