@@ -46,6 +46,11 @@ def process_group(environment: Environment, timeout: timedelta | None = None) ->
     """
     device = choose_device(environment)
     backend = choose_backend(environment.job.backend, device)
+    if backend is Backend.MPI and environment.launcher is not Launcher.MPIRUN and environment.world_size > 1:
+        raise MisuseError(
+            f"the backend mpi is told ranks by mpirun alone: under {environment.launcher} each of the "
+            f"{environment.world_size} processes would train a model of its own. Use mpirun, or the backend gloo"
+        )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if backend is Backend.MPI:
