@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ddpjob_trainer.group import Group, process_group
     from ddpjob_trainer.listener import Listener
     from ddpjob_trainer.log import EpochLines, configure_logging
+    from ddpjob_trainer.optimization import Compression, Optimization, Precision
+    from ddpjob_trainer.spawning import spawn
     from ddpjob_trainer.stop import Stopped, StopRequests
     from ddpjob_trainer.telemetry import Telemetry
     from ddpjob_trainer.trainer import Settings, Trainer
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Activity",
     "Checkpoints",
+    "Compression",
     "Environment",
     "EpochLines",
     "Exchange",
     "Group",
     "Listener",
     "MisuseError",
+    "Optimization",
+    "Precision",
     "Settings",
     "StopRequests",
     "Stopped",
@@ -36,6 +41,7 @@ __all__ = [
     "configure_logging",
     "current_environment",
     "process_group",
+    "spawn",
 ]
 
 _HOMES: Final = {
@@ -51,6 +57,10 @@ _HOMES: Final = {
     "Listener": "listener",
     "EpochLines": "log",
     "configure_logging": "log",
+    "Compression": "optimization",
+    "Optimization": "optimization",
+    "Precision": "optimization",
+    "spawn": "spawning",
     "StopRequests": "stop",
     "Stopped": "stop",
     "Telemetry": "telemetry",

@@ -53,6 +53,8 @@ class TrainingState:
     model: Stateful
     optimizer: Stateful
     scheduler: Stateful | None = None
+    scaler: Stateful | None = None
+    """Of the loss, for float16."""
 
 
 class SaveError(RuntimeError):
@@ -132,6 +134,7 @@ class Checkpoints:
             "worldSize": dist.get_world_size(),
             "position": asdict(position),
             "scheduler": None,
+            "scaler": None,
         }
 
         def write(folder: Path) -> None:
@@ -149,6 +152,8 @@ class Checkpoints:
             manifest[_OPTIMIZER] = to_json(state.optimizer.state_dict(), _OPTIMIZER, tensors[_OPTIMIZER])
             if state.scheduler is not None:
                 manifest["scheduler"] = to_json(state.scheduler.state_dict(), "scheduler", tensors[_OPTIMIZER])
+            if state.scaler is not None:
+                manifest["scaler"] = to_json(state.scaler.state_dict(), "scaler", tensors[_OPTIMIZER])
             if self._owner is not None:
                 sign(self._folder.path, self._owner)
             self._folder.save(position.step, manifest, write)
@@ -236,6 +241,9 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
         state.optimizer.load_state_dict(from_json(manifest[_OPTIMIZER], optimizer))
         if state.scheduler is not None and manifest["scheduler"] is not None:
             state.scheduler.load_state_dict(from_json(manifest["scheduler"], optimizer))
+        # Checkpoints of older versions have none.
+        if state.scaler is not None and manifest.get("scaler"):
+            state.scaler.load_state_dict(from_json(manifest["scaler"], optimizer))
     except (RuntimeError, ValueError, KeyError) as reason:
         raise MisfitError(
             "the checkpoint does not fit this model and optimizer: give another checkpoint folder, or the program "

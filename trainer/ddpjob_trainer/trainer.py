@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,11 +18,11 @@ from ddpjob_trainer.checkpoint import Checkpoints, TrainingState
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.optimization import Loss, Optimization, Optimizing
 from ddpjob_trainer.sampler import Position, ResumableSampler
+from ddpjob_trainer.sharing import Share
 from ddpjob_trainer.stop import Stopped, StopRequests
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
-"""Given the model and a batch on its device, the loss to minimise: a tensor without dimensions."""
 Evaluate = Callable[[nn.Module], float]
 """Given the model in evaluation mode, its accuracy from 0 to 1; called on all ranks, and the same on all."""
 
@@ -35,7 +35,7 @@ class Settings:
 
     total_epochs: int
     batch_size: int
-    """Samples a process and step."""
+    """Samples a process and batch; a step is one batch, or several (see `Optimization.accumulate`)."""
     save_every: int = 1
     """Epochs between two checkpoints and evaluations; the last epoch has both in any case."""
     save_every_steps: int | None = None
@@ -45,6 +45,8 @@ class Settings:
     seed: int = 0
     data_workers: int = 0
     """Processes that load data; 0 loads it in the training process."""
+    optimization: Optimization = field(default_factory=Optimization)
+    """How a step is made: precision, accumulation, clipping, compression."""
 
     def __post_init__(self) -> None:
         for name in ("total_epochs", "batch_size", "save_every", "log_every"):
@@ -87,7 +89,9 @@ class Trainer:
         self._module = model
         self._optimizer = optimizer
         self._scheduler = scheduler
-        self._loss = loss
+        self._optimizing = Optimizing(
+            model, optimizer, loss, scheduler=scheduler, device=group.device, how=settings.optimization
+        )
         self._settings = settings
         self._evaluate = evaluate
         self._checkpoints = checkpoints
@@ -127,7 +131,7 @@ class Trainer:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of a whole epoch."""
-        return self._sampler.share().steps
+        return self._steps(self._sampler.share())
 
     def run(self) -> None:
         """Train until all epochs are done, or until SIGTERM has reached any of the ranks.
@@ -142,8 +146,7 @@ class Trainer:
                 plan = self._resume()
                 self._tell(lambda listener: listener.started(plan))
                 # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
-                devices = [self._group.device] if self._group.device.type == "cuda" else None
-                model = DistributedDataParallel(self._module, device_ids=devices)
+                model = self._optimizing.distributed()
                 while self._position.epoch < self._settings.total_epochs:
                     self._train_epoch(model)
                     self._finish_epoch()
@@ -165,30 +168,43 @@ class Trainer:
         epochs_left = self._settings.total_epochs - self._position.epoch
         steps_left = 0
         if epochs_left > 0:
-            steps_left = self._sampler.share(self._position.consumed).steps + (epochs_left - 1) * self.steps_per_epoch
+            rest = self._steps(self._sampler.share(self._position.consumed))
+            steps_left = rest + (epochs_left - 1) * self.steps_per_epoch
         self._total_steps = self._position.step + steps_left
         return Plan(self._settings.total_epochs, self._total_steps, self._position.step, resumed=found is not None)
 
-    def _train_epoch(self, model: nn.Module) -> None:
+    def _steps(self, share: Share) -> int:
+        return -(-share.steps // self._settings.optimization.accumulate)
+
+    def _train_epoch(self, model: DistributedDataParallel) -> None:
         self._stop_if(self._requests.agreed_now(self._position.step))
         start = self._position
         self._sampler.start_at(start)
         self._generator.manual_seed(self._settings.seed + start.epoch)
         share = self._sampler.share(start.consumed)
-        self._tell(lambda listener: listener.epoch_started(start.epoch + 1, share.steps))
+        self._tell(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
         model.train()
         self._begin(Activity.DATA)
-        before = self._clock()
+        most = self._settings.optimization.accumulate
+        before = mark = self._clock()
+        waited, samples = 0.0, 0
         for index, batch in enumerate(self._loader):
-            waited = self._clock() - before
+            waited += self._clock() - mark
+            samples += share.samples(index)
             self._begin(Activity.STEP)
-            log = self._is_log_step(self._position.step + 1)
-            record = self._train_step(model, batch, before, log=log)
+            part = index % most
+            parts = min(most, share.steps - (index - part))
+            self._optimizing.add(model, to_device(batch, self._group.device), parts, self._tells_of_loss(mark))
+            if part + 1 < parts:
+                self._begin(Activity.DATA)
+                mark = self._clock()
+                continue
+            record = self._optimizing.step(measure=self._is_log_step(self._position.step + 1))
             consumed = share.consumed_after(index + 1)
             self._consumed += consumed - self._position.consumed
             self._position = Position(start.epoch, consumed, self._position.step + 1)
             now = self._clock()
-            step, samples, seconds = self._position.step, share.samples(index), now - before
+            step, seconds = self._position.step, now - before
             for listener in self._listeners:
                 listener.step_finished(step, samples, seconds, waited)
             if record is not None:
@@ -199,29 +215,16 @@ class Trainer:
                     self._save()
                 self._stop_if(self._requests.agreed(step))
             self._begin(Activity.DATA)
-            before = self._clock()
+            before = mark = self._clock()
+            waited, samples = 0.0, 0
 
-    def _train_step(
-        self,
-        model: nn.Module,
-        batch: Any,  # noqa: ANN401 whatever the data set holds
-        begun: float,
-        *,
-        log: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor, float] | None:
-        """One step of the optimizer; on a log step the loss, the gradient's norm and the learning rate."""
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(model, to_device(batch, self._group.device))
-        local = self._clock() - begun
-        for listener in self._listeners:
-            listener.loss_computed(local)
-        loss.backward()
-        norm = _gradient_norm(self._module) if log else None
-        rate = float(self._optimizer.param_groups[0]["lr"])
-        self._optimizer.step()
-        if self._scheduler is not None:
-            self._scheduler.step()
-        return None if norm is None else (loss, norm, rate)
+    def _tells_of_loss(self, begun: float) -> Callable[[], None]:
+        def tell() -> None:
+            local = self._clock() - begun
+            for listener in self._listeners:
+                listener.loss_computed(local)
+
+        return tell
 
     def _finish_epoch(self) -> None:
         self._begin(Activity.STEP)
@@ -274,7 +277,7 @@ class Trainer:
         return every is not None and self._position.step % every == 0
 
     def _state(self) -> TrainingState:
-        return TrainingState(self._module, self._optimizer, self._scheduler)
+        return TrainingState(self._module, self._optimizer, self._scheduler, self._optimizing.scaler)
 
     def _begin(self, activity: Activity) -> None:
         self._requests.activity_changed(activity)
@@ -301,8 +304,3 @@ def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever
     if isinstance(batch, list | tuple):
         return [to_device(value, device) for value in batch]
     return batch
-
-
-def _gradient_norm(model: nn.Module) -> torch.Tensor:
-    """L2 norm of all gradients, a tensor without dimensions; the mean gradient of all ranks has been taken before."""
-    return nn.utils.get_total_norm([each.grad for each in model.parameters() if each.grad is not None])

@@ -5,9 +5,8 @@
 It takes the same arguments as the others and has 20 epochs without any.
 """
 
-from ddpjob_trainer import current_environment
+from ddpjob_trainer import current_environment, spawn
 from ddpjob_trainer.examples import toy
-from ddpjob_trainer.spawn import spawn
 
 
 def main() -> None:

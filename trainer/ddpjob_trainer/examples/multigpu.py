@@ -5,9 +5,8 @@
 As a DDPJob with the launcher python it spawns `spec.procsPerNode` processes on each node.
 """
 
-from ddpjob_trainer import current_environment
+from ddpjob_trainer import current_environment, spawn
 from ddpjob_trainer.examples import toy
-from ddpjob_trainer.spawn import spawn
 
 
 def main() -> None:

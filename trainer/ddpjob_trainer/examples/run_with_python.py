@@ -5,9 +5,8 @@
 It spawns as many as the job asks for on each node, else one for each GPU, else one.
 """
 
-from ddpjob_trainer import current_environment
+from ddpjob_trainer import current_environment, spawn
 from ddpjob_trainer.examples import run_with_torchrun
-from ddpjob_trainer.spawn import spawn
 
 
 def main() -> None:

@@ -1,0 +1,177 @@
+"""One step of the optimizer: mixed precision, gradients of several batches, clipping, compressed exchange."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpjob_trainer.environment import MisuseError
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
+"""Given the model and a batch on its device, the loss to minimise: a tensor without dimensions."""
+
+_POWER_SGD_AFTER: Final = 10
+"""Steps before gradients are approximated: at first they change too quickly for it (arXiv:1905.13727)."""
+
+
+class Precision(StrEnum):
+    """In which precision the forward pass computes; parameters stay float32."""
+
+    FLOAT32 = "fp32"
+    BFLOAT16 = "bf16"
+    FLOAT16 = "fp16"
+    """Smaller range: the loss is scaled, and a step whose gradients overflow is left out."""
+
+
+class Compression(StrEnum):
+    """How gradients travel between the ranks."""
+
+    FLOAT16 = "fp16"
+    BFLOAT16 = "bf16"
+    POWER_SGD = "powersgd"
+    """As matrices of low rank (arXiv:1905.13727). What an approximation has left out is not saved in a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization:
+    """How a step is made."""
+
+    precision: Precision = Precision.FLOAT32
+    accumulate: int = 1
+    """Batches a step; their gradients are averaged, and exchanged once."""
+    clip_norm: float | None = None
+    """Gradients of a larger L2 norm are scaled down to it."""
+    compression: Compression | None = None
+    static_graph: bool = False
+    """Promise that every step uses the same parameters, by which DDP saves work (see DistributedDataParallel)."""
+    gradient_as_bucket_view: bool = False
+    """Let gradients share memory with the buffers in which they travel."""
+
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(f"clip_norm must be above 0, not {self.clip_norm}")
+
+
+class Optimizing:
+    """Makes the steps of a model that DistributedDataParallel wraps."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Loss,
+        *,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        device: torch.device,
+        how: Optimization,
+    ) -> None:
+        self._module = module
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._loss = loss
+        self._device = device
+        self._how = how
+        self._parts: list[torch.Tensor] = []
+        self.scaler = torch.amp.GradScaler(device.type) if how.precision == Precision.FLOAT16 else None
+
+    def distributed(self) -> DistributedDataParallel:
+        """The model as all ranks train it.
+
+        Raises:
+            MisuseError: this torch cannot compress gradients so for the backend.
+        """
+        model = DistributedDataParallel(
+            self._module,
+            device_ids=[self._device] if self._device.type == "cuda" else None,
+            static_graph=self._how.static_graph,
+            gradient_as_bucket_view=self._how.gradient_as_bucket_view,
+        )
+        if self._how.compression is not None:
+            _compress(model, self._how.compression)
+        return model
+
+    def add(
+        self,
+        model: DistributedDataParallel,
+        batch: Any,  # noqa: ANN401 whatever the data set holds
+        parts: int,
+        computed: Callable[[], None],
+    ) -> None:
+        """Add the gradients of a batch to those of the step.
+
+        Args:
+            model: what `distributed` gave.
+            batch: on the device.
+            parts: batches of this step; with the last of them the gradients are exchanged.
+            computed: called between the forward and the backward pass.
+        """
+        if not self._parts:
+            self._optimizer.zero_grad(set_to_none=True)
+        last = len(self._parts) + 1 == parts
+        with nullcontext() if last else model.no_sync():
+            with self._precision():
+                loss = self._loss(model, batch)
+            computed()
+            # The parts' mean, so that the number of parts changes nothing but the memory that a step takes.
+            part = loss if parts == 1 else loss / parts
+            (part if self.scaler is None else self.scaler.scale(part)).backward()
+        self._parts.append(part.detach())
+
+    def step(self, *, measure: bool) -> tuple[torch.Tensor, torch.Tensor, float] | None:
+        """Change the parameters; with `measure` the loss, the gradients' norm before clipping and the learning rate."""
+        norm, clip = None, self._how.clip_norm
+        if measure or clip is not None:
+            if self.scaler is not None:
+                self.scaler.unscale_(self._optimizer)
+            gradients = [each.grad for each in self._module.parameters() if each.grad is not None]
+            norm = nn.utils.get_total_norm(gradients)
+            if clip is not None:
+                nn.utils.clip_grads_with_norm_(self._module.parameters(), clip, norm)
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        if self.scaler is None:
+            self._optimizer.step()
+        else:
+            self.scaler.step(self._optimizer)
+            self.scaler.update()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        loss = self._parts[0] if len(self._parts) == 1 else torch.stack(self._parts).sum()
+        self._parts = []
+        return (loss, norm, rate) if measure and norm is not None else None
+
+    def _precision(self) -> AbstractContextManager[None]:
+        if self._how.precision == Precision.FLOAT32:
+            return nullcontext()
+        dtype = torch.bfloat16 if self._how.precision == Precision.BFLOAT16 else torch.float16
+        context: AbstractContextManager[None] = torch.autocast(self._device.type, dtype=dtype)
+        return context
+
+
+def _compress(model: DistributedDataParallel, compression: Compression) -> None:
+    # Takes a moment to import, which nobody else need wait for; some versions of torch warn of themselves meanwhile.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: PLC0415
+
+    try:
+        match compression:
+            case Compression.FLOAT16:
+                model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            case Compression.BFLOAT16:
+                model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+            case Compression.POWER_SGD:
+                state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=_POWER_SGD_AFTER)
+                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    except TypeError as reason:
+        raise MisuseError(
+            f"torch {torch.__version__} has no compression={compression} for the backend {dist.get_backend()}: "
+            f"choose another one ({reason})"
+        ) from reason
