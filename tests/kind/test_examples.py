@@ -52,8 +52,8 @@ def test_each_tutorial_trains_on_as_many_processes_as_its_launch_line_says(kubec
         assert (progress["epoch"], progress["step"]) == (epochs, epochs * steps), name
 
 
-def test_messages_are_passed_and_places_told_on_the_nodes_of_their_ranks(kubectl: Kubectl) -> None:
-    kubectl.apply(*map(example, ("message-passing", "run-with-torchrun", "run-with-python")))
+def test_messages_are_passed_places_told_and_collectives_measured(kubectl: Kubectl) -> None:
+    kubectl.apply(*map(example, ("message-passing", "run-with-torchrun", "run-with-python", "collectives")))
     first, second = output(kubectl, "message-passing")
     assert sorted(line for line in first.splitlines() if line.startswith("Rank")) == [
         "Rank 0 sent data to Rank 1",
@@ -68,6 +68,9 @@ def test_messages_are_passed_and_places_told_on_the_nodes_of_their_ranks(kubectl
     for name in ("run-with-torchrun", "run-with-python"):
         (said,) = output(kubectl, name)
         assert sorted(PLACE.findall(said)) == [("0", "0", "2"), ("1", "1", "2")], name
+    table = output(kubectl, "collectives")[0]
+    assert re.search(r"^2 ranks on cpu, gloo, torch", table, re.MULTILINE)
+    assert len(re.findall(r"^(?:all_reduce|all_gather|broadcast|reduce) +\d+ +[\d.]+ ", table, re.MULTILINE)) == 4 * 8
 
 
 def test_a_training_for_gpus_says_on_a_cluster_without_them_what_it_waits_for(kubectl: Kubectl) -> None:

@@ -118,3 +118,20 @@ def test_each_process_says_where_it_is(command: Sequence[str], variables: dict[s
         ("1", "1 # 2"),
         ("1", "Default device is set to cpu"),
     ]
+
+
+def test_collectives_are_measured_and_checked_for_each_size() -> None:
+    said = succeed(torchrun(2, file("collectives"), "--smallest", "64", "--largest", "4K", "--factor", "8")).output
+    rows = re.findall(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)$", said, re.MULTILINE)
+    names = ("all_reduce", "all_gather", "broadcast", "reduce")
+    assert [(name, int(size)) for name, size, *_ in rows] == [
+        (name, size) for name in names for size in (64, 512, 4096)
+    ]
+    # With two ranks a reduced message crosses once, half of a gathered one does.
+    share = {"all_reduce": 1.0, "all_gather": 0.5, "broadcast": 1.0, "reduce": 1.0}
+    for name, _, _, speed, bus in rows:
+        assert float(bus) == pytest.approx(float(speed) * share[name], abs=0.1)
+
+
+def test_a_size_that_is_none_is_named() -> None:
+    assert "'4X' is no size: give bytes, as in 64, 4K" in run(python("collectives", "--largest", "4X")).output

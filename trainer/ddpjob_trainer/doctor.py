@@ -1,0 +1,160 @@
+"""Can the processes of this job train together? Run in the place of a training, by the same launcher.
+
+    torchrun --nproc-per-node 2 -m ddpjob_trainer.doctor
+    ddpjob run --nodes 2 --procs-per-node 2 --image IMG --module ddpjob_trainer.doctor
+
+Every rank says what it finds by itself, rank 0 what they find together. Exit code 1 where something keeps a training
+from working.
+"""
+
+import json
+import platform
+import socket
+import sys
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from ddpjob_trainer.environment import Backend, Environment, MisuseError, current_environment
+from ddpjob_trainer.exchange import Exchange
+from ddpjob_trainer.group import Group, choose_backend, choose_device, process_group
+from ddpjob_trainer.log import say
+
+_PATIENCE: Final = timedelta(seconds=120)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check came to."""
+
+    sound: bool
+    text: str
+
+    def line(self, environment: Environment) -> str:
+        """As it is printed."""
+        return f"[rank {environment.rank}] {'ok  ' if self.sound else 'FAIL'} {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What has to be the same on all ranks."""
+
+    python: str
+    pytorch: str
+    cuda: str | None
+    nccl: str | None
+    device: str
+
+    @classmethod
+    def own(cls, device: torch.device) -> "Versions":
+        """Of this process."""
+        gpu = device.type == "cuda"
+        nccl = ".".join(map(str, torch.cuda.nccl.version())) if gpu and dist.is_nccl_available() else None
+        name = torch.cuda.get_device_name(device) if gpu else platform.machine()
+        return cls(platform.python_version(), torch.__version__, torch.version.cuda, nccl, name)
+
+
+def main() -> None:
+    """Check, and exit with 1 where something is wrong."""
+    try:
+        environment = current_environment()
+    except MisuseError as misuse:
+        say(f"FAIL {misuse}")
+        sys.exit(1)
+    alone = [*of_this_process(environment)]
+    for finding in alone:
+        say(finding.line(environment))
+    if not all(finding.sound for finding in alone):
+        sys.exit(1)
+    try:
+        with process_group(environment, _PATIENCE) as group:
+            together = of_all(group)
+            for finding in together if group.first else ():
+                say(finding.line(environment))
+    except (RuntimeError, ValueError) as error:
+        say(Finding(sound=False, text=f"the ranks do not meet: {error}").line(environment))
+        sys.exit(1)
+    sys.exit(not all(finding.sound for finding in together))
+
+
+def of_this_process(environment: Environment) -> tuple[Finding, ...]:
+    """What a process finds by itself."""
+    rank, size, node = environment.rank, environment.world_size, environment.node_rank
+    started = f"{environment.launcher}: rank {rank} of {size}, on node {node} ({socket.gethostname()})"
+    backends = [backend.value for backend in Backend if dist.is_backend_available(backend.value)]
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return (
+        Finding(sound=True, text=started),
+        Finding(sound=True, text=f"Python {platform.python_version()}, torch {torch.__version__}"),
+        Finding(sound=True, text=f"backends {', '.join(backends)}; GPUs {', '.join(gpus) or 'none'}"),
+        _device(environment),
+        _master(environment),
+        _port(environment),
+    )
+
+
+def _device(environment: Environment) -> Finding:
+    try:
+        device = choose_device(environment)
+        backend = choose_backend(environment.job.backend, device)
+    except MisuseError as misuse:
+        return Finding(sound=False, text=str(misuse))
+    return Finding(sound=True, text=f"trains on {device} over {backend}")
+
+
+def _master(environment: Environment) -> Finding:
+    host = environment.master_address
+    if host is None:
+        return Finding(sound=True, text="needs no master address")
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, environment.master_port)}
+    except OSError as error:
+        return Finding(sound=False, text=f"MASTER_ADDR={host} does not resolve ({error}): check DNS, or MASTER_ADDR")
+    return Finding(sound=True, text=f"MASTER_ADDR={host} is {', '.join(sorted(found))}")
+
+
+def _port(environment: Environment) -> Finding:
+    port = environment.http_port
+    if port is None:
+        return Finding(sound=True, text="serves no metrics and no progress: DDPJOB_METRICS_PORT is not set")
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        # A training goes on without.
+        return Finding(sound=True, text=f"port {port} for metrics cannot be used ({error}): free it to see progress")
+    return Finding(sound=True, text=f"port {port} for metrics and progress is free")
+
+
+def of_all(group: Group) -> tuple[Finding, ...]:
+    """What all ranks find together; the same on each of them."""
+    exchange = Exchange(group.device)
+    told = exchange.gather_bytes(json.dumps(asdict(Versions.own(group.device))).encode())
+    total = torch.tensor([float(group.rank)], device=group.device)
+    dist.all_reduce(total)
+    expected = group.world_size * (group.world_size - 1) / 2
+    return (
+        equal([Versions(**json.loads(each)) for each in told]),
+        Finding(
+            sound=total.item() == expected,
+            text=f"all_reduce over {group.backend} among {group.world_size} ranks gives {total.item():g}, "
+            f"expected {expected:g}",
+        ),
+    )
+
+
+def equal(versions: list[Versions]) -> Finding:
+    """Whether all ranks have what the first one has. Devices of several kinds work, as fast as the slowest."""
+    for rank, own in enumerate(versions):
+        for name, value in asdict(own).items():
+            first = getattr(versions[0], name)
+            if value != first:
+                text = f"rank {rank} has {name} {value}, rank 0 has {first}: use one image, and one kind of node"
+                return Finding(sound=name == "device", text=text)
+    return Finding(sound=True, text=f"all {len(versions)} ranks have the same versions and devices")
+
+
+if __name__ == "__main__":
+    main()
