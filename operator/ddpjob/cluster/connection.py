@@ -50,16 +50,17 @@ def open_cluster(target: Target) -> Cluster:
 
 
 def _path(target: Target) -> str | None:
+    """The kubeconfig, None for the service account of the pod that this runs in."""
     named = target.kubeconfig or os.environ.get("KUBECONFIG")
+    path = named or str(Path.home() / ".kube" / "config")
+    if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
+        return path
     if not named and target.context is None and (_ACCOUNT / "token").exists():
         return None
-    path = named or str(Path.home() / ".kube" / "config")
-    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
-        raise Unreachable(
-            f"there is no cluster to connect to: {path} does not exist",
-            "give --kubeconfig FILE, or set KUBECONFIG",
-        )
-    return path
+    raise Unreachable(
+        f"there is no cluster to connect to: {path} does not exist",
+        "give --kubeconfig FILE, or set KUBECONFIG",
+    )
 
 
 def _in_cluster(configuration: Configuration) -> str:
