@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ddpjob.api.constants import MAX_NODES
+from ddpjob.cli.effects import NoEffect, refuse_without_effect
 from ddpjob.cli.files import read_bytes, read_file
 from ddpjob.cli.following import follow_to_end
 from ddpjob.cli.here import documents_here, run_here
@@ -30,6 +31,7 @@ _SUFFIX_BYTES: Final = 3
 
 def run(
     *,
+    ctx: typer.Context,
     program: Annotated[
         list[str] | None,
         typer.Argument(metavar="[SCRIPT] [ARGS]...", help="train.py and its arguments.", show_default=False),
@@ -66,8 +68,10 @@ def run(
     fails; Ctrl-C stops watching, not the job. With --local Ctrl-C lets the training save and stops it, and the same
     command goes on from there.
     """
-    if filename is not None and (program or module or image or name or env):
-        raise UsageProblem("-f takes everything from the file: leave out SCRIPT, --module, --image, --name, --env")
+    refuse_without_effect(
+        ctx,
+        _no_effects(file=filename is not None, local=local, follow=follow, answers=dry_run or output is Format.TEXT),
+    )
     given: dict[str, Any] = {
         "module": module,
         "name": name,
@@ -76,8 +80,6 @@ def run(
         "env": parse_env(env or []),
     }
     if local:
-        if not follow or context or kubeconfig:
-            raise UsageProblem("--local runs here and to the end: leave out --no-follow, --context and --kubeconfig")
         documents = read_file(filename) if filename is not None else documents_here(program or [], **given)
         if dry_run:
             _print([document.content for document in documents], output)
@@ -93,6 +95,21 @@ def run(
     _on_cluster(
         submission, follow=follow, logs=logs, namespace=namespace, context=context, kubeconfig=kubeconfig, output=output
     )
+
+
+def _no_effects(*, file: bool, local: bool, follow: bool, answers: bool) -> list[NoEffect]:
+    """What has no effect; a dry run takes the options of the run that it stands for."""
+    in_file = ("program", "module", "image", "name", "env", "nodes", "procs_per_node")
+    elsewhere = ("context", "kubeconfig", *(() if follow else ("follow",)))
+    return [
+        NoEffect(file, in_file, "-f takes everything from the file"),
+        NoEffect(local, elsewhere, "--local runs here and to the end"),
+        NoEffect(local, ("image",), "--local runs with the Python of this machine"),
+        NoEffect(local, ("logs",), "--local shows all logs"),
+        NoEffect(local and not answers, ("output",), "--local prints what the training writes, as it is"),
+        NoEffect(not local, ("home",), "only --local keeps anything on this machine"),
+        NoEffect(not follow, ("logs",), "--no-follow does not stay to show them"),
+    ]
 
 
 def _print(manifests: list[dict[str, Any]], output: Format) -> None:
