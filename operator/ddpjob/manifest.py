@@ -129,6 +129,37 @@ def only_job(documents: Sequence[Document]) -> Document:
     return jobs[0]
 
 
+def named_namespace(documents: Sequence[Document], asked: str | None) -> str | None:
+    """The namespace for the objects of a file, None where neither its DDPJob nor the user names one.
+
+    Args:
+        documents: of the file.
+        asked: by -n.
+
+    Raises:
+        UsageProblem: an object is in another namespace than was asked for.
+    """
+    named = None
+    for document in documents:
+        own = _object(document.content.get("metadata")).get("namespace")
+        if asked is not None and own is not None and own != asked:
+            raise UsageProblem(
+                f"{document.place(('metadata', 'namespace'))}: metadata.namespace: is {own}, but -n says {asked}",
+                "leave one of them out",
+            )
+        if own is not None and document.is_job:
+            named = str(own)
+    return named or asked
+
+
+def placed(content: Json, namespace: str | None) -> Json:
+    """An object in a namespace, unless it is in one already or no namespace is given."""
+    return {
+        **content,
+        "metadata": {**({"namespace": namespace} if namespace else {}), **_object(content.get("metadata"))},
+    }
+
+
 def check_job(document: Document) -> list[Problem]:
     """All that is wrong with a DDPJob as far as it can be told without a cluster, in the order of the lines."""
     found = [

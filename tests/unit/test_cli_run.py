@@ -87,3 +87,32 @@ def test_a_dry_run_takes_the_options_of_the_run_that_it_stands_for(folder: Path)
     assert folder.exists()
     for options in (("--logs", "--context", "c"), ("--local", "--home", "h", "-o", "json"), ("--follow", "--local")):
         assert run("--dry-run", *options, "-f", "job.yaml").exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize("program", [("-f", "job.yaml"), ("--name", "Digits", "train.py")])
+def test_a_dry_run_on_this_machine_checks_the_job(folder: Path, program: tuple[str, ...]) -> None:
+    write_job(folder / "job.yaml", metadata={"name": "Digits"})
+    done = run("--local", "--dry-run", *program)
+    assert done.exit_code == ExitCode.USAGE, done.output
+    assert "metadata.name: must be a DNS-1035 label" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("program", [("-f", "job.yaml"), ("train.py",)])
+@pytest.mark.parametrize(("options", "namespace"), [((), None), (("-n", "team"), "team")])
+def test_a_dry_run_on_this_machine_prints_the_namespace_that_was_asked_for(
+    folder: Path, program: tuple[str, ...], options: tuple[str, ...], namespace: str | None
+) -> None:
+    assert folder.exists()
+    done = run("--local", "--dry-run", *options, *program)
+    assert done.exit_code == ExitCode.OK, done.output
+    assert {each["metadata"].get("namespace") for each in yaml.safe_load_all(done.stdout)} == {namespace}
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+def test_on_this_machine_a_namespace_other_than_the_file_s_is_refused(folder: Path, options: tuple[str, ...]) -> None:
+    write_job(folder / "job.yaml", metadata={"namespace": "ours"})
+    done = run("--local", "--home", "h", *options, "-n", "team", "-f", "job.yaml")
+    assert done.exit_code == ExitCode.USAGE, done.output
+    assert "job.yaml:11: metadata.namespace: is ours, but -n says team" in done.stderr
+    assert not (folder / "h").exists()

@@ -20,7 +20,8 @@ from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, 
 from ddpjob.cli.output import console, manifests_json, manifests_text, print_json, say
 from ddpjob.cluster.submission import Submission, submission_of, submit
 from ddpjob.errors import ExitCode, UsageProblem
-from ddpjob.manifest import Document
+from ddpjob.local.manifest import local_manifest
+from ddpjob.manifest import Document, named_namespace, placed
 from ddpjob.program import Request, job_manifest, name_for, parse_env, parse_processes, script_of
 from ddpjob.views.status import status_json
 
@@ -81,10 +82,12 @@ def run(
     }
     if local:
         documents = read_file(filename) if filename is not None else documents_here(program or [], **given)
+        where = named_namespace(documents, namespace)
         if dry_run:
-            _print([document.content for document in documents], output)
+            local_manifest(documents, where)
+            _print([placed(document.content, where) for document in documents], output)
             return
-        raise typer.Exit(run_here(documents, namespace, home))
+        raise typer.Exit(run_here(documents, where, home))
     if filename is not None:
         submission = submission_of(read_file(filename))
     else:
