@@ -20,7 +20,24 @@ Path: TypeAlias = tuple[str | int, ...]
 
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PROGRAMS: Final = ("script", "module", "command")
+_TAG: Final = "tag:yaml.org,2002:"
+_JSON_TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 _KEEPS_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML of what JSON has, as Kubernetes reads it: a date is text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.yaml_constructors = {
+    tag: constructor
+    for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix(_TAG) in _JSON_TYPES
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +92,24 @@ def read_documents(text: str, file: str) -> list[Document]:
         file: its name, for messages.
 
     Raises:
-        UsageProblem: it is no YAML, or holds something that is no Kubernetes object.
+        UsageProblem: it is no YAML with values as JSON has them, or holds something that is no Kubernetes object.
     """
     try:
-        nodes = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
-        contents = [content for content in yaml.safe_load_all(text) if content is not None]
+        nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
+        # The loader makes nothing but what JSON has.
+        contents = [content for content in yaml.load_all(text, Loader=_Loader) if content is not None]
+        documents = [
+            Document(file, content, dict(_lines(node, ())))
+            for node, content in zip((n for n in nodes if not _is_null(n)), contents, strict=True)
+            if isinstance(content, dict)
+        ]
     except yaml.YAMLError as error:
         raise UsageProblem(f"{_yaml_place(file, error)}: this is no YAML: {_yaml_problem(error)}") from error
-    documents = [
-        Document(file, content, dict(_lines(node, ())))
-        for node, content in zip((n for n in nodes if not _is_null(n)), contents, strict=True)
-        if isinstance(content, dict)
-    ]
+    except RecursionError as error:
+        raise UsageProblem(f"{file}: this is no YAML: it refers to itself or is nested too deeply") from error
+    except (ValueError, KeyError) as error:
+        # Of a value that is not what its tag says.
+        raise UsageProblem(f"{file}: this is no YAML: {error}") from error
     if len(documents) != len(contents) or not all(d.kind and d.content.get("apiVersion") for d in documents):
         raise UsageProblem(
             f"{file}: this is no Kubernetes manifest: every object has apiVersion and kind",
@@ -94,6 +117,11 @@ def read_documents(text: str, file: str) -> list[Document]:
         )
     if not documents:
         raise UsageProblem(f"{file}: there is nothing in it")
+    for document in documents:
+        if not isinstance(document.content.get("metadata"), dict):
+            raise UsageProblem(
+                f"{document.place(('metadata',))}: metadata: must be an object", "give it at least a name"
+            )
     return documents
 
 
@@ -191,7 +219,7 @@ def dotted(path: Path) -> str:
 def parse_path(text: str) -> Path:
     """The path that `dotted` wrote; a key in brackets counts as a field."""
     parts = re.findall(r"[^.\[\]]+", text)
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
 def _name_problems(content: Json) -> Iterator[tuple[Path, str]]:
@@ -264,7 +292,7 @@ def _plain(kind: str, message: str) -> str:
 
 def _order(place: str) -> tuple[str, int]:
     file, _, line = place.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (place, 0)
+    return (file, int(line)) if line.isdecimal() else (place, 0)
 
 
 def _object(value: object) -> Json:
@@ -272,7 +300,7 @@ def _object(value: object) -> Json:
 
 
 def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+    return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
 
 
 def _lines(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ddpjob.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, is_reserved_env
+from ddpjob.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, MAX_PROCESSES, is_reserved_env
 from ddpjob.children.metadata import child_metadata
 from ddpjob.errors import UsageProblem
 from ddpjob.observed import JobRecord
@@ -155,6 +155,6 @@ def parse_processes(text: str) -> int | str:
     """
     if text == "auto":
         return text
-    if text.isdigit() and int(text) >= 1:
+    if re.fullmatch(r"[0-9]{1,9}", text) and 1 <= int(text) <= MAX_PROCESSES:
         return int(text)
-    raise UsageProblem(f"--procs-per-node {text}: must be a number from 1, or auto")
+    raise UsageProblem(f"--procs-per-node {text}: must be a number from 1 to {MAX_PROCESSES}, or auto")

@@ -58,6 +58,21 @@ def test_without_its_packages_the_program_says_how_they_are_installed() -> None:
     assert done.stderr == "Error: the package typer is missing\n  -> pip install 'ddpjob[cli]'\n"
 
 
+def test_ctrl_c_while_the_program_is_still_being_loaded_ends_it_without_a_traceback() -> None:
+    program = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, *rest):
+        if name == "ddpjob.cli.app":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from ddpjob.cli.entry import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, "", "")
+
+
 def test_importing_ddpjob_imports_no_client() -> None:
     program = "import sys, ddpjob, ddpjob.decide; print(sorted({'kubernetes', 'typer', 'rich'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,5 +1,6 @@
 """Manifests and scripts as a user gives them: what is wrong is told with its line, before any cluster is asked."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ddpjob.api.constants import MAX_NAME_LENGTH
 from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.pod import build_pod
 from ddpjob.children.service import build_service
+from ddpjob.cli.output import manifests_json, manifests_text
 from ddpjob.cluster.submission import Submission, submission_of
 from ddpjob.errors import UsageProblem
 from ddpjob.manifest import Document, check_job, dotted, only_job, parse_path, problems_at, read_documents
@@ -98,6 +100,15 @@ def test_the_examples_have_no_problem_and_can_be_submitted(path: Path) -> None:
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: p}", "exactly one DDPJob is expected, found none"),
         (JOB.replace("v1alpha1", "v9"), "job.yaml:1: apiVersion: this DDPJob is of version ddpjob.dev/v9"),
         (JOB + "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}", "Deployment cannot be made here"),
+        (JOB + "foo: &a [*a]", "job.yaml: this is no YAML: it refers to itself or is nested too deeply"),
+        (JOB + "foo: " + "[" * 5000 + "]" * 5000, "job.yaml: this is no YAML: it refers to itself or is nested"),
+        (JOB + "foo: !!int abc", "job.yaml: this is no YAML: invalid literal for int()"),
+        (JOB + "foo: !!bool abc", "job.yaml: this is no YAML: 'abc'"),
+        (JOB + "foo: " + "1" * 5000, "job.yaml: this is no YAML: Exceeds the limit"),
+        (JOB + "foo: !!set {a}", "job.yaml:10: this is no YAML: could not determine a constructor for the tag"),
+        (JOB + "foo: !!binary aGk=", "job.yaml:10: this is no YAML: could not determine a constructor for the tag"),
+        (JOB + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: beside", "job.yaml:13: metadata: must be an object"),
+        (JOB + "---\napiVersion: v1\nkind: ConfigMap", "job.yaml:11: metadata: must be an object"),
     ],
 )
 def test_a_file_that_is_no_manifest_of_a_job_is_refused_in_a_sentence(text: str, problem: str) -> None:
@@ -106,7 +117,15 @@ def test_a_file_that_is_no_manifest_of_a_job_is_refused_in_a_sentence(text: str,
     assert problem in str(refused.value)
 
 
-@pytest.mark.parametrize("path", ["spec.trainer.args[0]", "spec.nodes", "spec.trainer.env[12].name"])
+@pytest.mark.parametrize("date", ["2024-01-02", "2024-99-99", "2024-01-02T03:04:05Z"])
+def test_a_date_is_text_as_it_is_for_kubectl(date: str) -> None:
+    documents = read_documents(JOB.replace("digits", f"digits\n  annotations: {{since: {date}}}"), "job.yaml")
+    assert documents[0].content["metadata"]["annotations"] == {"since": date}
+    assert yaml.safe_load(manifests_text([documents[0].content])) == documents[0].content
+    assert json.loads(manifests_json([documents[0].content]))["items"] == [documents[0].content]
+
+
+@pytest.mark.parametrize("path", ["spec.trainer.args[0]", "spec.nodes", "spec.trainer.env[12].name", "spec.x.²"])
 def test_a_path_is_read_as_it_is_written(path: str) -> None:
     assert dotted(parse_path(path)) == path
 
@@ -201,7 +220,7 @@ def test_environment_variables_may_hold_equal_signs() -> None:
 
 def test_processes_are_a_number_or_auto() -> None:
     assert (parse_processes("auto"), parse_processes("4")) == ("auto", 4)
-    for wrong in ("0", "-1", "two"):
+    for wrong in ("0", "-1", "two", "²", "257", "1" * 5000):
         with pytest.raises(UsageProblem, match="procs-per-node"):
             parse_processes(wrong)
 

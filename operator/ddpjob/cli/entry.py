@@ -11,6 +11,9 @@ def main() -> None:
     """Run the command line, or say how its packages are installed."""
     try:
         from ddpjob.cli.app import app  # noqa: PLC0415 what is not installed is told in a sentence
+    except KeyboardInterrupt:
+        # Loading takes long enough for a person to think better of it.
+        sys.exit(ExitCode.INTERRUPTED)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
