@@ -1,7 +1,7 @@
 """A job from a script: the script travels as a ConfigMap that belongs to the job. Pure functions."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,10 +46,11 @@ def job_manifest(request: Request) -> Manifest:
     """The DDPJob.
 
     Raises:
-        UsageProblem: it names neither a script nor a module, or both.
+        UsageProblem: it names neither a script nor a module, or both, or a variable that cannot be.
     """
     if (request.script is None) == (request.module is None):
         raise UsageProblem("give either a script (train.py) or a module (package.train)")
+    _check_env(request.env or (), "env")
     trainer: dict[str, Any] = {"image": request.image}
     if request.script is not None:
         trainer["script"] = f"{FOLDER}/{request.script.name}"
@@ -139,12 +140,21 @@ def parse_env(given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")
-        if not equals or not _ENV_NAME.fullmatch(name):
+        if not equals:
             raise UsageProblem(f"--env {item}: this is not NAME=VALUE")
-        if is_reserved_env(name):
-            raise UsageProblem(f"--env {name}: this name is set by the launcher", "leave it out, or choose another")
+        _check_env([name], "--env")
         found[name] = value
     return found
+
+
+def _check_env(names: Iterable[object], option: str) -> None:
+    for name in names:
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise UsageProblem(
+                f"{option}: {name!r} cannot be the name of a variable", "letters, digits, - . _, and no digit first"
+            )
+        if is_reserved_env(name):
+            raise UsageProblem(f"{option}: {name} is set by the launcher", "leave it out, or choose another")
 
 
 def parse_processes(text: str) -> int | str:

@@ -16,8 +16,9 @@ from ddpjob.cluster.jobs import delete_job, follow, get_job, set_nodes, set_susp
 from ddpjob.cluster.logs import LogLine, follow_logs, read_logs, sources_of
 from ddpjob.cluster.submission import Submission, submission_of, submit
 from ddpjob.errors import JobFailed, TooLong
+from ddpjob.files import read_bytes, read_manifest
 from ddpjob.jobs import Job
-from ddpjob.manifest import Document, read_documents
+from ddpjob.manifest import Document
 from ddpjob.program import Request, job_manifest, name_for, script_of
 
 __all__ = ["DDPJob", "LogLine", "Result"]
@@ -96,10 +97,10 @@ class DDPJob:
             cluster: likewise.
 
         Raises:
-            UsageProblem: something that was given cannot be.
+            UsageProblem: something that was given cannot be, or the script cannot be read.
             ClusterError: the API server cannot be reached, or refuses the job.
         """
-        program = script_of(str(script), Path(script).read_bytes()) if script is not None else None
+        program = script_of(str(script), read_bytes(Path(script))) if script is not None else None
         chosen = name or name_for(module or str(script), secrets.token_hex(_SUFFIX_BYTES))
         manifest = job_manifest(Request(chosen, image, program, module, args, nodes, procs_per_node, env, namespace))
         submission = replace(submission_of([Document(f"DDPJob {chosen}", manifest)]), script=program)
@@ -118,10 +119,10 @@ class DDPJob:
         """Create the job of a manifest file, with the ConfigMaps, Secrets and claims that stand in it.
 
         Raises:
-            UsageProblem: the manifest is wrong; the message names file, line and field.
+            UsageProblem: the file cannot be read, or the manifest is wrong; the message names file, line and field.
             ClusterError: the API server cannot be reached, or refuses the job.
         """
-        submission = submission_of(read_documents(Path(path).read_text(), str(path)))
+        submission = submission_of(read_manifest(Path(path)))
         return cls._made(submission, cluster or open_cluster(Target(namespace, context, kubeconfig)), namespace)
 
     @classmethod

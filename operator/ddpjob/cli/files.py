@@ -1,22 +1,20 @@
-"""Files that a user names."""
+"""Files that a user names on the command line, standard input among them."""
 
 import sys
 from pathlib import Path
 
 from ddpjob.errors import UsageProblem
+from ddpjob.files import read_bytes, text_of
 from ddpjob.manifest import Document, read_documents
 
 
-def read_bytes(path: Path) -> bytes:
-    """A file's content.
+def read_text(path: Path) -> str:
+    """A file's text, or that of standard input where it is named "-".
 
     Raises:
-        UsageProblem: it cannot be read.
+        UsageProblem: it cannot be read, or is no text.
     """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageProblem(f"{path} cannot be read: {error.strerror or error}") from error
+    return text_of(read_bytes(path) if str(path) != "-" else _standard_input(), name_of(path))
 
 
 def read_file(path: Path) -> list[Document]:
@@ -25,9 +23,16 @@ def read_file(path: Path) -> list[Document]:
     Raises:
         UsageProblem: it cannot be read, or is no manifest.
     """
-    name = "standard input" if str(path) == "-" else str(path)
-    content = sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
+    return read_documents(read_text(path), name_of(path))
+
+
+def name_of(path: Path) -> str:
+    """What messages call a file."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def _standard_input() -> bytes:
     try:
-        return read_documents(content.decode(), name)
-    except UnicodeDecodeError as error:
-        raise UsageProblem(f"{name} is no text: {error.reason} at byte {error.start}") from error
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise UsageProblem(f"standard input cannot be read: {error.strerror or error}") from error

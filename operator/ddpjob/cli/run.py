@@ -13,13 +13,14 @@ import typer
 
 from ddpjob.api.constants import MAX_NODES
 from ddpjob.cli.effects import NoEffect, refuse_without_effect
-from ddpjob.cli.files import read_bytes, read_file
+from ddpjob.cli.files import read_file
 from ddpjob.cli.following import follow_to_end
 from ddpjob.cli.here import documents_here, run_here
 from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import console, manifests_json, manifests_text, print_json, say
 from ddpjob.cluster.submission import Submission, submission_of, submit
 from ddpjob.errors import ExitCode, UsageProblem
+from ddpjob.files import read_bytes
 from ddpjob.local.manifest import local_manifest
 from ddpjob.manifest import Document, named_namespace, placed
 from ddpjob.program import Request, job_manifest, name_for, parse_env, parse_processes, script_of
