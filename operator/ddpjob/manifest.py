@@ -182,10 +182,9 @@ def named_namespace(documents: Sequence[Document], asked: str | None) -> str | N
 
 def placed(content: Json, namespace: str | None) -> Json:
     """An object in a namespace, unless it is in one already or no namespace is given."""
-    return {
-        **content,
-        "metadata": {**({"namespace": namespace} if namespace else {}), **_object(content.get("metadata"))},
-    }
+    metadata = _object(content.get("metadata"))
+    where = metadata.get("namespace") or namespace
+    return {**content, "metadata": {**metadata, **({"namespace": where} if where else {})}}
 
 
 def check_job(document: Document) -> list[Problem]:

@@ -98,21 +98,37 @@ def test_a_dry_run_on_this_machine_checks_the_job(folder: Path, program: tuple[s
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("program", [("-f", "job.yaml"), ("train.py",)])
+@pytest.mark.parametrize("place", ["--local", "--image=i"])
 @pytest.mark.parametrize(("options", "namespace"), [((), None), (("-n", "team"), "team")])
-def test_a_dry_run_on_this_machine_prints_the_namespace_that_was_asked_for(
-    folder: Path, program: tuple[str, ...], options: tuple[str, ...], namespace: str | None
+def test_a_dry_run_prints_every_object_in_the_namespace_that_was_asked_for(
+    folder: Path, place: str, options: tuple[str, ...], namespace: str | None
 ) -> None:
     assert folder.exists()
-    done = run("--local", "--dry-run", *options, *program)
-    assert done.exit_code == ExitCode.OK, done.output
-    assert {each["metadata"].get("namespace") for each in yaml.safe_load_all(done.stdout)} == {namespace}
+    for program in ([place, "train.py"], ["--local"] * (place == "--local") + ["-f", "job.yaml"]):
+        done = run("--dry-run", *options, *program)
+        assert done.exit_code == ExitCode.OK, done.output
+        assert {each["metadata"].get("namespace") for each in yaml.safe_load_all(done.stdout)} == {namespace}
 
 
-@pytest.mark.parametrize("options", [("--dry-run",), ()])
-def test_on_this_machine_a_namespace_other_than_the_file_s_is_refused(folder: Path, options: tuple[str, ...]) -> None:
+def test_a_dry_run_prints_what_a_job_needs_in_the_namespace_that_the_job_names(folder: Path) -> None:
     write_job(folder / "job.yaml", metadata={"namespace": "ours"})
-    done = run("--local", "--home", "h", *options, "-n", "team", "-f", "job.yaml")
+    done = run("--dry-run", "-f", "job.yaml")
+    assert [each["metadata"]["namespace"] for each in yaml.safe_load_all(done.stdout)] == ["ours", "ours"]
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ("--local", "--home", "h"), ("--local", "--dry-run")])
+def test_a_namespace_other_than_the_file_s_is_refused_before_anything_is_made(
+    folder: Path, options: tuple[str, ...]
+) -> None:
+    write_job(folder / "job.yaml", metadata={"namespace": "ours"})
+    done = run(*options, "-n", "team", "-f", "job.yaml")
     assert done.exit_code == ExitCode.USAGE, done.output
     assert "job.yaml:11: metadata.namespace: is ours, but -n says team" in done.stderr
     assert not (folder / "h").exists()
+
+
+def test_rendering_too_refuses_a_namespace_other_than_the_file_s(folder: Path) -> None:
+    write_job(folder / "job.yaml", metadata={"namespace": "ours"})
+    done = CliRunner().invoke(app, ["render", "-n", "team", "-f", "job.yaml"])
+    assert done.exit_code == ExitCode.USAGE, done.output
+    assert "metadata.namespace: is ours, but -n says team" in done.stderr

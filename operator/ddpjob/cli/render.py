@@ -13,7 +13,7 @@ from ddpjob.cli.options import Context, Kubeconfig, ManifestFormat, Namespace, c
 from ddpjob.cli.output import manifests_json, manifests_text, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.errors import AlreadyExists, ClusterError, ExitCode
-from ddpjob.manifest import checked_job
+from ddpjob.manifest import checked_job, named_namespace, placed
 from ddpjob.plan import Manifest
 from ddpjob.rendering import record_of, rendered
 from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
@@ -48,16 +48,16 @@ def render(
     output: Annotated[ManifestFormat, typer.Option("--output", "-o", help="Form.")] = ManifestFormat.YAML,
 ) -> None:
     """The objects that the operator would make for a job, by the operator's own code and without a cluster."""
-    document = checked_job(read_file(filename))
+    documents = read_file(filename)
+    document = checked_job(documents)
+    named = named_namespace(documents, namespace)
     cluster = connect(namespace, context, kubeconfig) if dry_run is DryRun.SERVER else None
-    record = record_of(document, namespace or (cluster.namespace if cluster is not None else "default"))
+    record = record_of(document, named or (cluster.namespace if cluster is not None else "default"))
     manifests = rendered(record, datetime.now(UTC))
     form = manifests_json if output is ManifestFormat.JSON else manifests_text
     typer.echo(form(manifests), nl=False)
-    if cluster is not None:
-        job = {**document.content, "metadata": {**document.content["metadata"], "namespace": record.namespace}}
-        if not accepted(cluster, [job, *manifests]):
-            raise typer.Exit(ExitCode.USAGE)
+    if cluster is not None and not accepted(cluster, [placed(document.content, record.namespace), *manifests]):
+        raise typer.Exit(ExitCode.USAGE)
 
 
 def accepted(cluster: Cluster, manifests: Sequence[Manifest]) -> bool:

@@ -94,7 +94,7 @@ def run(
     else:
         submission = prepare(program or [], image=image, namespace=namespace, **given)
     if dry_run:
-        _print(submission.manifests(), output)
+        _print(submission.manifests(namespace), output)
         return
     _on_cluster(
         submission, follow=follow, logs=logs, namespace=namespace, context=context, kubeconfig=kubeconfig, output=output

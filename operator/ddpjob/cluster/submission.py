@@ -11,7 +11,7 @@ from ddpjob.cluster.jobs import delete_job, get_job
 from ddpjob.cluster.transport import Json
 from ddpjob.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
 from ddpjob.jobs import Job, job_of
-from ddpjob.manifest import Document, checked_job, problems_at
+from ddpjob.manifest import Document, checked_job, named_namespace, placed, problems_at
 from ddpjob.program import Script, config_map
 from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
 
@@ -33,13 +33,25 @@ class Submission:
     companions: tuple[Document, ...] = ()
     script: Script | None = None
 
-    def manifests(self) -> list[Json]:
-        """All objects, in an order in which they can be made."""
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """All that a file holds."""
+        return (*self.companions, self.job)
+
+    def manifests(self, namespace: str | None = None) -> list[Json]:
+        """All objects, in an order in which they can be made.
+
+        Args:
+            namespace: where; that of the job when left out, else open.
+
+        Raises:
+            UsageProblem: an object is in another namespace.
+        """
+        where = named_namespace(self.documents, namespace)
         made = [document.content for document in self.companions]
         if self.script is not None:
-            namespace = (self.job.content.get("metadata") or {}).get("namespace")
-            made.append(config_map(self.script, self.job.name, namespace, None))
-        return [*made, self.job.content]
+            made.append(config_map(self.script, self.job.name, where, None))
+        return [placed(manifest, where) for manifest in (*made, self.job.content)]
 
 
 def submission_of(documents: Sequence[Document]) -> Submission:
@@ -69,9 +81,10 @@ def submit(cluster: Cluster, submission: Submission, namespace: str | None = Non
         namespace: None for the one that the manifest names, else the cluster's own.
 
     Raises:
+        UsageProblem: an object of the file is in another namespace.
         ClusterError: the API server refuses something; it names file and line where it can.
     """
-    where = _namespace(cluster, submission.job, namespace)
+    where = named_namespace(submission.documents, namespace) or cluster.namespace
     if submission.script is not None or submission.companions:
         # Whatever can be refused is refused before anything is made.
         _make_job(cluster, submission.job, where, dry_run=True)
@@ -91,18 +104,8 @@ def submit(cluster: Cluster, submission: Submission, namespace: str | None = Non
     return job
 
 
-def _namespace(cluster: Cluster, job: Document, asked: str | None) -> str:
-    named = (job.content.get("metadata") or {}).get("namespace")
-    if asked is not None and named is not None and asked != named:
-        raise UsageProblem(
-            f"{job.place(('metadata', 'namespace'))}: metadata.namespace: is {named}, but -n says {asked}",
-            "leave one of them out",
-        )
-    return str(named or asked or cluster.namespace)
-
-
 def _make_job(cluster: Cluster, document: Document, namespace: str, *, dry_run: bool = False) -> Job:
-    manifest = _placed(document.content, namespace)
+    manifest = placed(document.content, namespace)
     try:
         return job_of(cluster.create(JOBS, manifest, dry_run=dry_run))
     except AlreadyExists as taken:
@@ -132,7 +135,7 @@ def _bring(cluster: Cluster, script: Script, job: Job) -> None:
 def _make(
     cluster: Cluster, resource: Resource, document: Document, namespace: str, made: list[tuple[Resource, Json]]
 ) -> None:
-    manifest = _placed(document.content, namespace)
+    manifest = placed(document.content, namespace)
     try:
         made.append((resource, cluster.create(resource, manifest)))
     except AlreadyExists:
@@ -147,11 +150,6 @@ def _undo(cluster: Cluster, made: Sequence[tuple[Resource, Json]]) -> None:
         metadata = raw["metadata"]
         with suppress(ClusterError):
             cluster.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
-
-
-def _placed(manifest: Json, namespace: str) -> Json:
-    metadata = manifest.get("metadata") or {}
-    return {**manifest, "metadata": {"namespace": namespace, **metadata}}
 
 
 def _located(document: Document, invalid: Invalid) -> Invalid:
