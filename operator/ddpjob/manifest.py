@@ -9,16 +9,16 @@ from typing import Any, Final, TypeAlias
 import yaml
 from pydantic import ValidationError
 
-from ddpjob.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, MAX_PROCESSES, is_reserved_env
+from ddpjob.api.constants import API_VERSION, KIND, MAX_PROCESSES, is_reserved_env
 from ddpjob.api.spec import DDPJobSpec
 from ddpjob.children.template import template_errors
-from ddpjob.crd import NAME_MESSAGE, Schema, custom_resource_definition
+from ddpjob.crd import Schema, custom_resource_definition
 from ddpjob.errors import UsageProblem
+from ddpjob.names import JOB_RULE, NAMESPACE_RULE, is_job_name, is_namespace
 
 Json: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
 
-_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PROGRAMS: Final = ("script", "module", "command")
 _TAG: Final = "tag:yaml.org,2002:"
 _JSON_TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
@@ -197,6 +197,11 @@ def check_job(document: Document) -> list[Problem]:
     return sorted(found, key=lambda problem: _order(problem.place))
 
 
+def check_metadata(document: Document) -> list[Problem]:
+    """What is wrong with the names in an object of any kind."""
+    return [Problem(document.place(path), dotted(path), message) for path, message in _name_problems(document.content)]
+
+
 def problems_at(document: Document, fields: Sequence[tuple[str, str]]) -> list[Problem]:
     """What the API server said of fields, with their places in the file.
 
@@ -222,9 +227,14 @@ def parse_path(text: str) -> Path:
 
 
 def _name_problems(content: Json) -> Iterator[tuple[Path, str]]:
-    name = _object(content.get("metadata")).get("name")
-    if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
-        yield ("metadata", "name"), NAME_MESSAGE.removeprefix("metadata.name ") if name else "is missing"
+    metadata = _object(content.get("metadata"))
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if not name:
+        yield ("metadata", "name"), "is missing"
+    elif content.get("kind") == KIND and not is_job_name(name):
+        yield ("metadata", "name"), JOB_RULE
+    if namespace is not None and not is_namespace(namespace):
+        yield ("metadata", "namespace"), NAMESPACE_RULE
 
 
 def _field_problems(content: Json) -> Iterator[tuple[Path, str]]:

@@ -19,6 +19,7 @@ from ddpjob.errors import JobFailed, TooLong
 from ddpjob.files import read_bytes, read_manifest
 from ddpjob.jobs import Job
 from ddpjob.manifest import Document
+from ddpjob.names import check_job_name, check_namespace
 from ddpjob.program import Request, job_manifest, name_for, script_of
 
 __all__ = ["DDPJob", "LogLine", "Result"]
@@ -59,8 +60,12 @@ class DDPJob:
             cluster: an open one, instead of the three.
 
         Raises:
+            UsageProblem: no job can have this name, or no namespace.
             NotFound: there is no such job.
         """
+        check_job_name(name, "name")
+        if namespace is not None:
+            check_namespace(namespace, "namespace")
         self._cluster = cluster or open_cluster(Target(namespace, context, kubeconfig))
         self._job = get_job(self._cluster, name, namespace)
 
@@ -122,6 +127,8 @@ class DDPJob:
             UsageProblem: the file cannot be read, or the manifest is wrong; the message names file, line and field.
             ClusterError: the API server cannot be reached, or refuses the job.
         """
+        if namespace is not None:
+            check_namespace(namespace, "namespace")
         submission = submission_of(read_manifest(Path(path)))
         return cls._made(submission, cluster or open_cluster(Target(namespace, context, kubeconfig)), namespace)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ddpjob.api.checkpoint import Retain
-from ddpjob.cli.options import Context, Kubeconfig, Namespace, complete_name, connect
+from ddpjob.cli.options import Context, Kubeconfig, Namespace, check_names, complete_name, connect
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import delete_job, get_job
 from ddpjob.errors import ExitCode, UsageProblem
@@ -17,7 +17,13 @@ def delete(
     *,
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="DDPJobs.", show_default=False, autocompletion=complete_name),
+        typer.Argument(
+            metavar="NAME...",
+            help="DDPJobs.",
+            show_default=False,
+            autocompletion=complete_name,
+            callback=check_names,
+        ),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     namespace: Namespace = None,

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
+from ddpjob.cli.options import spelled
 from ddpjob.errors import UsageProblem
 
 
@@ -42,9 +42,5 @@ def _given(ctx: typer.Context, name: str) -> bool:
 
 
 def _spelled(ctx: typer.Context, name: str) -> str:
-    """As a person types it."""
-    parameter: Any = next(each for each in ctx.command.params if each.name == name)
-    if parameter.param_type_name == "argument":
-        return str(parameter.metavar or name.upper()).partition(" ")[0].strip("[]")
-    off = parameter.secondary_opts and ctx.params[name] is False
-    return str((parameter.secondary_opts if off else parameter.opts)[0])
+    parameter = next(each for each in ctx.command.params if each.name == name)
+    return spelled(parameter, off=ctx.params[name] is False)

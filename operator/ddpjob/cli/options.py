@@ -2,11 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from ddpjob.errors import DDPJobError
+from ddpjob.names import check_job_name, check_namespace
 
 if TYPE_CHECKING:
     from ddpjob.cluster.client import Cluster
@@ -26,9 +27,38 @@ class ManifestFormat(StrEnum):
     JSON = "json"
 
 
+def spelled(parameter: Any, *, off: bool = False) -> str:  # noqa: ANN401 typer has moved the class
+    """A parameter as a person types it.
+
+    Args:
+        parameter: of a command.
+        off: the form that switches it off, where it has one.
+    """
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper()).partition(" ")[0].strip("[].")
+    return str((parameter.secondary_opts if off and parameter.secondary_opts else parameter.opts)[0])
+
+
+def check_names(parameter: typer.CallbackParam, given: Any) -> Any:  # noqa: ANN401 whatever the parameter is
+    """A callback that checks names of jobs, or the one of a namespace.
+
+    Raises:
+        UsageProblem: there can be nothing of that name.
+    """
+    check = check_namespace if parameter.name == "namespace" else check_job_name
+    for name in [given] if isinstance(given, str) else given or ():
+        check(name, spelled(parameter))
+    return given
+
+
 Namespace: TypeAlias = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace; the one of the kubeconfig's context when left out."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace; the one of the kubeconfig's context when left out.",
+        callback=check_names,
+    ),
 ]
 Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
 Kubeconfig: TypeAlias = Annotated[
@@ -65,9 +95,21 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
 
 JobName: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Name of the DDPJob.", show_default=False, autocompletion=complete_name),
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the DDPJob.",
+        show_default=False,
+        autocompletion=complete_name,
+        callback=check_names,
+    ),
 ]
 OptionalJobName: TypeAlias = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="Name of a DDPJob.", show_default=False, autocompletion=complete_name),
+    typer.Argument(
+        metavar="[NAME]",
+        help="Name of a DDPJob.",
+        show_default=False,
+        autocompletion=complete_name,
+        callback=check_names,
+    ),
 ]

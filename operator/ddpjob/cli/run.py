@@ -16,7 +16,7 @@ from ddpjob.cli.effects import NoEffect, refuse_without_effect
 from ddpjob.cli.files import read_file
 from ddpjob.cli.following import follow_to_end
 from ddpjob.cli.here import documents_here, run_here
-from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, connect
+from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, check_names, connect
 from ddpjob.cli.output import console, manifests_json, manifests_text, print_json, say
 from ddpjob.cluster.submission import Submission, submission_of, submit
 from ddpjob.errors import ExitCode, UsageProblem
@@ -47,7 +47,9 @@ def run(
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Pods, one a node of the training.")] = 1,
     procs_per_node: Annotated[str, typer.Option(help="Processes on each node, or auto.")] = "auto",
-    name: Annotated[str | None, typer.Option(help="Name of the job; that of the program and a suffix.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job; that of the program and a suffix.", callback=check_names)
+    ] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be made.")] = False,
     follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,

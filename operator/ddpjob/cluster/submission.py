@@ -11,7 +11,7 @@ from ddpjob.cluster.jobs import delete_job, get_job
 from ddpjob.cluster.transport import Json
 from ddpjob.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
 from ddpjob.jobs import Job, job_of
-from ddpjob.manifest import Document, checked_job, named_namespace, placed, problems_at
+from ddpjob.manifest import Document, check_metadata, checked_job, named_namespace, placed, problems_at
 from ddpjob.program import Script, config_map
 from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
 
@@ -69,6 +69,9 @@ def submission_of(documents: Sequence[Document]) -> Submission:
                 f"{document.place(('kind',))}: kind: {document.kind} cannot be made here (only {known} can)",
                 f"kubectl apply -f {document.file}, then: ddpjob status {job.name}",
             )
+        problems = check_metadata(document)
+        if problems:
+            raise UsageProblem("\n".join(map(str, problems)), "correct the file")
     return Submission(job, companions)
 
 
