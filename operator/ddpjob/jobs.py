@@ -14,11 +14,10 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A DDPJob: what is asked for, what its status says, and the object itself."""
+    """A DDPJob: what is asked for, what its status says, and since when it is there."""
 
     record: JobRecord
     created: datetime | None
-    raw: Json
 
     @property
     def name(self) -> str:
@@ -34,11 +33,6 @@ class Job:
     def status(self) -> DDPJobStatus:
         """The status, an empty one where the operator has written none yet."""
         return self.record.status or DDPJobStatus()
-
-    @property
-    def is_elastic(self) -> bool:
-        """Whether the job may change its size while it runs."""
-        return bool((self.raw.get("spec") or {}).get("elastic"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ def job_of(raw: Json) -> Job:
     record = job_record(raw)
     if record is None:
         raise UsageProblem("the API server sent a DDPJob without a name, namespace or uid")
-    return Job(record, parse_time((raw.get("metadata") or {}).get("creationTimestamp")), raw)
+    return Job(record, parse_time((raw.get("metadata") or {}).get("creationTimestamp")))
 
 
 def event_of(raw: Json) -> JobEvent:

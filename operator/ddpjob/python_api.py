@@ -238,7 +238,7 @@ class DDPJob:
         self._job = set_suspend(self._cluster, self._job, suspend=False)
 
     def scale(self, nodes: int) -> None:
-        """Change the number of nodes of a suspended or an elastic job."""
+        """Change the number of nodes of a suspended job."""
         self._job = set_nodes(self._cluster, self._job, nodes)
 
     def delete(self) -> None:

@@ -20,7 +20,6 @@ def job(
     name: str = "digits",
     *,
     spec: dict[str, Any] | None = None,
-    raw_spec: dict[str, Any] | None = None,
     created: datetime | None = START,
     **status: Any,
 ) -> Job:
@@ -34,7 +33,7 @@ def job(
         spec=spec_of(**(spec or {})),
         status=DDPJobStatus.model_validate({"observedGeneration": 1, **status}) if status else None,
     )
-    return Job(record, created, {"spec": raw_spec or {}})
+    return Job(record, created)
 
 
 RUNNING: dict[str, Any] = {

@@ -9,6 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
+from ddpjob.crd import custom_resource_definition
 from ddpjob.errors import ExitCode
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
@@ -36,6 +37,17 @@ def test_every_option_is_named_and_every_named_one_exists() -> None:
     named = set(re.findall(r"--[a-z][-a-z]*", PAGE)) - OTHERS
     # What people type of it is -f.
     assert named == known - {"--filename"}
+
+
+def test_every_field_that_is_named_exists() -> None:
+    shown = [CliRunner().invoke(app, [name, "--help"]).stdout for name in options()]
+    named = {match for text in (PAGE, *shown) for match in re.findall(r"\bspec\.([a-z]\w*(?:\.[a-z]\w*)*)", text)}
+    schema = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for path in named:
+        field = schema["properties"]["spec"]
+        for part in path.split("."):
+            assert part in field["properties"], f"spec.{path}"
+            field = field["properties"][part]
 
 
 def test_every_exit_code_has_its_row() -> None:

@@ -53,7 +53,7 @@ def scale(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Change a job's number of nodes: of a suspended job, or of a running one with spec.elastic."""
+    """Change a job's number of nodes, which it allows while it is suspended."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_nodes(cluster, get_job(cluster, name), nodes)
     spec = job.record.spec

@@ -140,14 +140,14 @@ def set_nodes(cluster: Cluster, job: Job, nodes: int) -> Job:
     """Change the number of nodes.
 
     Raises:
-        UsageProblem: the job has ended, or runs and is not elastic.
+        UsageProblem: the job has ended, or is not suspended.
     """
     if job.status.finished:
         raise UsageProblem(f"{job.name} has {_ended(job)}: its size cannot change any more")
     spec = job.record.spec
-    if not (job.is_elastic or (spec is not None and spec.suspend)):
+    if spec is None or not spec.suspend:
         raise UsageProblem(
-            f"{job.name} runs without spec.elastic: a running job of fixed size cannot be resized",
+            f"{job.name} is not suspended: its number of nodes can change only while it is suspended",
             f"suspend it, resize it, resume it: ddpjob suspend {job.name} --wait && "
             f"ddpjob scale {job.name} --nodes {nodes} && ddpjob resume {job.name}",
         )
