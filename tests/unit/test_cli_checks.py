@@ -200,6 +200,28 @@ def test_addresses_have_a_while_to_become_known() -> None:
     assert judged(replace(FOUND, slices=[EMPTY_SLICE], now=NOW))["Names"].outcome is OK
 
 
+@pytest.mark.parametrize("error", [DENIED, DOWN])
+def test_a_service_that_could_not_be_read_is_not_said_to_be_missing(error: ClusterError) -> None:
+    check = judged(replace(FOUND, service=error))["Names"]
+    assert (check.outcome, check.message) == (SKIP, str(error))
+
+
+@pytest.mark.parametrize(
+    ("since", "outcome"),
+    [
+        ((0, 0), FAIL),
+        # Its program is still being loaded, or the operator has not looked at it again.
+        ((0, 55), SKIP),
+        ((55, 55), SKIP),
+    ],
+)
+def test_nodes_that_run_have_a_while_to_meet(since: tuple[int, ...], outcome: Outcome) -> None:
+    pods = [pod(n, phase="Running", trainer=Running(NOW + timedelta(seconds=at))) for n, at in enumerate(since)]
+    check = judged(replace(FOUND, job=job(**{**RUNNING, "conditions": APART}), pods=pods))["Rendezvous"]
+    assert check.outcome is outcome
+    assert "2/2 nodes are up, 1 cannot reach node 0" in check.message
+
+
 def test_nodes_that_are_not_up_are_not_blamed_on_the_rendezvous() -> None:
     waiting = job(**{**RUNNING, "conditions": [condition("RendezvousReady", "False", "X", "1/2 nodes are up; rest")]})
     check = judged(replace(FOUND, job=waiting, pods=[pod(0, **RUNNING_POD), pod(1)]))["Rendezvous"]

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from ddpjob.api.status import Condition, ConditionType
-from ddpjob.errors import ClusterError
+from ddpjob.errors import ClusterError, NotFound
 from ddpjob.jobs import Job, JobEvent
 from ddpjob.listing import first_few
 from ddpjob.observed import PodRecord, Running, Terminated, Waiting
@@ -168,8 +168,10 @@ def _waits(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:
 
 def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
     name = "Names"
-    if isinstance(found.service, ClusterError):
+    if isinstance(found.service, NotFound):
         return Check(name, Outcome.FAIL, f"the job's service: {found.service}", "the operator makes it again by itself")
+    if isinstance(found.service, ClusterError):
+        return skipped(name, found.service)
     if isinstance(found.slices, ClusterError):
         return skipped(name, found.slices)
     running = sum(_runs_since(pod, found.now) for pod in pods)
@@ -185,7 +187,7 @@ def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
 
 
 def _runs_since(pod: PodRecord, now: datetime) -> bool:
-    """Whether the pod has run for long enough that its address should be known."""
+    """Whether the pod has run for long enough that its address should be known, and its node should have met others."""
     since = pod.trainer.since if isinstance(pod.trainer, Running) else None
     return since is not None and now - since > _NOTICED_WITHIN
 
@@ -195,7 +197,7 @@ def _rendezvous(found: Findings, pods: Sequence[PodRecord]) -> Check:
     ready = found.job.status.condition(ConditionType.RENDEZVOUS_READY)
     if ready is not None and ready.status == "True":
         return Check(name, Outcome.OK, ready.message)
-    if ready is not None and pods and all(isinstance(pod.trainer, Running) for pod in pods):
+    if ready is not None and pods and all(_runs_since(pod, found.now) for pod in pods):
         hint = "ddpjob doctor, without a name, looks at DNS; a NetworkPolicy must let the job's pods reach each other"
         return Check(name, Outcome.FAIL, ready.message, hint)
     # What keeps the others is told above.
