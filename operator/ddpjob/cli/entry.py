@@ -1,6 +1,10 @@
 """The entry point of the installed programs `ddpjob` and `kubectl-ddpjob`."""
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ddpjob.errors import ExitCode
 
@@ -10,16 +14,28 @@ _PACKAGES = ("typer", "rich", "kubernetes", "urllib3")
 def main() -> None:
     """Run the command line, or say how its packages are installed."""
     try:
-        from ddpjob.cli.app import app  # noqa: PLC0415 what is not installed is told in a sentence
-    except KeyboardInterrupt:
-        # Loading takes long enough for a person to think better of it.
-        sys.exit(ExitCode.INTERRUPTED)
+        with _ended_by_ctrl_c():
+            from ddpjob.cli.app import app  # noqa: PLC0415 what is not installed is told in a sentence
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
         sys.stderr.write(f"Error: the package {error.name} is missing\n  -> pip install 'ddpjob[cli]'\n")
         sys.exit(ExitCode.USAGE)
     app()
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Loading takes long enough for a person to think better of it, and what is loaded may swallow exceptions."""
+    # Whoever started the program may have had Ctrl-C ignored, as a shell does for the background.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 if __name__ == "__main__":
