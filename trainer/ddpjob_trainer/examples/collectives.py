@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m ddpjob_trainer.examples.collectives --largest 16M
 
 What nccl-tests is to NCCL, for whatever backend the job has. `bus` is the bandwidth that the hardware must have
-carried, which can be compared between numbers of ranks: 2(n-1)/n of the message a second for all_reduce, (n-1)/n for all_gather,
-where the message is what all ranks together gather, and the whole message for broadcast and reduce
+carried, which can be compared between numbers of ranks: 2(n-1)/n of the message a second for all_reduce, (n-1)/n for
+all_gather, where the message is what all ranks together gather, and all of it for broadcast and reduce
 (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md). Every result is checked.
 """
 
@@ -72,9 +72,7 @@ def _mean(group: Group) -> float:
 
 COLLECTIVES: Final = (
     Collective("all_reduce", _all_reduce, _sum, lambda ranks: 2 * (ranks - 1) / ranks),
-    Collective(
-        "all_gather", _all_gather, lambda group: _sum(group) / group.world_size, lambda ranks: (ranks - 1) / ranks
-    ),
+    Collective("all_gather", _all_gather, _mean, lambda ranks: (ranks - 1) / ranks),
     Collective("broadcast", _broadcast, lambda _: 1.0, lambda _: 1.0),
     Collective("reduce", _reduce, _sum, lambda _: 1.0),
 )
