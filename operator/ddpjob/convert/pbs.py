@@ -1,0 +1,235 @@
+"""The directives of a PBS script (PBS Pro, OpenPBS, Torque)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ddpjob.api.constants import is_reserved_env
+from ddpjob.convert.directives import Directive
+from ddpjob.convert.notes import Note
+from ddpjob.convert.resources import Allocation, Resources, pbs_memory, pbs_seconds
+from ddpjob.convert.srun import Tasks
+
+MARKER: Final = "#PBS"
+
+_LOGS: Final = "not carried over: ddpjob logs, or kubectl logs, shows what the pods write"
+_MAIL: Final = "not carried over: ddpjob run, or kubectl wait --for=condition=Succeeded, tells when it has ended"
+_TOLD: Final[Mapping[str, str]] = {
+    "q": "not carried over: Kubernetes has no queue here; nodeSelector and tolerations of spec.template choose nodes",
+    "P": "not carried over: -n chooses the namespace, whose quota takes the place of a project's",
+    "A": "not carried over: -n chooses the namespace, whose quota takes the place of an account's",
+    "j": _LOGS,
+    "o": _LOGS,
+    "e": _LOGS,
+    "k": _LOGS,
+    "m": _MAIL,
+    "M": _MAIL,
+    "V": "not carried over: pods do not see your environment; spec.trainer.env and envFrom set variables",
+    "S": "not carried over: no shell starts the program",
+    "r": "not carried over: spec.restart says what happens after a failure",
+    "p": "not carried over: priorityClassName of spec.template sets a priority",
+    "W": "not carried over: wait for the other job before this one is applied: kubectl wait ddpjob/NAME",
+    "J": "not carried over: apply one job for each index, each with a name of its own",
+    "t": "not carried over: apply one job for each index, each with a name of its own",
+    "h": "not carried over: spec.suspend: true keeps a job from starting",
+    "a": "not carried over: a job starts when it is applied",
+    "d": "not carried over: spec.trainer.workingDir is the working directory",
+}
+_LATE: Final = "not carried over: it stands behind the first command, where PBS does not look"
+_UNKNOWN: Final = "not carried over: it says nothing about nodes, CPUs, memory, GPUs or time"
+_RESOURCES_TOLD: Final[Mapping[str, str]] = {
+    "place": "not carried over: topologySpreadConstraints or affinity of spec.template place pods",
+    "storage": "not carried over: volumes of spec.template, with spec.trainer.volumeMounts, bring file systems",
+    "jobfs": "not carried over: an emptyDir volume of spec.template is a node's scratch space",
+    "wd": "not carried over: spec.trainer.workingDir is the working directory",
+    "software": "not carried over: what it brings belongs into the image",
+    **dict.fromkeys(
+        ("pmem", "vmem", "pvmem"), "not carried over: mem= becomes a node's memory in spec.trainer.resources"
+    ),
+    "feature": "not carried over: nodeSelector of spec.template chooses nodes",
+}
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the directives come to so far."""
+
+    name: str = ""
+    nodes: int | None = None
+    processes: int | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    gpus: int | None = None
+    seconds: int | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+    def tell(self, directive: Directive, text: str, message: str) -> None:
+        """Keep a note of a directive."""
+        self.notes.append(Note(directive.line, text, message))
+
+
+def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
+    """What the directives ask for, and what of them is not carried over.
+
+    Amounts are those of all nodes together: so is what `-l ncpus=` and `mem=` ask for, and the sum of chunks.
+    """
+    asked = _Asked()
+    for directive in given:
+        if directive.late:
+            asked.tell(directive, directive.raw, _LATE)
+        elif directive.name == "l":
+            _resources(directive, asked)
+        elif directive.name == "N":
+            asked.name, asked.lines["name"] = directive.value, directive.line
+        elif directive.name == "v":
+            _variables(directive, asked)
+        else:
+            asked.tell(directive, directive.raw, _TOLD.get(directive.name, _UNKNOWN))
+    total = Resources(asked.cpus, asked.memory, asked.gpus)
+    each = None if asked.processes is None or not asked.nodes else asked.processes // asked.nodes
+    return (
+        Allocation(
+            asked.name,
+            asked.nodes or None,
+            Tasks(asked.nodes or None, each, asked.processes),
+            total=total,
+            seconds=asked.seconds,
+            env=asked.env,
+            lines=asked.lines,
+            written=asked.written,
+        ),
+        asked.notes,
+    )
+
+
+def pbs_variables(allocation: Allocation) -> dict[str, str]:
+    """The variables that PBS sets from what it was asked for, as far as that tells them."""
+    total = allocation.total
+    counts = {
+        "PBS_NCPUS": total.cpus,
+        "PBS_NGPUS": total.gpus,
+        "PBS_NP": total.cpus,
+        "PBS_NUM_NODES": allocation.nodes,
+        "PBS_NNODES": allocation.nodes,
+        "PBS_NUM_PPN": allocation.tasks.per_node,
+    }
+    known = {name: str(count) for name, count in counts.items() if count is not None}
+    return {**known, **({"PBS_JOBNAME": allocation.name} if allocation.name else {}), **allocation.env}
+
+
+def _resources(directive: Directive, asked: _Asked) -> None:
+    text = directive.value
+    chunks = re.match(r"(select|nodes)=(.*)", text)
+    if chunks is None:
+        items = list(filter(None, text.split(",")))
+    elif chunks[1] == "select":
+        # Commas may follow the chunks, as in select=1:ncpus=4,walltime=1:00:00; inside them there are none.
+        first, *items = chunks[2].split(",")
+        _chunks(directive, first, asked)
+    else:
+        first, *items = chunks[2].split(",")
+        _torque(directive, first, asked)
+    for item in items:
+        key, _, value = item.partition("=")
+        _resource(directive, key.strip(), value.strip(), asked)
+
+
+def _resource(directive: Directive, key: str, value: str, asked: _Asked) -> None:
+    written = f"{MARKER} -l {key}={value}" if value else f"{MARKER} -l {key}"
+    asked.lines.setdefault(key, directive.line)
+    asked.written[key] = written
+    if key == "walltime":
+        asked.seconds = pbs_seconds(value)
+        if not asked.seconds:
+            asked.tell(directive, written, "this is no time: spec.activeDeadlineSeconds is left out")
+    elif key in ("nodes", "select"):
+        (_torque if key == "nodes" else _chunks)(directive, value, asked)
+    elif key in ("mem", "ncpus", "ngpus"):
+        if not _amount(key, value, 1, asked):
+            asked.tell(directive, written, "this amount cannot be read: spec.trainer.resources goes without it")
+    else:
+        asked.tell(directive, written, _RESOURCES_TOLD.get(key, _UNKNOWN))
+
+
+def _amount(key: str, value: str, times: int, asked: _Asked) -> bool:
+    """Add what a number of chunks, or all of the job, asks for; whether it can be read."""
+    if key == "mem":
+        size = pbs_memory(value)
+        if size is None:
+            return False
+        asked.memory = (asked.memory or 0) + size * times
+        return True
+    if not value.isdecimal():
+        return False
+    count = int(value[:9]) * times
+    if key in ("ncpus", "ppn"):
+        asked.cpus = (asked.cpus or 0) + count
+    elif key in ("ngpus", "gpus"):
+        asked.gpus = (asked.gpus or 0) + count
+    if key in ("mpiprocs", "ppn"):
+        asked.processes = (asked.processes or 0) + count
+    return True
+
+
+_CHUNK_AMOUNTS: Final = ("ncpus", "ngpus", "mem", "mpiprocs")
+
+
+def _chunks(directive: Directive, text: str, asked: _Asked) -> None:
+    """`2:ncpus=48:ngpus=4:mem=190gb+1:ncpus=4`: a chunk is taken for a node."""
+    asked.lines["nodes"] = directive.line
+    kinds = text.split("+")
+    for kind in kinds:
+        parts = kind.split(":")
+        count = int(parts[0][:9]) if parts[0].isdecimal() else 1
+        asked.nodes = (asked.nodes or 0) + count
+        for part in parts[1:] if parts[0].isdecimal() else parts:
+            key, _, value = part.partition("=")
+            asked.lines.setdefault(key, directive.line)
+            if key not in _CHUNK_AMOUNTS or not _amount(key, value, count, asked):
+                asked.tell(directive, f"{MARKER} -l select=...:{part}", _chunk_message(key))
+    if len(kinds) > 1:
+        asked.tell(directive, directive.raw, "the nodes of a job are alike: each gets the same part of the whole")
+
+
+def _chunk_message(key: str) -> str:
+    if key == "ompthreads":
+        return "not carried over: OMP_NUM_THREADS in spec.trainer.env sets it"
+    return "not carried over: nodeSelector of spec.template chooses nodes"
+
+
+def _torque(directive: Directive, text: str, asked: _Asked) -> None:
+    """`2:ppn=4:gpus=2`, or names of nodes."""
+    asked.lines["nodes"] = directive.line
+    for kind in text.split("+"):
+        parts = kind.split(":")
+        numbered = parts[0].isdecimal()
+        count = int(parts[0][:9]) if numbered else 1
+        asked.nodes = (asked.nodes or 0) + count
+        if not numbered:
+            asked.tell(
+                directive, f"{MARKER} -l nodes={parts[0]}", "counted as a node: nodeSelector of spec.template names one"
+            )
+        for part in parts[1:]:
+            key, _, value = part.partition("=")
+            asked.lines.setdefault({"ppn": "ncpus", "gpus": "ngpus"}.get(key, key), directive.line)
+            if key not in ("ppn", "gpus") or not _amount(key, value, count, asked):
+                asked.tell(directive, f"{MARKER} -l nodes=...:{part}", _chunk_message(key))
+
+
+def _variables(directive: Directive, asked: _Asked) -> None:
+    for item in filter(None, directive.value.split(",")):
+        name, equals, value = item.partition("=")
+        if is_reserved_env(name):
+            asked.tell(directive, f"{MARKER} -v {item}", f"not needed: {name} is set by the launcher")
+        elif equals:
+            asked.env[name] = value
+        else:
+            asked.tell(
+                directive,
+                f"{MARKER} -v {item}",
+                f"not carried over: pods do not see your environment; set {name} in spec.trainer.env",
+            )

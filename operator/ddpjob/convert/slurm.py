@@ -1,0 +1,238 @@
+"""The directives of a Slurm script."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ddpjob.api.constants import is_reserved_env
+from ddpjob.convert.directives import Directive
+from ddpjob.convert.notes import Note
+from ddpjob.convert.resources import Allocation, Resources, slurm_memory, slurm_seconds
+from ddpjob.convert.srun import Tasks
+
+MARKER: Final = "#SBATCH"
+
+_LONG: Final[Mapping[str, str]] = {
+    "N": "nodes",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "G": "gpus",
+    "t": "time",
+    "J": "job-name",
+    "p": "partition",
+    "A": "account",
+    "o": "output",
+    "e": "error",
+    "q": "qos",
+    "C": "constraint",
+    "D": "chdir",
+    "w": "nodelist",
+    "x": "exclude",
+    "a": "array",
+    "d": "dependency",
+    "H": "hold",
+    "b": "begin",
+}
+_LOGS: Final = "not carried over: ddpjob logs, or kubectl logs, shows what the pods write"
+_MAIL: Final = "not carried over: ddpjob run, or kubectl wait --for=condition=Succeeded, tells when it has ended"
+_CHOOSE: Final = "not carried over: nodeSelector and tolerations of spec.template choose nodes"
+_QUOTA: Final = "not carried over: -n chooses the namespace, whose quota takes the place of an account's"
+_RESTART: Final = "not carried over: spec.restart says what happens after a failure"
+_TOLD: Final[Mapping[str, str]] = {
+    "partition": _CHOOSE,
+    "constraint": _CHOOSE,
+    "nodelist": _CHOOSE,
+    "exclude": _CHOOSE,
+    "reservation": _CHOOSE,
+    "cluster": _CHOOSE,
+    "clusters": _CHOOSE,
+    "account": _QUOTA,
+    "qos": "not carried over: priorityClassName of spec.template sets a priority",
+    "output": _LOGS,
+    "error": _LOGS,
+    "open-mode": _LOGS,
+    "mail-type": _MAIL,
+    "mail-user": _MAIL,
+    "requeue": _RESTART,
+    "no-requeue": _RESTART,
+    "chdir": "not carried over: spec.trainer.workingDir is the working directory",
+    "array": "not carried over: apply one job for each index, each with a name of its own",
+    "dependency": "not carried over: wait for the other job before this one is applied: kubectl wait ddpjob/NAME",
+    "hold": "not carried over: spec.suspend: true keeps a job from starting",
+    "begin": "not carried over: a job starts when it is applied",
+    "signal": "not carried over: a pod that is to stop gets SIGTERM, and spec.gracePeriodSeconds to save",
+    "exclusive": "not carried over: a pod gets what it asks for; podAntiAffinity of spec.template keeps others away",
+    "tmp": "not carried over: an emptyDir volume of spec.template is a node's scratch space",
+    "gpu-bind": "not carried over: LOCAL_RANK chooses the GPU of a process",
+}
+_UNKNOWN: Final = "not carried over: it says nothing about nodes, CPUs, memory, GPUs or time"
+_LATE: Final = "not carried over: it stands behind the first command, where Slurm does not look"
+_COUNTS: Final = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu")
+_GPUS: Final = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
+_MEMORIES: Final = ("mem", "mem-per-cpu", "mem-per-gpu")
+
+
+class _Asked:
+    """The options by their long names, as far as they can be read."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.name = ""
+        self.seconds: int | None = None
+        self.env: dict[str, str] = {}
+        self.lines: dict[str, int] = {}
+        self.written: dict[str, str] = {}
+        self.notes: list[Note] = []
+
+    def read(self, directive: Directive) -> None:
+        """Take one option."""
+        name = _LONG.get(directive.name, directive.name)
+        self.lines[name] = directive.line
+        if name == "gpus":
+            self.written["ngpus"] = directive.raw
+        if directive.late:
+            self._tell(directive, _LATE)
+        elif name in (*_COUNTS, *_GPUS, *_MEMORIES):
+            self._number(name, directive)
+        elif name == "job-name":
+            self.name = directive.value
+        elif name == "time":
+            self.seconds = slurm_seconds(directive.value)
+            if not self.seconds:
+                self._tell(directive, "no limit is carried over: spec.activeDeadlineSeconds sets one")
+        elif name == "export":
+            self.notes += _export(directive, self.env)
+        else:
+            self._tell(directive, _TOLD.get(name, _UNKNOWN))
+
+    def _tell(self, directive: Directive, message: str) -> None:
+        self.notes.append(Note(directive.line, directive.raw, message))
+
+    def _number(self, name: str, directive: Directive) -> None:
+        value = directive.value
+        if name in _MEMORIES:
+            number = slurm_memory(value)
+            if number == 0:
+                self._tell(directive, "all memory of a node is not carried over: write spec.trainer.resources")
+                return
+        elif name in _GPUS:
+            number = self._gpus(name, directive)
+            if number is None:
+                return
+        else:
+            match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})", value)
+            number = int(match[2]) if match else None
+            if match and match[1] and match[1] != match[2]:
+                self._tell(directive, f"the size of a job is fixed: {number}, the largest, is taken")
+        if not number:
+            self._tell(directive, "this number cannot be read: it is left out")
+        else:
+            self.numbers[name] = number
+
+    def _gpus(self, name: str, directive: Directive) -> int | None:
+        """The number in 4, a100:4, gpu:4 or gpu:a100:4; None for what is no GPU."""
+        gpus: int | None = None
+        for item in directive.value.split(","):
+            parts = item.partition("(")[0].split(":")
+            if name == "gres" and parts.pop(0) != "gpu":
+                self._tell(directive, f"{item} is not carried over: spec.trainer.resources asks for other devices")
+                continue
+            count = parts.pop() if parts and parts[-1].isdecimal() else "1"
+            gpus = (gpus or 0) + int(count[:9])
+            if parts:
+                self._tell(
+                    directive,
+                    f"the kind {parts[0]} is not carried over: nodeSelector of spec.template chooses it, "
+                    "as by the label nvidia.com/gpu.product",
+                )
+        return gpus
+
+
+def slurm_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
+    """What the directives ask for, and what of them is not carried over."""
+    asked = _Asked()
+    for directive in given:
+        asked.read(directive)
+    number = asked.numbers.get
+    nodes, tasks, each = number("nodes"), number("ntasks"), number("ntasks-per-node")
+    if nodes is None and tasks and each:
+        nodes = math.ceil(tasks / each)
+    if each is None and tasks and nodes:
+        each = math.ceil(tasks / nodes)
+    gpus = _first(number("gpus-per-node"), number("gres"), _times(number("gpus-per-task"), each or 1))
+    if gpus is None and nodes and number("gpus"):
+        gpus = math.ceil((number("gpus") or 0) / nodes)
+    cpus = _first(_times(number("cpus-per-task"), each or 1), _times(number("cpus-per-gpu"), gpus))
+    memory = _first(
+        number("mem"), _times(number("mem-per-cpu"), cpus or each or 1), _times(number("mem-per-gpu"), gpus)
+    )
+    return (
+        Allocation(
+            asked.name,
+            nodes,
+            Tasks(nodes, each, tasks),
+            Resources(cpus, memory, gpus),
+            Resources(gpus=number("gpus") if gpus is None else None),
+            asked.seconds,
+            asked.env,
+            _lines(asked.lines),
+            asked.written,
+        ),
+        asked.notes,
+    )
+
+
+def slurm_variables(allocation: Allocation) -> dict[str, str]:
+    """The variables that Slurm sets from what it was asked for, as far as that tells them."""
+    nodes, tasks, each = allocation.nodes, allocation.tasks, allocation.each
+    total = tasks.total or (_times(nodes, tasks.per_node) if tasks.per_node else None)
+    cpus = each.cpus // (tasks.per_node or 1) if each.cpus else None
+    counts = {
+        "SLURM_NNODES": nodes,
+        "SLURM_JOB_NUM_NODES": nodes,
+        "SLURM_NTASKS": total,
+        "SLURM_NPROCS": total,
+        "SLURM_NTASKS_PER_NODE": tasks.per_node,
+        "SLURM_TASKS_PER_NODE": tasks.per_node if nodes == 1 else None,
+        "SLURM_GPUS_ON_NODE": each.gpus,
+        "SLURM_GPUS_PER_NODE": each.gpus,
+        "SLURM_CPUS_PER_TASK": cpus,
+    }
+    known = {name: str(count) for name, count in counts.items() if count is not None}
+    return {**known, **({"SLURM_JOB_NAME": allocation.name} if allocation.name else {}), **allocation.env}
+
+
+def _lines(lines: Mapping[str, int]) -> dict[str, int]:
+    """Where each amount stands, by the names that PBS has for them."""
+    names = {
+        "job-name": "name",
+        "time": "walltime",
+        "cpus-per-task": "ncpus",
+        "mem-per-cpu": "mem",
+        **dict.fromkeys(_GPUS, "ngpus"),
+    }
+    return {names.get(name, name): line for name, line in lines.items()}
+
+
+def _export(directive: Directive, env: dict[str, str]) -> Iterator[Note]:
+    for item in directive.value.split(","):
+        name, equals, value = item.partition("=")
+        if is_reserved_env(name):
+            yield Note(directive.line, directive.raw, f"not needed: {name} is set by the launcher")
+        elif equals:
+            env[name] = value
+        elif item not in ("NONE", "NIL"):
+            yield Note(
+                directive.line,
+                directive.raw,
+                f"{item} is not carried over: pods do not see your environment; spec.trainer.env sets variables",
+            )
+
+
+def _first(*numbers: int | None) -> int | None:
+    return next((number for number in numbers if number is not None), None)
+
+
+def _times(number: int | None, factor: int | None) -> int | None:
+    return None if number is None or factor is None else number * factor
