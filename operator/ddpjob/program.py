@@ -104,11 +104,25 @@ def name_for(program: str, suffix: str) -> str:
         program: as train.py or package.train.
         suffix: lower case letters and digits.
     """
-    stem = program.rsplit("/", 1)[-1].removesuffix(".py").rsplit(".", 1)[-1].lower()
-    plain = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")
+    return job_label(stem_of(program), f"-{suffix}")
+
+
+def stem_of(program: str) -> str:
+    """The name of a program without its folder or package: train of /some/where/train.py and of package.train."""
+    return program.rsplit("/", 1)[-1].removesuffix(".py").rsplit(".", 1)[-1]
+
+
+def job_label(text: str, suffix: str = "") -> str:
+    """A name that a job can have, made of that of a program or of another scheduler's job.
+
+    Args:
+        text: as My_Job.
+        suffix: what the name ends with.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if not plain or not plain[0].isalpha():
         plain = f"job-{plain}".strip("-")
-    return f"{plain[: MAX_NAME_LENGTH - len(suffix) - 1].rstrip('-')}-{suffix}"
+    return f"{plain[: MAX_NAME_LENGTH - len(suffix)].rstrip('-')}{suffix}"
 
 
 def script_of(name: str, content: bytes) -> Script:

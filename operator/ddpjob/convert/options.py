@@ -1,0 +1,146 @@
+"""The options before a program, read by argparse, each with the words that gave it."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from ddpjob.convert.variables import Text
+
+_END: Final = "--"
+
+
+class OptionError(Exception):
+    """The options cannot be read; `str()` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option that was given: `name` is its first long spelling without dashes, `raw` how it was written."""
+
+    name: str
+    value: str
+    line: int
+    raw: str
+    unknown: tuple[str, ...]
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A launch line taken apart: options, and the words from the program on."""
+
+    options: tuple[Given, ...]
+    rest: tuple[Text, ...]
+
+    def last(self, *names: str) -> Given | None:
+        """The option of one of these names; the last one wins, as it does with the launchers."""
+        return next((option for option in reversed(self.options) if option.name in names), None)
+
+    def all(self, name: str) -> list[Given]:
+        """All options of a name in their order."""
+        return [option for option in self.options if option.name == name]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option that a launcher knows.
+
+    Attributes:
+        spellings: with dashes; those with a dash inside are known with an underscore too.
+        values: how many words follow it.
+    """
+
+    spellings: tuple[str, ...]
+    values: int = 1
+
+    @property
+    def name(self) -> str:
+        """Its first long spelling without dashes."""
+        return next((each for each in self.spellings if each.startswith("--")), self.spellings[0]).lstrip("-")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message)
+
+
+class _Keep(argparse.Action):
+    """Keeps every option in its order, with the spelling that was used."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 as in the base class
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 as in the base class
+        option_string: str | None = None,
+    ) -> None:
+        """Keep one."""
+        listed = values if isinstance(values, list) else [] if values is None else [values]
+        namespace.given.append((self.dest, option_string or "", [str(value) for value in listed]))
+
+
+class Options:
+    """The options that a launcher knows."""
+
+    def __init__(self, program: str, options: Iterable[Option]) -> None:
+        """Args:
+        program: the launcher's name.
+        options: all of them.
+        """
+        self._parser = _Parser(prog=program, add_help=False, allow_abbrev=False)
+        self._values: dict[str, int] = {}
+        for option in options:
+            spellings = _spellings(option)
+            self._parser.add_argument(*spellings, dest=option.name, nargs=option.values, action=_Keep, default=None)
+            self._values.update(dict.fromkeys(spellings, option.values))
+
+    def read(self, words: Sequence[Text]) -> Line:
+        """Take the words behind the launcher's name apart.
+
+        Raises:
+            OptionError: there is an option that is not known, or one without its value.
+        """
+        end = self._end(words)
+        head = words[:end]
+        found = argparse.Namespace(given=[])
+        # What follows the program is kept from argparse, which would look for options in it too.
+        self._parser.parse_args([word.text for word in head if word.text != _END], found)
+        return Line(tuple(_located(found.given, head)), tuple(words[end:]))
+
+    def _end(self, words: Sequence[Text]) -> int:
+        """Where the options end and the program begins."""
+        at = 0
+        while at < len(words) and words[at].text.startswith("-"):
+            if words[at].text == _END:
+                return at + 1
+            # --name=value, and -r3, hold their values themselves.
+            at += 1 + self._values.get(words[at].text, 0)
+        return min(at, len(words))
+
+
+def _spellings(option: Option) -> list[str]:
+    both = [
+        (each, f"--{each[2:].replace('-', '_')}") if each.startswith("--") else (each,) for each in option.spellings
+    ]
+    return list(dict.fromkeys(spelling for pair in both for spelling in pair))
+
+
+def _located(given: Iterable[tuple[str, str, list[str]]], words: Sequence[Text]) -> Iterable[Given]:
+    """Each option with the words that it stands in: they come in the same order."""
+    at = 0
+    for name, spelling, values in given:
+        while at < len(words) and not words[at].text.startswith(spelling):
+            at += 1
+        # --name value takes as many further words as values, --name=value none.
+        count = 1 + len(values) if at < len(words) and words[at].text == spelling else 1
+        own = words[at : at + count]
+        at += count
+        yield Given(
+            name,
+            " ".join(values),
+            own[0].line if own else 0,
+            " ".join(word.raw for word in own),
+            tuple(dict.fromkeys(unknown for word in own for unknown in word.unknown)),
+            tuple(dict.fromkeys(name for word in own for name in word.assumed)),
+        )

@@ -1,0 +1,74 @@
+"""The interpreter's own options before a script or a module."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ddpjob.convert.notes import Note
+from ddpjob.convert.variables import Text
+
+_PYTHON: Final = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
+_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
+_UNBUFFERED: Final = "PYTHONUNBUFFERED"
+# Modules that prepare a machine; no training.
+_TOOLS: Final = frozenset(
+    {"pip", "venv", "virtualenv", "ensurepip", "site", "compileall", "json.tool", "http.server", "timeit"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLine:
+    """What an interpreter is told to run.
+
+    Attributes:
+        words: the script or module, then its arguments; empty where it is neither.
+        is_module: which of them.
+        env: what the interpreter's options come to.
+    """
+
+    words: tuple[Text, ...]
+    is_module: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def trains(self) -> bool:
+        """Whether it may be a training: neither text on the command line nor a tool that prepares something."""
+        return bool(self.words) and not (self.is_module and self.words[0].text in _TOOLS)
+
+
+def is_python(text: str) -> bool:
+    """Whether a command is a Python interpreter."""
+    return _PYTHON.fullmatch(text) is not None
+
+
+def read_python(words: Sequence[Text]) -> PythonLine:
+    """Take a line of an interpreter apart.
+
+    Args:
+        words: the interpreter, its options, then a script, or -m and a module.
+    """
+    env: list[tuple[str, str]] = []
+    notes: list[Note] = []
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if not word.text.startswith("-"):
+            return PythonLine(tuple(words[at:]), env=tuple(env), notes=tuple(notes))
+        if word.text == "-m":
+            return PythonLine(tuple(words[at + 1 :]), is_module=True, env=tuple(env), notes=tuple(notes))
+        if word.text.startswith("-m"):
+            module = Text(word.text.removeprefix("-m"), word.line, word.raw, word.unknown, word.assumed)
+            return PythonLine((module, *words[at + 1 :]), is_module=True, env=tuple(env), notes=tuple(notes))
+        if word.text.startswith("-c") or word.text == "-":
+            return PythonLine(())
+        if word.text == "-u":
+            env.append((_UNBUFFERED, "1"))
+        else:
+            notes.append(
+                Note(word.line, word.raw, "not carried over: PYTHON* variables in spec.trainer.env stand for it")
+            )
+            at += word.text in _WITH_VALUE
+        at += 1
+    return PythonLine(())

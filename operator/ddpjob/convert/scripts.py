@@ -1,0 +1,80 @@
+"""The ways in: a launch line, a script of PBS, a script of Slurm."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ddpjob.convert import pbs, slurm
+from ddpjob.convert.directives import Directive, directives
+from ddpjob.convert.job import Converted, Settings, jobs_of
+from ddpjob.convert.mpirun_line import ReadFile
+from ddpjob.convert.notes import Note
+from ddpjob.convert.resources import Allocation
+from ddpjob.convert.script import read_script
+from ddpjob.convert.shell import UnreadableError
+from ddpjob.errors import UsageProblem
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the scheduler is asked for, what of it is not carried over, and the variables that it sets."""
+
+    allocation: Allocation
+    notes: list[Note]
+    variables: dict[str, str]
+
+
+def from_launch_line(words: Sequence[str], settings: Settings, read_file: ReadFile) -> Converted:
+    """The job of a launch line.
+
+    Args:
+        words: the line as one text, or word by word as the shell has taken it apart.
+        settings: what the user adds.
+        read_file: reads a hostfile.
+
+    Raises:
+        UsageProblem: no job can be made of it.
+    """
+    if len(words) > 1 and len(words[0].split()) > 1:
+        raise UsageProblem(
+            f"{words[1]} stands behind the launch line", "options of ddpjob stand before it, those of torchrun in it"
+        )
+    text = words[0] if len(words) == 1 else shlex.join(words)
+    return _converted(text, _Asked(Allocation(), [], {}), settings, read_file)
+
+
+def from_pbs_script(text: str, settings: Settings, read_file: ReadFile) -> Converted:
+    """The jobs of a script for PBS.
+
+    Raises:
+        UsageProblem: no job can be made of it.
+    """
+    allocation, notes = pbs.pbs_allocation(list(_directives(text, pbs.MARKER, settings)))
+    return _converted(text, _Asked(allocation, notes, pbs.pbs_variables(allocation)), settings, read_file)
+
+
+def from_slurm_script(text: str, settings: Settings, read_file: ReadFile) -> Converted:
+    """The jobs of a script for Slurm.
+
+    Raises:
+        UsageProblem: no job can be made of it.
+    """
+    allocation, notes = slurm.slurm_allocation(list(_directives(text, slurm.MARKER, settings)))
+    return _converted(text, _Asked(allocation, notes, slurm.slurm_variables(allocation)), settings, read_file)
+
+
+def _directives(text: str, marker: str, settings: Settings) -> Iterator[Directive]:
+    try:
+        yield from directives(text, marker)
+    except ValueError as error:
+        raise UsageProblem(f"{settings.source}:{error}") from error
+
+
+def _converted(text: str, asked: _Asked, settings: Settings, read_file: ReadFile) -> Converted:
+    try:
+        reading = read_script(text, known=asked.variables, read_file=read_file, tasks=asked.allocation.tasks)
+    except UnreadableError as error:
+        raise UsageProblem(f"{settings.source}:{error.line}: {error}") from error
+    except RecursionError as error:
+        raise UsageProblem(f"{settings.source}: brackets stand too deep in one another") from error
+    return jobs_of(reading, asked.allocation, asked.notes, settings)
