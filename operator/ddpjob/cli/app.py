@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ddpjob.cli import control, delete, doctor, logs, render, run, status, top, why
+from ddpjob.cli import control, converting, delete, doctor, logs, render, run, status, top, why
 from ddpjob.cli.output import print_error
 from ddpjob.errors import DDPJobError, ExitCode
 
@@ -39,6 +39,9 @@ app.command("logs")(logs.logs)
 app.command("why")(why.why)
 app.command("doctor")(doctor.doctor)
 app.command("render")(render.render)
+app.command("from-torchrun", context_settings=converting.SETTINGS)(converting.from_torchrun)
+app.command("from-pbs")(converting.from_pbs)
+app.command("from-slurm")(converting.from_slurm)
 app.command("suspend")(control.suspend)
 app.command("resume")(control.resume)
 app.command("scale")(control.scale)

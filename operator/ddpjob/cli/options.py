@@ -60,6 +60,10 @@ Namespace: TypeAlias = Annotated[
         callback=check_names,
     ),
 ]
+ManifestNamespace: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace to write into the manifest; none when left out."),
+]
 Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
 Kubeconfig: TypeAlias = Annotated[
     str | None,
