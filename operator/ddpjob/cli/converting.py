@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from ddpjob.cli.files import name_of, read_text
-from ddpjob.cli.options import ManifestFormat, ManifestNamespace
+from ddpjob.cli.options import ManifestFormat, ManifestNamespace, check_names
 from ddpjob.cli.output import manifests_json, manifests_text, say
 from ddpjob.convert.job import Converted, Settings
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
@@ -21,7 +21,8 @@ Image: TypeAlias = Annotated[
     str | None, typer.Option(envvar="DDPJOB_IMAGE", help="Image with Python 3 and torch.", show_default=False)
 ]
 Name: TypeAlias = Annotated[
-    str | None, typer.Option(help="Name of the job; that of the script when left out.", show_default=False)
+    str | None,
+    typer.Option(callback=check_names, help="Name of the job; that of the script when left out.", show_default=False),
 ]
 Gpus: TypeAlias = Annotated[
     int | None, typer.Option(min=0, help="GPUs of each node; what the script asks for when left out.")

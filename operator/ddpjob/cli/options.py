@@ -62,7 +62,12 @@ Namespace: TypeAlias = Annotated[
 ]
 ManifestNamespace: TypeAlias = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace to write into the manifest; none when left out."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        callback=check_names,
+        help="Namespace to write into the manifest; none when left out.",
+    ),
 ]
 Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
 Kubeconfig: TypeAlias = Annotated[
