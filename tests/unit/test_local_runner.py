@@ -1,11 +1,13 @@
 """Jobs that run without a cluster, as real processes: what becomes of them is decided as on one."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -198,22 +200,62 @@ async def test_wall_time_ends_a_job(tmp_path: Path) -> None:
     assert ending.status.failure.reason == "DeadlineExceeded"
 
 
+@asynccontextmanager
+async def killed_runner(program: str, home: Path, **spec: Any) -> AsyncIterator[None]:
+    """Another process runs the job, and is killed at the end of the block."""
+    script = (
+        "import asyncio, json, sys; sys.path[:0] = sys.argv[3:]; from pathlib import Path; "
+        "from test_local_runner import Seen, job_of, run; "
+        "asyncio.run(run(job_of(sys.argv[1], **json.loads(sys.argv[2])), Path('.'), Seen()))"
+    )
+    arguments = (program, json.dumps(spec), str(Path(__file__).parent))
+    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", script, *arguments, cwd=home)
+    try:
+        yield
+    finally:
+        runner.send_signal(signal.SIGKILL)
+        await runner.wait()
+
+
+WAITS_ONCE = """
+import os, time
+print("attempt", os.environ["DDPJOB_ATTEMPT"], flush=True)
+time.sleep(0 if os.environ["DDPJOB_ATTEMPT"] == "1" else 60)
+"""
+
+
+async def test_a_job_whose_runner_was_killed_goes_on_as_the_next_attempt_which_is_not_counted(tmp_path: Path) -> None:
+    records, spec = Records(tmp_path, "default", "digits"), {"restart": {"maxRestarts": 0}}
+    async with killed_runner(WAITS_ONCE, tmp_path, **spec), asyncio.timeout(30):
+        while (left_job(records).get("status") or {}).get("phase") != "Running":  # noqa: ASYNC110 another process
+            await asyncio.sleep(0.05)
+    uid = left_job(records)["metadata"]["uid"]
+    seen = Seen()
+    ending = await run(job_of(WAITS_ONCE, **spec), tmp_path, seen)
+    assert ending.status.phase is Phase.SUCCEEDED
+    assert (ending.status.attempt, ending.status.restarts.counted) == (1, 0)
+    assert (seen.resumed, seen.uid) == (True, uid)
+    assert seen.lines == ["digits-a1-0: attempt 1", "digits-a1-1: attempt 1"]
+
+
+async def test_a_job_whose_runner_was_killed_before_it_wrote_a_status_uses_no_pod_s_name_twice(tmp_path: Path) -> None:
+    records, manifest = Records(tmp_path, "default", "digits"), job_of(WAITS_ONCE)
+    metadata = {**manifest.job["metadata"], "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    with records.held():
+        records.save({**manifest.job, "metadata": metadata})
+    seen = Seen()
+    ending = await run(manifest, tmp_path, seen)
+    assert (ending.status.phase, ending.status.attempt, seen.uid) == (Phase.SUCCEEDED, 1, "u1")
+
+
 async def test_what_a_killed_runner_left_running_is_ended_before_the_job_starts_again(tmp_path: Path) -> None:
     # They are told to stop when their runner is gone, and do not.
     stays = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
-    script = (
-        "import asyncio, sys; sys.path[:0] = sys.argv[2:]; from pathlib import Path; "
-        "from test_local_runner import Seen, job_of, run; "
-        "asyncio.run(run(job_of(sys.argv[1]), Path('.'), Seen()))"
-    )
-    folder = str(Path(__file__).parent)
-    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stays, folder, cwd=tmp_path)
     records = Records(tmp_path, "default", "digits")
-    async with asyncio.timeout(30):
-        while [log.read_text() for log in records.folder.glob("*/*/log")] != ["here\n", "here\n"]:  # noqa: ASYNC110 another process
-            await asyncio.sleep(0.05)
-    runner.send_signal(signal.SIGKILL)
-    await runner.wait()
+    async with killed_runner(stays, tmp_path):
+        async with asyncio.timeout(30):
+            while [log.read_text() for log in records.folder.glob("*/*/log")] != ["here\n", "here\n"]:  # noqa: ASYNC110 another process
+                await asyncio.sleep(0.05)
     assert len(_left(records)) == 2
     before = {process.pid for process in _left(records)}
     seen = Seen()
@@ -222,9 +264,13 @@ async def test_what_a_killed_runner_left_running_is_ended_before_the_job_starts_
     assert not before & {process.pid for process in _left(records)}
 
 
+def left_job(records: Records) -> dict[str, Any]:
+    return records.load() or {}
+
+
 def _left(records: Records) -> list[Any]:
-    job = records.load()
-    return marked_processes(f"{job['metadata']['uid']}/") if job is not None else []
+    job = left_job(records)
+    return marked_processes(f"{job['metadata']['uid']}/") if job else []
 
 
 def _twice(runner: LocalRunner) -> None:

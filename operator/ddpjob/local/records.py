@@ -7,10 +7,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob.local.errors import LocalError
+from ddpjob.policies.conditions import Fact, with_facts
+from ddpjob.policies.suspend import STOPPING
 
 _FINISHED: Final = ("Succeeded", "Failed")
 
@@ -90,6 +94,24 @@ def goes_on(left: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> bool:
         return False
     phase = (left.get("status") or {}).get("phase")
     return phase not in _FINISHED and _spec(left) == _spec(asked)
+
+
+def to_be_resumed(left: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """A job that was left unfinished, as one that was suspended: the next attempt follows, and is not counted.
+
+    One that was not suspended is one whose runner was killed. Its pods are gone, which was no failure of theirs.
+    """
+    metadata, status = left["metadata"], DDPJobStatus.model_validate(left.get("status") or {})
+    resumed = {**left, "spec": {**left["spec"], "suspend": False}}
+    suspended = status.condition(ConditionType.SUSPENDED)
+    if suspended is not None and (suspended.status == "True" or suspended.reason == STOPPING):
+        return resumed
+    fact = Fact(ConditionType.SUSPENDED, "True", "RunnerGone", f"what ran attempt {status.attempt} was killed")
+    # Pods may have been started that nothing was written of, and a name is used once.
+    start = status.start_time or datetime.fromisoformat(metadata["creationTimestamp"])
+    update = {"phase": Phase.SUSPENDED, "start_time": start}
+    marked = with_facts(status.model_copy(update=update), (fact,), metadata["generation"], now)
+    return {**resumed, "status": marked.to_wire()}
 
 
 def _spec(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ddpjob.local.kubelet import ProcessKubelet, Start, kill_marked
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.network import Network, free_network
 from ddpjob.local.process import Machine, process_of, trainer_container
-from ddpjob.local.records import Records, goes_on
+from ddpjob.local.records import Records, goes_on, to_be_resumed
 from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob.observe import job_record, pod_record, service_record
@@ -173,7 +173,7 @@ class LocalRunner:
             # Of a runner that was killed.
             kill_marked(f"{left['metadata']['uid']}/")
         if left is not None and goes_on(left, asked):
-            return {**left, "spec": {**left["spec"], "suspend": False}}, True
+            return to_be_resumed(left, self._now()), True
         # Whoever runs a job here wants it to run, whatever the manifest says of a cluster.
         spec = {**asked["spec"], "suspend": False}
         job = {**asked, "metadata": {**asked["metadata"], "uid": self._new_uid()}, "spec": spec}
