@@ -147,6 +147,21 @@ async def test_a_command_that_is_not_there_is_the_failure(tmp_path: Path) -> Non
     assert "no-such-program" in ending.status.failure.message
 
 
+@pytest.mark.parametrize("pidfd", [True, False])
+async def test_the_end_of_every_node_is_noticed_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pidfd: bool
+) -> None:
+    if not pidfd:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    # One more than the event loop has threads of its own.
+    nodes = min(32, (os.cpu_count() or 1) + 4) + 1
+    script = f'[ "$DDPJOB_NODE_RANK" = {nodes - 1} ] && exit 7; exec sleep 60'
+    trainer = {"image": "i", "command": ["sh", "-c", script]}
+    ending = await run(job_of("", nodes=nodes, trainer=trainer, restart={"maxRestarts": 0}), tmp_path, Seen())
+    assert ending.status.failure is not None
+    assert ending.status.failure.exit_code == 7
+
+
 SAVES = """
 import signal, sys, time
 def stop(*_):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from ddpjob_operator.errors import NotFound
 
 _LONGEST_MESSAGE: Final = 4096
 _NOT_STARTED: Final = 128
+_SPARE_THREADS: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -62,18 +64,22 @@ class ProcessKubelet:
         prepare: Callable[[Json], Start],
         now: Callable[[], datetime],
         started: Callable[[Json, Path], None],
+        nodes: int,
     ) -> None:
         """Args:
         objects: where the pods are kept.
         prepare: makes folders and says how a pod is started; raises LocalError.
         now: wall clock.
         started: told of each pod that was started and of the file with its output.
+        nodes: how many pods run at a time.
         """
         self._objects = objects
         self._prepare = prepare
         self._now = now
         self._started = started
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        # A thread for each: the event loop's own are few, and a node that none waits for would seem to run for ever.
+        self._waiters = ThreadPoolExecutor(nodes + _SPARE_THREADS, thread_name_prefix="pod")
         self._watches: set[asyncio.Task[None]] = set()
 
     async def drained(self) -> None:
@@ -120,7 +126,7 @@ class ProcessKubelet:
             kill_marked(mark)
 
     async def _watch(self, pod: Json, process: subprocess.Popen[bytes], termination_log: Path) -> None:
-        code = await asyncio.to_thread(process.wait)
+        code = await self._exit_code(process)
         mark = mark_of(pod)
         # With its first process a container ends, whoever else is left in it.
         await asyncio.to_thread(kill_marked, mark)
@@ -128,6 +134,18 @@ class ProcessKubelet:
         message = _tail_of(termination_log)
         end = End(128 - code, -code, message) if code < 0 else End(code, 0, message)
         self._terminated(pod, end)
+
+    async def _exit_code(self, process: subprocess.Popen[bytes]) -> int:
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):
+            # No such system call.
+            return await asyncio.get_running_loop().run_in_executor(self._waiters, process.wait)
+        try:
+            await _readable(descriptor)
+        finally:
+            os.close(descriptor)
+        return process.wait()
 
     def _terminated(self, pod: Json, end: End) -> None:
         metadata = pod["metadata"]
@@ -168,6 +186,15 @@ class ProcessKubelet:
             return self._objects.change(PODS, metadata["namespace"], metadata["name"], change)
         except NotFound:
             return None
+
+
+async def _readable(descriptor: int) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def _tail_of(file: Path) -> str:

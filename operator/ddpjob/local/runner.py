@@ -94,6 +94,7 @@ class LocalRunner:
             prepare=self._prepare,
             now=now,
             started=lambda pod, file: self._tails.follow(pod["metadata"]["name"], file),
+            nodes=manifest.spec.nodes,
         )
 
     async def run(self) -> Ending:
