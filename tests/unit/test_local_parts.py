@@ -14,7 +14,7 @@ from ddpjob.errors import UsageProblem
 from ddpjob.local.console import Console, without_effect
 from ddpjob.local.errors import LocalError
 from ddpjob.local.manifest import LocalManifest, local_manifest
-from ddpjob.local.network import Network, free_network, node_address
+from ddpjob.local.network import Network, Ports, node_address
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, default_home, goes_on
 from ddpjob.local.volumes import Mount, Places, here, make_folders, mounts_of
@@ -70,15 +70,36 @@ def test_every_node_has_ports_of_its_own_and_addresses_that_sort_as_the_ordinals
     assert addresses[0] == "127.0.0.1"
 
 
-def test_ports_in_use_are_passed_over() -> None:
+def test_ports_in_use_are_passed_over(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        network = free_network(rendezvous_port=port, metrics_port=port, nodes=2, processes=2)
+        network = ports.network(rendezvous_port=port, metrics_port=port, nodes=2, processes=2)
     assert network.rendezvous_port > port
     assert network.metrics_port > port
     assert not network.metrics_port <= network.rendezvous_port < network.metrics_port + 4
     with pytest.raises(OSError, match="no 9 ports"):
-        free_network(rendezvous_port=port, metrics_port=65530, nodes=9, processes=1)
+        ports.network(rendezvous_port=port, metrics_port=65530, nodes=9, processes=1)
+
+
+def test_ports_are_held_until_they_are_released(tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+    asked = {"rendezvous_port": port, "metrics_port": port + 1, "nodes": 1, "processes": 2}
+    one, other = Ports(tmp_path), Ports(tmp_path)
+    network = one.network(**asked)
+    assert one.are_free()
+    assert other.network(**asked).rendezvous_port >= network.metrics_port + 2
+    one.release()
+    other.release()
+    assert other.network(**asked) == network
+    other.release()
+
+
+def test_ports_are_not_held_in_somebody_else_s_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(OSError, match="belongs to another user: TMPDIR names another place"):
+        Ports(tmp_path).network(rendezvous_port=29500, metrics_port=9401, nodes=1, processes=1)
 
 
 def test_a_pod_becomes_the_launcher_with_addresses_of_this_machine(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Jobs that run without a cluster, as real processes: what becomes of them is decided as on one."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -52,11 +54,12 @@ class Seen:
     lines: list[str] = field(default_factory=list)
     uid: str = ""
     resumed: bool = False
+    network: Network | None = None
 
     def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
         assert network.metrics_port > 0
         assert records.folder.is_dir()
-        self.uid, self.resumed = job.uid, resumed
+        self.uid, self.resumed, self.network = job.uid, resumed, network
 
     def status(self, status: DDPJobStatus) -> None:
         self.statuses.append(status)
@@ -160,6 +163,47 @@ async def test_the_end_of_every_node_is_noticed_however_many_there_are(
     ending = await run(job_of("", nodes=nodes, trainer=trainer, restart={"maxRestarts": 0}), tmp_path, Seen())
     assert ending.status.failure is not None
     assert ending.status.failure.exit_code == 7
+
+
+async def test_jobs_that_start_together_have_ports_of_their_own(tmp_path: Path) -> None:
+    one, other = Seen(), Seen()
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+    await asyncio.gather(run(job_of("1"), tmp_path / "one", one), run(job_of("1"), tmp_path / "other", other))
+    assert one.network is not None
+    assert other.network is not None
+    assert not ports_of(one.network) & ports_of(other.network)
+
+
+def ports_of(network: Network) -> set[int]:
+    return {network.rendezvous_port, *(network.node_metrics_port(ordinal) for ordinal in range(2))}
+
+
+FAILS_WHERE_ITS_PORT_IS_TAKEN = """
+import os, socket, time
+print(os.environ["DDPJOB_RENDEZVOUS_PORT"], flush=True)
+if os.environ["DDPJOB_ATTEMPT"] == "0":
+    time.sleep(60)
+if os.environ["DDPJOB_NODE_RANK"] == "0":
+    socket.create_server(("", int(os.environ["DDPJOB_RENDEZVOUS_PORT"])))
+"""
+
+
+async def test_the_next_attempt_has_other_ports_where_somebody_has_taken_one_since(tmp_path: Path) -> None:
+    seen = Seen()
+    with contextlib.ExitStack() as held:
+
+        def take(_: LocalRunner, so_far: Seen) -> None:
+            if len(so_far.lines) == 2 and so_far.network is not None:
+                held.enter_context(socket.create_server(("", so_far.network.rendezvous_port)))
+                so_far.network = None
+                for process in marked_processes(f"{so_far.uid}/"):
+                    process.kill()
+
+        ending = await run(job_of(FAILS_WHERE_ITS_PORT_IS_TAKEN), tmp_path, seen, take)
+    assert (ending.status.phase, ending.status.attempt) == (Phase.SUCCEEDED, 1)
+    assert "PortsTaken" in seen.events
+    assert len({line.partition(": ")[2] for line in seen.lines}) == 2
 
 
 SAVES = """

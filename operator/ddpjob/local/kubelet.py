@@ -29,6 +29,7 @@ from ddpjob_operator.errors import NotFound
 _LONGEST_MESSAGE: Final = 4096
 _NOT_STARTED: Final = 128
 _SPARE_THREADS: Final = 2
+_LONGEST_END: Final = 10.0
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -129,7 +130,7 @@ class ProcessKubelet:
         code = await self._exit_code(process)
         mark = mark_of(pod)
         # With its first process a container ends, whoever else is left in it.
-        await asyncio.to_thread(kill_marked, mark)
+        await asyncio.to_thread(end_marked, mark)
         del self._running[mark]
         message = _tail_of(termination_log)
         end = End(128 - code, -code, message) if code < 0 else End(code, 0, message)
@@ -227,11 +228,18 @@ def _end_with_us() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
-def kill_marked(mark: str) -> None:
+def kill_marked(mark: str) -> list[psutil.Process]:
     """SIGKILL to every process of a pod, or with `<uid>/` of a job, also to those whose parents have ended."""
-    for process in marked_processes(mark):
+    found = marked_processes(mark)
+    for process in found:
         with contextlib.suppress(psutil.Error):
             process.kill()
+    return found
+
+
+def end_marked(mark: str) -> None:
+    """The same, and wait for their end: until then they hold their ports."""
+    psutil.wait_procs(kill_marked(mark), timeout=_LONGEST_END)
 
 
 def marked_processes(mark: str) -> list[psutil.Process]:

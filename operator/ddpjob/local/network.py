@@ -4,9 +4,13 @@ Pods have an address each, and the same ports. Here all are reached at the loopb
 its own: further loopback addresses such as 127.0.0.2 exist on Linux alone.
 """
 
+import fcntl
+import os
 import socket
+import tempfile
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, TextIO
 
 from ddpjob.plan import PollTarget
 
@@ -48,25 +52,72 @@ def node_address(ordinal: int) -> str:
     return LOOPBACK if ordinal == 0 else f"127.0.1.{ordinal:05d}"
 
 
-def free_network(*, rendezvous_port: int, metrics_port: int, nodes: int, processes: int) -> Network:
-    """Ports that are free now: those that were asked for where they are, else some behind them.
+def ports_folder() -> Path:
+    """Where this user's runs hold ports: on this machine, as ports are, whatever folders jobs are kept in."""
+    return Path(tempfile.gettempdir()) / f"ddpjob-{os.getuid()}"
 
-    Raises:
-        OSError: no port is free.
+
+class Ports:
+    """Ports that are held for one run, so that no other one chooses them before its programs listen.
+
+    Each is a file that is locked; the end of this process unlocks it, however it ends.
     """
-    found = _first_free(rendezvous_port, 1, ())
-    metrics = _first_free(metrics_port, nodes * processes, (found,))
-    return Network(found, metrics, processes, metrics_port)
 
+    def __init__(self, folder: Path) -> None:
+        """Args:
+        folder: of the files, the same for all runs.
+        """
+        self._folder = folder
+        self._held: dict[int, TextIO] = {}
 
-def _first_free(first: int, count: int, taken: tuple[int, ...]) -> int:
-    port = first
-    while port + count - 1 <= _HIGHEST_PORT:
-        used = next((each for each in range(port, port + count) if each in taken or not _is_free(each)), None)
-        if used is None:
-            return port
-        port = used + 1
-    raise OSError(f"no {count} ports in a row are free from {first} on")
+    def network(self, *, rendezvous_port: int, metrics_port: int, nodes: int, processes: int) -> Network:
+        """Ports that are free now, and are held: those that were asked for where they are, else some behind them.
+
+        Raises:
+            OSError: no port is free, or none can be held.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._folder.stat().st_uid != os.getuid():
+            raise OSError(f"{self._folder} belongs to another user: TMPDIR names another place")
+        found = self._hold_from(rendezvous_port, 1)
+        return Network(found, self._hold_from(metrics_port, nodes * processes), processes, metrics_port)
+
+    def are_free(self) -> bool:
+        """Whether nobody listens at the held ports."""
+        return all(map(_is_free, self._held))
+
+    def release(self) -> None:
+        """Hold none any more."""
+        while self._held:
+            self._held.popitem()[1].close()
+
+    def _hold_from(self, first: int, count: int) -> int:
+        while first + count - 1 <= _HIGHEST_PORT:
+            held: dict[int, TextIO] = {}
+            for port in range(first, first + count):
+                file = None if port in self._held else self._locked(port)
+                if file is None:
+                    break
+                held[port] = file
+                # Not before it is held: while it is looked at, a program of the run that holds it could not listen.
+                if not _is_free(port):
+                    break
+            else:
+                self._held.update(held)
+                return first
+            for file in held.values():
+                file.close()
+            first = port + 1
+        raise OSError(f"no {count} ports in a row are free up to {_HIGHEST_PORT}")
+
+    def _locked(self, port: int) -> TextIO | None:
+        file = (self._folder / f"port-{port}").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
 
 
 def _is_free(port: int) -> bool:

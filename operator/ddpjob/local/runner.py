@@ -5,24 +5,24 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from ddpjob.api.constants import LABEL_ORDINAL
+from ddpjob.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
 from ddpjob.api.status import ConditionType, DDPJobStatus
 from ddpjob.children.pod import build_pod, processes_of
 from ddpjob.local.errors import LocalError
 from ddpjob.local.kube import LocalKube, Objects
-from ddpjob.local.kubelet import ProcessKubelet, Start, kill_marked
+from ddpjob.local.kubelet import ProcessKubelet, Start, end_marked
 from ddpjob.local.manifest import LocalManifest
-from ddpjob.local.network import Network, free_network
+from ddpjob.local.network import LOOPBACK, Network, Ports, ports_folder
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, goes_on, to_be_resumed
 from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob.observe import job_record, pod_record, service_record
 from ddpjob.observed import JobRecord
+from ddpjob.plan import PollTarget
 from ddpjob.resources import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.controller import Controller, Rates
 from ddpjob_operator.metrics import Metrics
@@ -89,6 +89,9 @@ class LocalRunner:
         self._status = DDPJobStatus()
         self._ended = asyncio.Event()
         self._interrupts = 0
+        self._ports = Ports(ports_folder())
+        self._network: Network
+        self._attempt = ""
         self._kubelet = ProcessKubelet(
             self._objects,
             prepare=self._prepare,
@@ -103,11 +106,17 @@ class LocalRunner:
         Raises:
             LocalError: the job cannot run on this machine.
         """
+        try:
+            return await self._run()
+        finally:
+            self._ports.release()
+
+    async def _run(self) -> Ending:
         job, resumed = self._job()
         record = job_record(job)
         assert record is not None  # noqa: S101 it was read from a manifest with a name
         # Not before what a killed runner left has been ended: it holds ports.
-        network = self._network
+        self._network = self._choose_ports()
         self._check(record)
         controller = Controller(
             LocalKube(self._objects, self._kubelet, now=self._now),
@@ -116,10 +125,10 @@ class LocalRunner:
             call_later=asyncio.get_running_loop().call_later,
             instance="ddpjob",
             rates=Rates(poll_interval=_POLL_SECONDS),
-            locate=network.locate,
+            locate=self._locate,
         )
         self._objects.tell(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
-        self._show.begun(record, network, self._records, resumed=resumed)
+        self._show.begun(record, self._network, self._records, resumed=resumed)
         self._objects.add(JOBS, job)
         parts = (controller.poller.run(), controller.work(), self._tails.run())
         tasks = [asyncio.create_task(part) for part in parts]
@@ -143,12 +152,11 @@ class LocalRunner:
                 JOBS, self._manifest.namespace, self._manifest.name, lambda raw: raw["spec"].update(suspend=True)
             )
 
-    @cached_property
-    def _network(self) -> Network:
-        """Ports that were free when they were first asked for; raises LocalError where there are none."""
+    def _choose_ports(self) -> Network:
         spec = self._manifest.spec
+        self._ports.release()
         try:
-            return free_network(
+            return self._ports.network(
                 rendezvous_port=spec.rendezvous.port,
                 metrics_port=spec.metrics.port,
                 nodes=spec.nodes,
@@ -156,6 +164,19 @@ class LocalRunner:
             )
         except OSError as error:
             raise LocalError(f"spec.metrics.port: {error}") from error
+
+    def _look_at_ports(self, attempt: str) -> None:
+        """Have other ports for an attempt before whose first pod somebody has taken one."""
+        if attempt == self._attempt:
+            return
+        self._attempt = attempt
+        if not self._ports.are_free():
+            self._network = network = self._choose_ports()
+            where = f"http://{LOOPBACK}:{network.metrics_port}/metrics"
+            self._show.event("Warning", "PortsTaken", f"attempt {attempt} has other ports: metrics from {where} on")
+
+    def _locate(self, target: PollTarget) -> tuple[str, int]:
+        return self._network.locate(target)
 
     async def _until_the_end(self, controller: Controller, tasks: list[asyncio.Task[None]]) -> None:
         ended = asyncio.create_task(self._ended.wait())
@@ -172,7 +193,7 @@ class LocalRunner:
         left, asked = self._records.load(), self._manifest.job
         if left is not None:
             # Of a runner that was killed.
-            kill_marked(f"{left['metadata']['uid']}/")
+            end_marked(f"{left['metadata']['uid']}/")
         if left is not None and goes_on(left, asked):
             return to_be_resumed(left, self._now()), True
         # Whoever runs a job here wants it to run, whatever the manifest says of a cluster.
@@ -188,6 +209,7 @@ class LocalRunner:
             self._start(pod)
 
     def _prepare(self, pod: Json) -> Start:
+        self._look_at_ports(pod["metadata"]["labels"][LABEL_ATTEMPT])
         start, mounts = self._start(pod)
         try:
             start.output.parent.mkdir(parents=True, exist_ok=True)
