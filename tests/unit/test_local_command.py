@@ -1,7 +1,13 @@
 """`ddpjob run --local` as a person types it, up to where torch would be needed."""
 
+import fcntl
+import os
+import signal
+import subprocess
 import sys
+import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,6 +15,7 @@ from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
 from ddpjob.errors import ExitCode
+from ddpjob.local.command import stop_signals
 
 runner = CliRunner()
 
@@ -81,3 +88,71 @@ def test_what_cannot_be_had_without_a_cluster_is_told_before_anything_starts(job
     done = runner.invoke(app, ["run", "--local", "--home", str(tmp_path / "home"), "-f", str(job_file)])
     assert done.exit_code == ExitCode.USAGE, done.output
     assert "spec.trainer.envFrom: token is kept in a cluster" in done.stderr
+
+
+SAVES = """
+import signal, sys, time
+def stop(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+while True:
+    print("step", flush=True)
+    time.sleep(0.01)
+"""
+
+
+def started(job_file: Path, home: Path, **settings: Any) -> subprocess.Popen[bytes]:
+    job = yaml.safe_load(job_file.read_text())
+    job["spec"]["nodes"] = 1
+    job["spec"]["trainer"]["command"][-1] = SAVES
+    job_file.write_text(yaml.safe_dump(job))
+    program = "import sys; from ddpjob.cli.entry import main; sys.exit(main())"
+    arguments = ["run", "--local", "--home", str(home), "-f", str(job_file)]
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], **settings)
+
+
+def has_saved(home: Path) -> bool:
+    return [log.read_text().splitlines()[-1] for log in home.glob("default/jobs/digits/*/*/log")] == ["saved"]
+
+
+def test_a_reader_of_the_output_that_leaves_stops_the_training_which_saves(job_file: Path, tmp_path: Path) -> None:
+    with started(job_file, tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == b"step\n"
+        run.stdout.close()
+        told = run.stderr.read().decode()
+    assert (run.returncode, has_saved(tmp_path)) == (ExitCode.INTERRUPTED, True)
+    assert "its output cannot be written any more: Broken pipe" in told
+    assert "Traceback" not in told
+    assert "Exception" not in told
+
+
+def test_a_terminal_that_is_closed_stops_the_training_which_saves(job_file: Path, tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    with started(
+        job_file,
+        tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as run:
+        os.close(theirs)
+        shown = b""
+        while b"\nstep" not in shown:
+            shown += os.read(ours, 1024)
+        os.close(ours)
+    assert (run.returncode, has_saved(tmp_path)) == (ExitCode.INTERRUPTED, True)
+
+
+def test_what_nohup_has_us_ignore_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert stop_signals() == (signal.SIGINT, signal.SIGTERM)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert stop_signals() == (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

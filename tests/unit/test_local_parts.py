@@ -271,3 +271,11 @@ def test_the_state_of_a_job_is_one_line_which_is_not_said_twice() -> None:
     for restarts in (1, 2):
         console.status(DDPJobStatus.model_validate({**status, "restarts": {"process": restarts}}))
     assert err.getvalue() == "ddpjob: Running  2/2 nodes  attempt 1  step 1/9\n"
+
+
+def test_what_the_terminal_has_no_character_for_is_shown_as_its_code() -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = Console(out=out, err=out)
+    console.output("digits-a0-0", "loss \u2193")
+    console.event("Normal", "Said", "\u2713")
+    assert out.buffer.getvalue() == b"loss \\u2193\nddpjob: Said: \\u2713\n"  # type: ignore[attr-defined]

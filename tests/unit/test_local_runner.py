@@ -25,6 +25,7 @@ from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
+from ddpjob.local.tail import Tails
 from ddpjob.manifest import read_documents
 from ddpjob.observed import JobRecord
 
@@ -232,6 +233,53 @@ async def test_a_run_that_is_interrupted_lets_the_programs_save_and_goes_on_next
     await run(job_of(SAVES), tmp_path, again, lambda runner, so_far: runner.interrupt() if so_far.lines else None)
     assert (again.resumed, again.uid) == (True, seen.uid)
     assert again.lines[0].startswith("digits-a1-")
+
+
+def logs_in(home: Path) -> list[str]:
+    return [log.read_text() for log in home.glob("default/jobs/digits/*/*/log")]
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), RuntimeError("a bug")])
+async def test_where_nobody_can_be_told_any_more_the_programs_save_before_they_are_stopped(
+    tmp_path: Path, error: Exception
+) -> None:
+    told: list[Exception] = []
+
+    def cannot(_: LocalRunner, seen: Seen) -> None:
+        if len(seen.lines) == 2:
+            told.append(error)
+            raise error
+
+    if isinstance(error, OSError):
+        ending = await run(job_of(SAVES), tmp_path, Seen(), cannot)
+        assert (ending.status.phase, ending.untold) == (Phase.SUSPENDED, error)
+        assert "cannot be written any more: Broken pipe" in last_words("digits", ending)
+    else:
+        with pytest.raises(RuntimeError, match="a bug"):
+            await run(job_of(SAVES), tmp_path, Seen(), cannot)
+    assert logs_in(tmp_path) == ["ready\nsaved\n"] * 2
+    # Nothing is told to somebody who could not be told.
+    assert told == [error]
+
+
+async def test_a_part_of_the_runner_that_fails_lets_the_programs_save_and_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, look = Seen(), Tails.look
+
+    def fails(tails: Tails) -> None:
+        look(tails)
+        if len(seen.lines) == 2:
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Tails, "look", fails)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await run(job_of(SAVES), tmp_path, seen)
+    assert logs_in(tmp_path) == ["ready\nsaved\n"] * 2
+    monkeypatch.undo()
+    again = Seen()
+    await run(job_of(SAVES), tmp_path, again, lambda runner, so_far: runner.interrupt() if so_far.lines else None)
+    assert (again.resumed, again.uid, again.statuses[-1].restarts.counted) == (True, seen.uid, 0)
 
 
 async def test_asked_twice_a_program_that_does_not_stop_is_killed_with_all_its_children(tmp_path: Path) -> None:

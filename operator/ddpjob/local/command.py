@@ -1,6 +1,7 @@
 """`ddpjob run --local`: the same manifest, on this machine, from start to end."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -10,14 +11,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob.api.status import Phase
+from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.errors import ExitCode
 from ddpjob.launcher import source
 from ddpjob.local.console import Console
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.process import Machine
 from ddpjob.local.records import Records
-from ddpjob.local.runner import Ending, LocalRunner, Show
+from ddpjob.local.runner import Ending, LocalRunner
+from ddpjob.local.show import Show
 from ddpjob.views.outcome import end_lines
 
 
@@ -38,11 +40,30 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
         launcher = Path(folder) / "launcher.py"
         launcher.write_text(source(), encoding="utf-8")
         ending = asyncio.run(_run(manifest, records, this_machine(os.environ, launcher), console))
-    sys.stderr.write(last_words(manifest.name, ending))
+    _close(last_words(manifest.name, ending))
     if ending.status.phase is Phase.SUCCEEDED:
         return ExitCode.OK
     stopped = ending.interrupted and ending.status.phase is not Phase.FAILED
     return ExitCode.INTERRUPTED if stopped else ExitCode.FAILED
+
+
+def _close(words: str) -> None:
+    """Say the last words, and leave nothing unwritten that Python would stumble over at its end."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(words)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """The signals at which a training saves and stops; not the end of the terminal where nohup has it ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
 
 
 async def _run(manifest: LocalManifest, records: Records, machine: Machine, show: Show) -> Ending:
@@ -55,7 +76,7 @@ async def _run(manifest: LocalManifest, records: Records, machine: Machine, show
         new_uid=lambda: str(uuid.uuid4()),
     )
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, runner.interrupt)
     return await runner.run()
 
@@ -82,7 +103,11 @@ def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def last_words(name: str, ending: Ending) -> str:
     """The closing lines: why it ended and what can be done; none of a success, of which an event has told."""
-    status = ending.status
+    untold = f"ddpjob: its output cannot be written any more: {ending.untold.strerror}\n" if ending.untold else ""
+    return untold + _last_words(name, ending.status)
+
+
+def _last_words(name: str, status: DDPJobStatus) -> str:
     if status.phase is Phase.SUCCEEDED:
         return ""
     if status.phase is Phase.FAILED:

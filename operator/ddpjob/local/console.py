@@ -63,10 +63,15 @@ class Console:
         """See `Show.output`."""
         identity = parse_pod_name(self._job, pod)
         prefix = f"node {identity.ordinal} | " if self._many and identity is not None else ""
-        print(f"{prefix}{line}", file=self._out, flush=True)
+        _write(self._out, f"{prefix}{line}")
 
     def _say(self, text: str) -> None:
-        print(f"ddpjob: {text}", file=self._err, flush=True)
+        _write(self._err, f"ddpjob: {text}")
+
+
+def _write(file: TextIO, line: str) -> None:
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
 
 
 def without_effect(spec: DDPJobSpec) -> list[str]:

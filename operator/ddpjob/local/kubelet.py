@@ -117,6 +117,14 @@ class ProcessKubelet:
             os.kill(process.pid, signal.SIGTERM)
         asyncio.get_running_loop().call_later(grace_seconds, self._overdue, mark)
 
+    async def terminate(self, grace_seconds: int) -> None:
+        """SIGTERM to all that runs, and wait for its end for so many seconds at the most."""
+        for process in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+        if self._watches:
+            await asyncio.wait(self._watches, timeout=grace_seconds)
+
     def kill(self) -> None:
         """End all that runs, at once."""
         for mark in list(self._running):

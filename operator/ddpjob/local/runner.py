@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ddpjob.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
 from ddpjob.api.status import ConditionType, DDPJobStatus
@@ -18,6 +18,7 @@ from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.network import LOOPBACK, Network, Ports, ports_folder
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, goes_on, to_be_resumed
+from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob.observe import job_record, pod_record, service_record
@@ -25,6 +26,7 @@ from ddpjob.observed import JobRecord
 from ddpjob.plan import PollTarget
 from ddpjob.resources import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_operator.controller import Controller, Rates
+from ddpjob_operator.errors import NotFound
 from ddpjob_operator.metrics import Metrics
 
 Json: TypeAlias = dict[str, Any]
@@ -33,28 +35,19 @@ _POLL_SECONDS: Final = 1.0
 _LOOK_EVERY: Final = 0.05
 
 
-class Show(Protocol):
-    """Who is told what happens."""
-
-    def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
-        """The job starts, or goes on where it was left."""
-
-    def status(self, status: DDPJobStatus) -> None:
-        """The job's status was written."""
-
-    def event(self, kind: str, reason: str, message: str) -> None:
-        """An Event on the job, its type being Normal or Warning."""
-
-    def output(self, pod: str, line: str) -> None:
-        """A line that a pod wrote."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended: the status that was written last, and whether it was asked to stop."""
+    """How a run ended.
+
+    Attributes:
+        status: what was written last.
+        interrupted: whether it was asked to stop.
+        untold: why nothing could be told any more, for which reason it was asked to.
+    """
 
     status: DDPJobStatus
     interrupted: bool
+    untold: OSError | None = None
 
 
 class LocalRunner:
@@ -81,11 +74,11 @@ class LocalRunner:
         self._manifest = manifest
         self._records = records
         self._machine = machine
-        self._show = show
+        self._show = CarefulShow(show, self._untold)
         self._now = now
         self._new_uid = new_uid
         self._objects = Objects(now=now, new_uid=new_uid)
-        self._tails = Tails(show.output)
+        self._tails = Tails(self._show.output)
         self._status = DDPJobStatus()
         self._ended = asyncio.Event()
         self._interrupts = 0
@@ -105,6 +98,7 @@ class LocalRunner:
 
         Raises:
             LocalError: the job cannot run on this machine.
+            Exception: a bug; the programs were asked to save and stop before.
         """
         try:
             return await self._run()
@@ -134,23 +128,42 @@ class LocalRunner:
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await self._until_the_end(controller, tasks)
+        except Exception:
+            # Nothing decides any more: what ends now has not failed.
+            for task in tasks:
+                task.cancel()
+            await self._kubelet.terminate(self._manifest.spec.grace_period_seconds)
+            raise
         finally:
             self._kubelet.kill()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
             self._tails.close()
-        return Ending(self._status, self._interrupts > 0)
+        untold = self._show.error
+        if untold is not None and not isinstance(untold, OSError):
+            raise untold
+        return Ending(self._status, self._interrupts > 0, untold)
 
     def interrupt(self) -> None:
         """Ask the training to save and stop; asked again, end it at once."""
         self._interrupts += 1
         if self._interrupts > 1:
             self._kubelet.kill()
-        else:
+            return
+        # It may have ended, and its time to live be over.
+        with contextlib.suppress(NotFound):
             self._objects.change(
                 JOBS, self._manifest.namespace, self._manifest.name, lambda raw: raw["spec"].update(suspend=True)
             )
+
+    def _untold(self) -> None:
+        def stop() -> None:
+            if not self._interrupts:
+                self.interrupt()
+
+        # Later: this is called in the middle of changes to the very objects.
+        asyncio.get_running_loop().call_soon(stop)
 
     def _choose_ports(self) -> Network:
         spec = self._manifest.spec
