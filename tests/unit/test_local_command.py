@@ -65,6 +65,14 @@ def test_a_script_runs_where_it_lies_under_a_name_that_stays(tmp_path: Path) -> 
     assert job["spec"]["checkpoint"] == {"claimName": "train-local"}
 
 
+def test_a_module_runs_in_the_folder_it_is_found_from_and_no_other_command_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = runner.invoke(app, ["run", "--local", "--dry-run", "--module", "train"])
+    assert yaml.safe_load(shown.stdout)["spec"]["trainer"]["workingDir"] == str(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -16,7 +16,7 @@ from ddpjob.local.errors import LocalError
 from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network, Ports, node_address
 from ddpjob.local.process import Machine, process_of, trainer_container
-from ddpjob.local.records import Records, default_home, goes_on
+from ddpjob.local.records import Records, default_home, to_go_on, told_of
 from ddpjob.local.volumes import Mount, Places, here, make_folders, mounts_of
 from ddpjob.manifest import read_documents
 from ddpjob.observe import job_record
@@ -232,24 +232,39 @@ def test_what_has_no_effect_without_a_cluster_is_said() -> None:
     assert without_effect(manifest_of().spec) == ["spec.trainer.image"]
 
 
-def test_a_job_that_was_left_goes_on_unless_it_had_ended_or_is_another() -> None:
+def test_the_newest_unfinished_job_of_the_same_spec_goes_on() -> None:
     asked = manifest_of().job
     left = {**asked, "spec": {**asked["spec"], "suspend": True}, "status": {"phase": "Suspended"}}
-    assert goes_on(left, asked)
-    assert not goes_on(None, asked)
-    assert not goes_on({**left, "status": {"phase": "Succeeded"}}, asked)
-    assert not goes_on(left, manifest_of(nodes=3).job)
+    newer, ended = {**left, "newer": True}, {**left, "status": {"phase": "Succeeded"}}
+    another = manifest_of(nodes=3).job
+    assert to_go_on([left, newer, ended, another], asked) == (newer, [another])
+    assert to_go_on([ended, another], asked) == (None, [another])
 
 
 def test_a_job_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
     records = Records(tmp_path, "default", "digits")
     with records.held(), pytest.raises(LocalError, match=r"digits runs already, as process \d+"), records.held():
         pass
-    with records.held():
-        records.save({"a": 1})
-    assert records.load() == {"a": 1}
-    (records.folder / "job.json").write_text("{")
-    assert records.load() is None
+
+
+def test_jobs_are_kept_in_the_order_in_which_they_were_made(tmp_path: Path) -> None:
+    records = Records(tmp_path, "default", "digits")
+    jobs = [{"metadata": {"uid": uid, "creationTimestamp": f"2026-01-0{uid[1]}T00:00:00Z"}} for uid in ("b1", "a2")]
+    for job in reversed(jobs):
+        records.save(job)
+    assert records.left() == jobs
+    (records.folder / "b1/job.json").write_text("{")
+    assert records.left() == jobs[1:]
+
+
+def test_an_unfinished_job_is_told_by_what_it_runs() -> None:
+    status = {"progress": {"step": 7}}
+    job = manifest_of(trainer={"image": "i", "script": "/a/train.py", "args": ["50"]}).job
+    job["metadata"]["uid"] = "u1"
+    assert told_of([{**job, "status": status}], Path("/jobs")) == (
+        "digits was left unfinished at step 7, as /a/train.py 50: its own command goes on with that, "
+        "unless /jobs/u1 is deleted"
+    )
 
 
 def test_what_is_kept_has_a_place_that_can_be_chosen() -> None:

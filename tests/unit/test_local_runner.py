@@ -235,6 +235,23 @@ async def test_a_run_that_is_interrupted_lets_the_programs_save_and_goes_on_next
     assert again.lines[0].startswith("digits-a1-")
 
 
+async def test_another_spec_of_the_name_leaves_an_unfinished_job_which_its_own_command_goes_on_with(
+    tmp_path: Path,
+) -> None:
+    def interrupt(runner: LocalRunner, seen: Seen) -> None:
+        if len(seen.lines) == 2:
+            runner.interrupt()
+
+    first, other, again = Seen(), Seen(), Seen()
+    await run(job_of(WAITS_ONCE), tmp_path, first, interrupt)
+    await run(job_of("print('another')"), tmp_path, other)
+    ending = await run(job_of(WAITS_ONCE), tmp_path, again)
+    assert "AnotherUnfinished" in other.events
+    assert (other.resumed, other.uid == first.uid) == (False, False)
+    assert (ending.status.phase, again.uid, again.resumed) == (Phase.SUCCEEDED, first.uid, True)
+    assert not {"AnotherUnfinished"} & {*first.events, *again.events}
+
+
 def logs_in(home: Path) -> list[str]:
     return [log.read_text() for log in home.glob("default/jobs/digits/*/*/log")]
 
@@ -372,7 +389,7 @@ async def test_what_a_killed_runner_left_running_is_ended_before_the_job_starts_
 
 
 def left_job(records: Records) -> dict[str, Any]:
-    return records.load() or {}
+    return next(iter(records.left()), {})
 
 
 def _left(records: Records) -> list[Any]:

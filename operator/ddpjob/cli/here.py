@@ -44,6 +44,9 @@ def documents_here(
     if script is not None:
         del job["spec"]["trainer"]["module"]
         job["spec"]["trainer"]["script"] = str(script.resolve())
+    else:
+        # A module of this name in another folder is another program.
+        job["spec"]["trainer"]["workingDir"] = str(Path.cwd())
     job["spec"].update(checkpoint={"claimName": chosen}, restart={"maxRestarts": 0, "maxProcessRestarts": 0})
     return [Document("the command line", job)]
 

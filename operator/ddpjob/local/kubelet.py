@@ -236,24 +236,24 @@ def _end_with_us() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
-def kill_marked(mark: str) -> list[psutil.Process]:
-    """SIGKILL to every process of a pod, or with `<uid>/` of a job, also to those whose parents have ended."""
-    found = marked_processes(mark)
+def kill_marked(*marks: str) -> list[psutil.Process]:
+    """SIGKILL to every process of some pods, or with `<uid>/` of jobs, also to those whose parents have ended."""
+    found = marked_processes(*marks)
     for process in found:
         with contextlib.suppress(psutil.Error):
             process.kill()
     return found
 
 
-def end_marked(mark: str) -> None:
+def end_marked(*marks: str) -> None:
     """The same, and wait for their end: until then they hold their ports."""
-    psutil.wait_procs(kill_marked(mark), timeout=_LONGEST_END)
+    psutil.wait_procs(kill_marked(*marks), timeout=_LONGEST_END)
 
 
-def marked_processes(mark: str) -> list[psutil.Process]:
-    """The processes of this user whose mark begins so."""
+def marked_processes(*marks: str) -> list[psutil.Process]:
+    """The processes of this user whose mark begins with one of these."""
     found = ((process, _environment(process).get(POD_VARIABLE, "")) for process in psutil.process_iter())
-    return [process for process, marked in found if marked.startswith(mark)]
+    return [process for process, marked in found if marked.startswith(marks)]
 
 
 def _environment(process: psutil.Process) -> Mapping[str, str]:

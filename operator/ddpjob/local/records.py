@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,8 @@ from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.suspend import STOPPING
 
 _FINISHED: Final = ("Succeeded", "Failed")
+_STATE: Final = "job.json"
+_LONGEST_PROGRAM: Final = 80
 
 
 def default_home(environment: Mapping[str, str]) -> Path:
@@ -30,7 +32,7 @@ def default_home(environment: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The folder of one job: the job as it was left, its logs, and the claims of its namespace."""
+    """The folder of the jobs of one name: each as it was left, its logs, and the claims of the namespace."""
 
     home: Path
     namespace: str
@@ -38,7 +40,7 @@ class Records:
 
     @property
     def folder(self) -> Path:
-        """The job's folder."""
+        """Holds a folder for each job of the name, which is called by its uid."""
         return self.home / self.namespace / "jobs" / self.name
 
     @property
@@ -67,33 +69,65 @@ class Records:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 lock.seek(0)
-                raise LocalError(f"{self.name} runs already, as process {lock.read().strip()}") from error
+                raise LocalError(
+                    f"{self.name} runs already, as process {lock.read().strip()}",
+                    "under another name (--name, metadata.name) this one can run beside it",
+                ) from error
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
             yield
 
-    def load(self) -> dict[str, Any] | None:
-        """The job as it was left; None where there is none or where it cannot be read."""
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads((self.folder / "job.json").read_text(encoding="utf-8"))
-            if isinstance(found, dict):
-                return found
-        return None
+    def left(self) -> list[dict[str, Any]]:
+        """The jobs of this name as they were left, the oldest first; none that cannot be read."""
+        found = []
+        for file in self.folder.glob(f"*/{_STATE}"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                job = json.loads(file.read_text(encoding="utf-8"))
+                found.append((job["metadata"]["creationTimestamp"], file.stat().st_mtime, job))
+        return [job for *_, job in sorted(found, key=lambda each: each[:2])]
 
     def save(self, job: Mapping[str, Any]) -> None:
         """Keep the job as it is; a reader sees the old state or this one."""
-        new = self.folder / "job.json.new"
+        file = self.folder / job["metadata"]["uid"] / _STATE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".new")
         new.write_text(json.dumps(job), encoding="utf-8")
-        new.replace(self.folder / "job.json")
+        new.replace(file)
 
 
-def goes_on(left: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> bool:
-    """Whether a job is the one that was left unfinished: the same spec, but for being suspended."""
-    if left is None:
-        return False
-    phase = (left.get("status") or {}).get("phase")
-    return phase not in _FINISHED and _spec(left) == _spec(asked)
+def to_go_on(
+    left: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
+    """The unfinished job that a manifest goes on with, which has its spec, and those that have another.
+
+    Args:
+        left: jobs of the name, the oldest first.
+        asked: the manifest.
+    """
+    unfinished = [job for job in left if (job.get("status") or {}).get("phase") not in _FINISHED]
+    same = [job for job in unfinished if _spec(job) == _spec(asked)]
+    return (same[-1] if same else None), [job for job in unfinished if job not in same]
+
+
+def told_of(unfinished: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """A line about the last of some unfinished jobs, and the number of the others.
+
+    Args:
+        unfinished: jobs of one name, at least one.
+        folder: of the name.
+    """
+    last, more = unfinished[-1], len(unfinished) - 1
+    metadata, trainer, status = last["metadata"], last["spec"]["trainer"], last.get("status") or {}
+    program = trainer.get("command") or [trainer.get("script") or trainer.get("module")]
+    runs = " ".join(map(str, [*program, *(trainer.get("args") or [])]))
+    step = (status.get("progress") or {}).get("step")
+    return (
+        f"{metadata['name']} was left unfinished{f' at step {step}' if step is not None else ''}, as "
+        f"{runs if len(runs) <= _LONGEST_PROGRAM else runs[: _LONGEST_PROGRAM - 1] + '…'}"
+        f"{f', and {more} more' if more else ''}: its own command goes on with that, "
+        f"unless {folder / metadata['uid']} is deleted"
+    )
 
 
 def to_be_resumed(left: Mapping[str, Any], now: datetime) -> dict[str, Any]:

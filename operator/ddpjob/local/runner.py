@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from ddpjob.local.kubelet import ProcessKubelet, Start, end_marked
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.network import LOOPBACK, Network, Ports, ports_folder
 from ddpjob.local.process import Machine, process_of, trainer_container
-from ddpjob.local.records import Records, goes_on, to_be_resumed
+from ddpjob.local.records import Records, to_be_resumed, to_go_on, told_of
 from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
@@ -85,6 +85,7 @@ class LocalRunner:
         self._ports = Ports(ports_folder())
         self._network: Network
         self._attempt = ""
+        self._others: Sequence[Mapping[str, Any]] = ()
         self._kubelet = ProcessKubelet(
             self._objects,
             prepare=self._prepare,
@@ -123,6 +124,8 @@ class LocalRunner:
         )
         self._objects.tell(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
         self._show.begun(record, self._network, self._records, resumed=resumed)
+        if self._others and not resumed:
+            self._show.event("Warning", "AnotherUnfinished", told_of(self._others, self._records.folder))
         self._objects.add(JOBS, job)
         parts = (controller.poller.run(), controller.work(), self._tails.run())
         tasks = [asyncio.create_task(part) for part in parts]
@@ -203,12 +206,12 @@ class LocalRunner:
             await asyncio.sleep(_LOOK_EVERY)
 
     def _job(self) -> tuple[Json, bool]:
-        left, asked = self._records.load(), self._manifest.job
-        if left is not None:
-            # Of a runner that was killed.
-            end_marked(f"{left['metadata']['uid']}/")
-        if left is not None and goes_on(left, asked):
-            return to_be_resumed(left, self._now()), True
+        left, asked = self._records.left(), self._manifest.job
+        before, self._others = to_go_on(left, asked)
+        # Of a runner that was killed.
+        end_marked(*(f"{job['metadata']['uid']}/" for job in left))
+        if before is not None:
+            return to_be_resumed(before, self._now()), True
         # Whoever runs a job here wants it to run, whatever the manifest says of a cluster.
         spec = {**asked["spec"], "suspend": False}
         job = {**asked, "metadata": {**asked["metadata"], "uid": self._new_uid()}, "spec": spec}
