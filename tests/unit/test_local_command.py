@@ -45,6 +45,21 @@ def test_a_job_of_a_file_runs_to_its_end(job_file: Path, tmp_path: Path) -> None
     assert "Succeeded: 2 nodes exited with 0" in done.stderr
 
 
+def test_a_relative_home_is_the_same_for_a_program_that_works_in_another_folder(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path)
+    job = yaml.safe_load(job_file.read_text())
+    writes = "import os; os.makedirs(os.environ['DDPJOB_CHECKPOINT_PATH'], exist_ok=True)"
+    job["spec"]["trainer"].update(command=[sys.executable, "-c", writes], workingDir=str(tmp_path / "work"))
+    job["spec"]["checkpoint"] = {"claimName": "kept"}
+    job_file.write_text(yaml.safe_dump(job))
+    done = runner.invoke(app, ["run", "--local", "--home", "home", "-f", str(job_file)])
+    assert done.exit_code == ExitCode.OK, done.output
+    assert len(list((tmp_path / "home/default/claims/kept").iterdir())) == 1
+
+
 def test_a_program_that_fails_exits_with_1_and_is_not_tried_again(tmp_path: Path) -> None:
     done = runner.invoke(
         app, ["run", "--local", "--home", str(tmp_path / "home"), "--module", "no_such_module_anywhere"]

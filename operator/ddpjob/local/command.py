@@ -34,7 +34,8 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
     Raises:
         LocalError: the job cannot run on this machine.
     """
-    records = Records(home, manifest.namespace, manifest.name)
+    # Programs may work in another folder.
+    records = Records(home.absolute(), manifest.namespace, manifest.name)
     console = show or Console()
     with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
         launcher = Path(folder) / "launcher.py"
