@@ -115,6 +115,19 @@ async def test_a_manifest_that_is_suspended_on_a_cluster_runs_here(tmp_path: Pat
     assert ending.status.phase is Phase.SUCCEEDED
 
 
+async def test_a_program_may_work_in_a_folder_of_a_claim_from_its_first_run_on(tmp_path: Path) -> None:
+    trainer = {
+        "image": "i",
+        "command": [sys.executable, "-c", "import os; print(os.getcwd())"],
+        "workingDir": "/data/work",
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    seen = Seen()
+    await run(job_of("", nodes=1, trainer=trainer, template={"spec": {"volumes": volumes}}), tmp_path, seen)
+    assert seen.lines == [f"digits-a0-0: {tmp_path}/default/claims/data/work"]
+
+
 FAILS_ONCE = """
 import os, sys, time
 if os.environ["DDPJOB_ATTEMPT"] == "0" and os.environ["DDPJOB_NODE_RANK"] == "1":

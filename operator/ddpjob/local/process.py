@@ -212,7 +212,9 @@ def _folder(container: Mapping[str, Any], mounts: Sequence[Mount], machine: Mach
     asked = container.get("workingDir")
     if not asked:
         return machine.folder
-    found = Path(here(str(asked), mounts))
-    if not found.is_dir():
+    path = here(str(asked), mounts)
+    found = Path(path)
+    # Below a mount it is made, as a container's is.
+    if path == str(asked) and not found.is_dir():
         raise LocalError(f"spec.trainer.workingDir: {found} is no folder of this machine: leave it out, or make it")
     return found

@@ -227,11 +227,12 @@ class LocalRunner:
     def _prepare(self, pod: Json) -> Start:
         self._look_at_ports(pod["metadata"]["labels"][LABEL_ATTEMPT])
         start, mounts = self._start(pod)
-        try:
-            start.output.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LocalError(f"{start.output.parent} cannot be made: {error}") from error
         make_folders(mounts)
+        for folder in (start.output.parent, start.process.folder):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LocalError(f"{folder} cannot be made: {error}") from error
         return start
 
     def _start(self, pod: Json) -> tuple[Start, tuple[Mount, ...]]:

@@ -1,8 +1,9 @@
 """The volumes of a pod as folders of this machine, and the paths of a container as paths here."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,15 +11,29 @@ from ddpjob.children.pod import LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME
 from ddpjob.local.errors import LocalError
 
 _OWN: Final = (LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME)
+_CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A path inside the container and the folder that stands for it, with the files that are put there first."""
+    """A path inside the container and what stands for it here.
+
+    Attributes:
+        path: inside the container.
+        volume: the folder of the volume, or the file that is the volume.
+        sub_path: what of the volume is mounted, "" for all of it.
+        files: texts that are put into the volume first, by their paths in it.
+    """
 
     path: str
-    folder: Path
-    files: Mapping[str, str]
+    volume: Path
+    sub_path: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Path:
+        """The folder or file that stands for the path."""
+        return self.volume / self.sub_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +78,16 @@ def _mount(
     files: Mapping[str, str] = {}
     match kind:
         case "persistentVolumeClaim":
-            folder = places.claims / str(volume[kind]["claimName"])
+            claim = str(volume[kind]["claimName"])
+            if not _CLAIM.fullmatch(claim):
+                raise LocalError(f"{where}: {claim} is no name of a claim")
+            folder = places.claims / claim
         case "hostPath":
             folder = Path(volume[kind]["path"])
         case "emptyDir":
             folder = places.pod / "volumes" / name
         case "configMap":
-            wanted = str(volume[kind].get("name"))
-            if wanted not in config_maps:
-                raise LocalError(
-                    f"{where}: there is no ConfigMap {wanted} without a cluster: give it in the same file, behind ---"
-                )
-            folder, files = places.pod / "volumes" / name, config_maps[wanted]
+            folder, files = places.pod / "volumes" / name, _files(volume[kind], where, config_maps)
         case None:
             raise LocalError(f"spec.trainer.volumeMounts: there is no volume {name}: add it to {where}")
         case _:
@@ -82,7 +95,32 @@ def _mount(
                 f"{where}: a volume of the kind {kind} needs a cluster; "
                 "emptyDir, hostPath, persistentVolumeClaim and configMap do not"
             )
-    return Mount(path, folder / str(mount.get("subPath") or ""), files)
+    return Mount(path, folder, _inside(str(mount.get("subPath") or ""), where), files)
+
+
+def _files(source: Mapping[str, Any], where: str, config_maps: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+    """The files of a ConfigMap, by their paths in the volume."""
+    wanted, optional = str(source.get("name")), bool(source.get("optional"))
+    data = config_maps.get(wanted)
+    if data is None:
+        if optional:
+            return {}
+        raise LocalError(
+            f"{where}: there is no ConfigMap {wanted} without a cluster: give it in the same file, behind ---"
+        )
+    items = source.get("items")
+    if not items:
+        return data
+    missing = [str(item["key"]) for item in items if item["key"] not in data]
+    if missing and not optional:
+        raise LocalError(f"{where}: the ConfigMap {wanted} has no key {missing[0]}")
+    return {_inside(str(item["path"]), where): data[item["key"]] for item in items if item["key"] in data}
+
+
+def _inside(path: str, where: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise LocalError(f"{where}: {path} leaves the volume")
+    return path
 
 
 def make_folders(mounts: Sequence[Mount]) -> None:
@@ -93,9 +131,12 @@ def make_folders(mounts: Sequence[Mount]) -> None:
     """
     for mount in mounts:
         try:
-            mount.folder.mkdir(parents=True, exist_ok=True)
             for name, text in mount.files.items():
-                (mount.folder / name).write_text(text, encoding="utf-8")
+                file = mount.volume / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+            if not mount.place.exists():
+                mount.place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LocalError(f"{mount.path} cannot be had: {error}") from error
 
@@ -108,5 +149,5 @@ def here(text: str, mounts: Sequence[Mount]) -> str:
     # The deepest mount that holds the path, as in a container.
     for mount in sorted(mounts, key=lambda mount: len(mount.path), reverse=True):
         if text == mount.path or text.startswith(f"{mount.path}/"):
-            return os.fspath(mount.folder) + text[len(mount.path) :]
+            return os.fspath(mount.place) + text[len(mount.path) :]
     return text
