@@ -18,7 +18,7 @@ from ddpjob.local.network import Network, Ports, node_address
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, default_home, to_go_on, told_of
 from ddpjob.local.volumes import Mount, Places, here, make_folders, mounts_of
-from ddpjob.manifest import read_documents
+from ddpjob.manifest import Document, read_documents
 from ddpjob.observe import job_record
 from ddpjob.plan import PollTarget
 
@@ -60,6 +60,21 @@ def start(manifest: LocalManifest, folder: Path, ordinal: int = 0, gpus: tuple[s
 def test_a_wrong_job_is_refused_with_the_line_and_the_field() -> None:
     with pytest.raises(UsageProblem, match=r"job.yaml:\d+: spec.nodes: input should be greater than or equal to 1"):
         manifest_of(nodes=0)
+
+
+@pytest.mark.parametrize("namespace", ["../../evil", "/tmp", "a/b", "A", "", "a" * 64, "a\n"])
+@pytest.mark.parametrize("option", [True, False])
+def test_a_namespace_that_is_no_label_names_no_folder(namespace: str, *, option: bool) -> None:
+    job = {**manifest_of().job}
+    job["metadata"] = {"name": "digits", **({} if option else {"namespace": namespace})}
+    with pytest.raises(UsageProblem, match=r"namespace.* must be a DNS-1123 label"):
+        local_manifest([Document("job.yaml", job)], namespace if option else None)
+
+
+def test_a_namespace_of_the_file_counts_before_the_option() -> None:
+    job = {**manifest_of().job, "metadata": {"name": "digits", "namespace": "theirs"}}
+    assert local_manifest([Document("job.yaml", job)], "mine").namespace == "theirs"
+    assert manifest_of().namespace == "default"
 
 
 def test_every_node_has_ports_of_its_own_and_addresses_that_sort_as_the_ordinals() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ddpjob.api.spec import DDPJobSpec
 from ddpjob.manifest import Document, checked_job
+from ddpjob.names import check_namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,11 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
         UsageProblem: there is not exactly one, or something is wrong with it.
     """
     document = checked_job(documents)
-    metadata = {"namespace": namespace or "default", **document.content["metadata"], "generation": 1}
+    # It becomes the name of a folder, as the job's own name does, which has been checked.
+    given = document.content["metadata"].get("namespace")
+    where = given if given is not None else "default" if namespace is None else namespace
+    check_namespace(where, "namespace")
+    metadata = {**document.content["metadata"], "namespace": where, "generation": 1}
     job = {**document.content, "metadata": metadata}
     config_maps = {
         each.name: {key: str(value) for key, value in (each.content.get("data") or {}).items()}
