@@ -265,6 +265,32 @@ async def test_another_spec_of_the_name_leaves_an_unfinished_job_which_its_own_c
     assert not {"AnotherUnfinished"} & {*first.events, *again.events}
 
 
+@pytest.mark.parametrize("saves", [True, False])
+async def test_a_program_that_reports_nothing_goes_on_from_what_it_has_saved(tmp_path: Path, *, saves: bool) -> None:
+    program = f"""
+import os, pathlib, time
+if {saves}:
+    folder = pathlib.Path(os.environ["DDPJOB_CHECKPOINT_PATH"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.pt").write_text("weights")
+print("ready", flush=True)
+time.sleep(60)
+"""
+    seen = Seen()
+    ending = await run(
+        job_of(program, nodes=1, checkpoint={"claimName": "kept"}),
+        tmp_path,
+        seen,
+        lambda runner, so_far: runner.interrupt() if len(so_far.lines) == 1 else None,
+    )
+    folder = tmp_path / "default/claims/kept" / seen.uid
+    assert last_words("digits", ending) == (
+        f"ddpjob: digits stopped: the same command goes on from what it has saved in {folder}\n"
+        if saves
+        else f"ddpjob: digits stopped, with nothing saved in {folder}: the same command starts it again\n"
+    )
+
+
 def logs_in(home: Path) -> list[str]:
     return [log.read_text() for log in home.glob("default/jobs/digits/*/*/log")]
 

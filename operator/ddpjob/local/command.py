@@ -105,10 +105,10 @@ def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 def last_words(name: str, ending: Ending) -> str:
     """The closing lines: why it ended and what can be done; none of a success, of which an event has told."""
     untold = f"ddpjob: its output cannot be written any more: {ending.untold.strerror}\n" if ending.untold else ""
-    return untold + _last_words(name, ending.status)
+    return untold + _last_words(name, ending.status, ending.checkpoints)
 
 
-def _last_words(name: str, status: DDPJobStatus) -> str:
+def _last_words(name: str, status: DDPJobStatus, checkpoints: Path | None) -> str:
     if status.phase is Phase.SUCCEEDED:
         return ""
     if status.phase is Phase.FAILED:
@@ -117,4 +117,8 @@ def _last_words(name: str, status: DDPJobStatus) -> str:
     saved = status.progress.last_checkpoint_step if status.progress is not None else None
     if saved is not None:
         return f"ddpjob: {name} stopped at step {step}, saved at step {saved}: the same command goes on from there\n"
+    if checkpoints is not None and checkpoints.is_dir() and any(checkpoints.iterdir()):
+        return f"ddpjob: {name} stopped: the same command goes on from what it has saved in {checkpoints}\n"
+    if checkpoints is not None:
+        return f"ddpjob: {name} stopped, with nothing saved in {checkpoints}: the same command starts it again\n"
     return f"ddpjob: {name} stopped and has no checkpoint: the same command starts it again (see spec.checkpoint)\n"

@@ -43,11 +43,13 @@ class Ending:
         status: what was written last.
         interrupted: whether it was asked to stop.
         untold: why nothing could be told any more, for which reason it was asked to.
+        checkpoints: the folder that the program saves in, where the job has one.
     """
 
     status: DDPJobStatus
     interrupted: bool
     untold: OSError | None = None
+    checkpoints: Path | None = None
 
 
 class LocalRunner:
@@ -85,6 +87,7 @@ class LocalRunner:
         self._ports = Ports(ports_folder())
         self._network: Network
         self._attempt = ""
+        self._checkpoints: Path | None = None
         self._others: Sequence[Mapping[str, Any]] = ()
         self._kubelet = ProcessKubelet(
             self._objects,
@@ -146,7 +149,7 @@ class LocalRunner:
         untold = self._show.error
         if untold is not None and not isinstance(untold, OSError):
             raise untold
-        return Ending(self._status, self._interrupts > 0, untold)
+        return Ending(self._status, self._interrupts > 0, untold, self._checkpoints)
 
     def interrupt(self) -> None:
         """Ask the training to save and stop; asked again, end it at once."""
@@ -222,7 +225,9 @@ class LocalRunner:
         for ordinal in range(self._manifest.spec.nodes):
             pod = build_pod(job, self._manifest.spec, 0, ordinal)
             pod["metadata"]["uid"] = "-"
-            self._start(pod)
+            start, _ = self._start(pod)
+            if ordinal == 0 and self._manifest.spec.checkpoint is not None:
+                self._checkpoints = Path(start.process.environment["DDPJOB_CHECKPOINT_PATH"])
 
     def _prepare(self, pod: Json) -> Start:
         self._look_at_ports(pod["metadata"]["labels"][LABEL_ATTEMPT])
