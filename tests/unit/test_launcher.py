@@ -125,6 +125,9 @@ def test_a_failed_rendezvous_says_what_to_look_at_and_names_the_cause(monkeypatc
     monkeypatch.setenv("DDPJOB_NAMESPACE", "ml")
     late = launcher.own_failure(type("RendezvousTimeoutError", (Exception,), {})())
     assert "kubectl -n ml get pods -l ddpjob.dev/job=digits" in late["message"]
+    monkeypatch.setenv("DDPJOB_LOCAL", "1")
+    here = launcher.own_failure(type("RendezvousTimeoutError", (Exception,), {})())
+    assert here["message"] == "RendezvousTimeoutError: not all nodes met in time. Look at what they write"
     lost = type("RendezvousConnectionError", (Exception,), {})("store failed")
     lost.__cause__ = RuntimeError("Broken pipe\nframe #0")
     assert (
@@ -436,6 +439,14 @@ def test_what_is_missing_is_named_before_anything_is_waited_for(
     assert report["failures"][0]["message"].startswith(expected)
     assert "rank" not in report["failures"][0]
     assert expected in log
+
+
+def test_without_a_cluster_a_missing_torch_is_to_be_installed(folder: Path) -> None:
+    (folder / "torch").mkdir()
+    environment = {"DDPJOB_PROGRAM": "pkg/__init__.py", "DDPJOB_PROGRAM_KIND": "script", "DDPJOB_LOCAL": "1"}
+    _, report, _ = _launch(folder, **environment)
+    message = f"there is no torch here: {sys.executable} -m pip install torch"
+    assert report["failures"][0]["message"].startswith(message)
 
 
 def test_a_termination_log_that_cannot_be_written_does_not_hide_the_end(folder: Path) -> None:

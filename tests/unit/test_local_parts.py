@@ -11,7 +11,7 @@ import yaml
 from ddpjob.api.status import DDPJobStatus
 from ddpjob.children.pod import build_pod
 from ddpjob.errors import UsageProblem
-from ddpjob.local.console import Console, without_effect
+from ddpjob.local.console import Console, said_here, without_effect
 from ddpjob.local.errors import LocalError
 from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network, Ports, node_address
@@ -127,6 +127,7 @@ def test_a_pod_becomes_the_launcher_with_addresses_of_this_machine(tmp_path: Pat
     assert environment["DDPJOB_METRICS_PORT"] == "9403"
     assert environment["PET_NNODES"] == "2"
     assert environment["HOME"] == "/home/me"
+    assert environment["DDPJOB_LOCAL"] == "1"
     # What this process was itself launched with is not its programs' business.
     assert "RANK" not in environment
     assert "PET_MASTER_ADDR" not in environment
@@ -374,3 +375,29 @@ def test_what_the_terminal_has_no_character_for_is_shown_as_its_code() -> None:
     console.output("digits-a0-0", "loss \u2193")
     console.event("Normal", "Said", "\u2713")
     assert out.buffer.getvalue() == b"loss \\u2193\nddpjob: Said: \\u2713\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "exited with code 7; see kubectl logs digits-a0-1 (attempt 0)",
+            "exited with code 7; see /j/digits-a0-1/log (attempt 0)",
+        ),
+        (
+            "digits-a0-1: no route: check kubectl logs digits-a0-0, the cluster's DNS and its network policies",
+            "digits-a0-1: no route: see /j/digits-a0-0/log",
+        ),
+        (
+            "no step is reported yet, or never will be: kubectl logs -l ddpjob.dev/job=digits shows what they do",
+            "no step is reported yet, or never will be: their output shows what they do",
+        ),
+        (
+            "no pods while spec.suspend is true; set it to false to resume",
+            "nothing of it runs; the same command goes on",
+        ),
+        ("2 nodes exited with 0 after 3s", "2 nodes exited with 0 after 3s"),
+    ],
+)
+def test_what_the_operator_says_of_a_cluster_is_said_of_this_machine(text: str, told: str) -> None:
+    assert said_here(text, Path("/j")) == told

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -20,11 +22,13 @@ import yaml
 
 from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.local.command import last_words, this_machine
+from ddpjob.local.console import Console
 from ddpjob.local.kubelet import marked_processes
 from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
+from ddpjob.local.show import Show
 from ddpjob.local.tail import Tails
 from ddpjob.manifest import read_documents
 from ddpjob.observed import JobRecord
@@ -82,7 +86,7 @@ class Seen:
 
 
 async def run(
-    manifest: LocalManifest, home: Path, seen: Seen, drive: Callable[[LocalRunner, Seen], Any] | None = None
+    manifest: LocalManifest, home: Path, seen: Show, drive: Callable[[LocalRunner, Seen], Any] | None = None
 ) -> Ending:
     records = Records(home, manifest.namespace, manifest.name)
     with records.held():
@@ -95,8 +99,10 @@ async def run(
             now=lambda: datetime.now(UTC),
             new_uid=lambda: str(uuid.uuid4()),
         )
-        if drive is not None:
+        if drive is not None and isinstance(seen, Seen):
             seen.react = lambda so_far: drive(runner, so_far)
+        elif drive is not None:
+            drive(runner, Seen())
         async with asyncio.timeout(60):
             return await runner.run()
 
@@ -155,6 +161,38 @@ async def test_a_job_without_restarts_left_fails_with_the_exit_code_of_its_node(
     assert "RestartsNotAllowed: the container trainer of digits-a0-" in words
     # That command asks a cluster.
     assert "ddpjob why" not in words
+
+
+async def test_a_terminal_is_told_of_this_machine_and_not_of_a_cluster(tmp_path: Path) -> None:
+    shown = io.StringIO()
+
+    class Told(Console):
+        """Interrupts the job once it has been restarted and waits."""
+
+        runner: LocalRunner | None = None
+
+        def output(self, pod: str, line: str) -> None:
+            super().output(pod, line)
+            if self.runner is not None and pod == "digits-a1-1":
+                self.runner.interrupt()
+
+    console = Told(out=shown, err=shown)
+    fails_once = (
+        "import os, time; print(1, flush=True); time.sleep(60) if os.environ['DDPJOB_ATTEMPT'] > '0' else exit(7)"
+    )
+    ending = await run(job_of(fails_once), tmp_path, console, lambda runner, _: setattr(console, "runner", runner))
+    told = shown.getvalue() + last_words("digits", ending)
+    assert (ending.status.phase, ending.status.attempt) == (Phase.SUSPENDED, 1)
+    assert re.search(rf"code 7; see {tmp_path}/default/jobs/digits/[-a-f0-9]+/digits-a0-[01]/log;", told)
+    assert "Suspended: nothing of it runs; the same command goes on" in told
+    assert "kubectl" not in told
+    assert "spec.suspend" not in told
+
+
+async def test_the_last_words_of_a_failed_job_name_the_log(tmp_path: Path) -> None:
+    ending = await run(job_of("exit(7)", nodes=1, restart={"maxRestarts": 0}), tmp_path, Seen())
+    (log,) = tmp_path.glob("default/jobs/digits/*/*/log")  # noqa: ASYNC240 nothing else runs
+    assert f"exited with code 7; see {log} (attempt 0" in last_words("digits", ending)
 
 
 async def test_a_command_that_is_not_there_is_the_failure(tmp_path: Path) -> None:

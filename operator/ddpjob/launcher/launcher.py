@@ -287,7 +287,8 @@ def own_failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, LaunchError):
         entry["message"] = str(error)
     elif name == "RendezvousTimeoutError":
-        entry["message"] = f"{name}: not all nodes met in time. Look at the job's pods: {pods_of_the_job()}"
+        look = "Look at what they write" if is_local() else f"Look at the job's pods: {pods_of_the_job()}"
+        entry["message"] = f"{name}: not all nodes met in time. {look}"
     elif not name.startswith(("Rendezvous", "Dist")):
         entry["traceback"] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     elif cause:
@@ -300,6 +301,11 @@ def container_code(code: int) -> int:
     if code < 0:
         return 128 - code
     return code if code <= 125 else 1  # noqa: PLR2004 -- above, a shell has meanings of its own
+
+
+def is_local() -> bool:
+    """Whether this is `ddpjob run --local`, where there is no cluster to look at."""
+    return "DDPJOB_LOCAL" in os.environ
 
 
 def pods_of_the_job(selector: str = "") -> str:
@@ -492,9 +498,11 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool, page
             problem = f"{host}:{port} does not answer yet ({error.strerror or error})"
         waited = time.monotonic() - begin
         if waited >= timeout:
+            pod = pods_of_the_job(",ddpjob.dev/ordinal=0")
+            look = f"its pod ({pod}), then at the cluster's DNS and network policies"
             raise LaunchError(
-                f"node 0 did not come up within {timeout:g} s: {problem}. Look at its pod "
-                f"({pods_of_the_job(',ddpjob.dev/ordinal=0')}), then at the cluster's DNS and network policies"
+                f"node 0 did not come up within {timeout:g} s: {problem}. "
+                f"Look at {'what it writes' if is_local() else look}"
             )
         if page is not None and waited >= TELL_AFTER:
             page.tell(reason, problem)
@@ -553,7 +561,11 @@ class Agent:
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            raise LaunchError(f"this image has no torch for {sys.executable}: check spec.trainer.image") from error
+            if is_local():
+                told = f"there is no torch here: {sys.executable} -m pip install torch"
+            else:
+                told = f"this image has no torch for {sys.executable}: check spec.trainer.image"
+            raise LaunchError(told) from error
         self._supervise()
         libuv = has_libuv()
         if not libuv:

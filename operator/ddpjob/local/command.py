@@ -14,7 +14,7 @@ from pathlib import Path
 from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.errors import ExitCode
 from ddpjob.launcher import source
-from ddpjob.local.console import Console
+from ddpjob.local.console import Console, said_here
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.process import Machine
 from ddpjob.local.records import Records
@@ -105,7 +105,7 @@ def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 def last_words(name: str, ending: Ending) -> str:
     """The closing lines: why it ended and what can be done; none of a success, of which an event has told."""
     untold = f"ddpjob: its output cannot be written any more: {ending.untold.strerror}\n" if ending.untold else ""
-    return untold + _last_words(name, ending.status, ending.checkpoints)
+    return untold + said_here(_last_words(name, ending.status, ending.checkpoints), ending.folder)
 
 
 def _last_words(name: str, status: DDPJobStatus, checkpoints: Path | None) -> str:

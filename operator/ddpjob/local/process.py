@@ -104,6 +104,7 @@ def process_of(
         **{name: here(value, mounts) for name, value in given.items()},
         **_own(given, ordinal, network),
         "DDPJOB_TERMINATION_LOG": str(termination_log),
+        "DDPJOB_LOCAL": "1",
         POD_VARIABLE: mark_of(pod),
         "PYTHONUNBUFFERED": "1",
     }

@@ -41,12 +41,14 @@ class Ending:
 
     Attributes:
         status: what was written last.
+        folder: the job's, with a folder for each pod.
         interrupted: whether it was asked to stop.
         untold: why nothing could be told any more, for which reason it was asked to.
         checkpoints: the folder that the program saves in, where the job has one.
     """
 
     status: DDPJobStatus
+    folder: Path
     interrupted: bool
     untold: OSError | None = None
     checkpoints: Path | None = None
@@ -149,7 +151,7 @@ class LocalRunner:
         untold = self._show.error
         if untold is not None and not isinstance(untold, OSError):
             raise untold
-        return Ending(self._status, self._interrupts > 0, untold, self._checkpoints)
+        return Ending(self._status, self._records.folder / record.uid, self._interrupts > 0, untold, self._checkpoints)
 
     def interrupt(self) -> None:
         """Ask the training to save and stop; asked again, end it at once."""
