@@ -335,6 +335,8 @@ def test_jobs_are_kept_in_the_order_in_which_they_were_made(tmp_path: Path) -> N
         records.save(job)
     assert records.left() == jobs
     (records.folder / "b1/job.json").write_text("{")
+    (records.folder / "moved").mkdir()
+    (records.folder / "moved/job.json").write_text((records.folder / "a2/job.json").read_text())
     assert records.left() == jobs[1:]
 
 

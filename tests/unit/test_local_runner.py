@@ -329,6 +329,36 @@ time.sleep(60)
     )
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "kept"), [({"size": "1Gi", "retain": "Delete"}, 6), ({"size": "1Gi"}, 8), ({"claimName": "c"}, 8)]
+)
+async def test_only_the_last_finished_runs_of_a_name_are_kept_and_all_checkpoints_that_are_retained(
+    tmp_path: Path, checkpoint: dict[str, str], kept: int
+) -> None:
+    manifest, records = job_of("1", nodes=1, checkpoint=checkpoint), Records(tmp_path, "default", "digits")
+    claim = records.claims / checkpoint.get("claimName", "digits-checkpoints")
+    for number in range(8):
+        spec = {**manifest.job["spec"], "nodes": 2} if number == 0 else manifest.job["spec"]
+        times = {"uid": f"u{number}", "creationTimestamp": f"2026-01-0{number + 1}T00:00:00Z"}
+        status = {"phase": "Suspended" if number == 0 else "Succeeded"}
+        records.save(
+            {**manifest.job, "spec": spec, "metadata": {**manifest.job["metadata"], **times}, "status": status}
+        )
+        (claim / f"u{number}").mkdir(parents=True)
+    (claim / "mine").mkdir()
+    seen = Seen()
+    ending = await run(manifest, tmp_path, seen)
+    assert ending.status.phase is Phase.SUCCEEDED
+    assert names_in(records.folder) == ["lock", *sorted([seen.uid, "u0", "u3", "u4", "u5", "u6", "u7"])]
+    assert [name for name in names_in(claim) if name.startswith("u")] == [f"u{n}" for n in (0, *range(9 - kept, 8))]
+    assert (claim / "mine").is_dir()
+
+
+def names_in(folder: Path) -> list[str]:
+    names = sorted(path.name for path in folder.iterdir())
+    return sorted(names, key=lambda name: name != "lock")
+
+
 def logs_in(home: Path) -> list[str]:
     return [log.read_text() for log in home.glob("default/jobs/digits/*/*/log")]
 

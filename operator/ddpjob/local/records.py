@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob.api.checkpoint import Retain
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
+from ddpjob.children.names import claim_name
 from ddpjob.local.errors import LocalError
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.suspend import STOPPING
 
+KEPT_RUNS: Final = 5
+"""Finished jobs of a name whose logs are kept."""
 _FINISHED: Final = ("Succeeded", "Failed")
 _STATE: Final = "job.json"
 _LONGEST_PROGRAM: Final = 80
@@ -84,8 +89,25 @@ class Records:
         for file in self.folder.glob(f"*/{_STATE}"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 job = json.loads(file.read_text(encoding="utf-8"))
-                found.append((job["metadata"]["creationTimestamp"], file.stat().st_mtime, job))
+                metadata = job["metadata"]
+                # A folder that somebody has copied is not the job's.
+                if metadata["uid"] == file.parent.name:
+                    found.append((metadata["creationTimestamp"], file.stat().st_mtime, job))
         return [job for *_, job in sorted(found, key=lambda each: each[:2])]
+
+    def prune(self, left: Sequence[Mapping[str, Any]]) -> None:
+        """Remove finished jobs but for the newest, with the checkpoints that are not to be retained.
+
+        Args:
+            left: the jobs of this name, the oldest first.
+        """
+        finished = [job for job in left if _has_finished(job)]
+        for job in finished[:-KEPT_RUNS]:
+            uid, checkpoint = job["metadata"]["uid"], job["spec"].get("checkpoint") or {}
+            # As on a cluster: a claim of the user's own stays, whatever `retain` says.
+            if checkpoint.get("size") is not None and checkpoint.get("retain") == Retain.DELETE.value:
+                shutil.rmtree(self.claims / claim_name(self.name) / uid, ignore_errors=True)
+            shutil.rmtree(self.folder / uid, ignore_errors=True)
 
     def save(self, job: Mapping[str, Any]) -> None:
         """Keep the job as it is; a reader sees the old state or this one."""
@@ -105,9 +127,13 @@ def to_go_on(
         left: jobs of the name, the oldest first.
         asked: the manifest.
     """
-    unfinished = [job for job in left if (job.get("status") or {}).get("phase") not in _FINISHED]
+    unfinished = [job for job in left if not _has_finished(job)]
     same = [job for job in unfinished if _spec(job) == _spec(asked)]
     return (same[-1] if same else None), [job for job in unfinished if job not in same]
+
+
+def _has_finished(job: Mapping[str, Any]) -> bool:
+    return (job.get("status") or {}).get("phase") in _FINISHED
 
 
 def told_of(unfinished: Sequence[Mapping[str, Any]], folder: Path) -> str:

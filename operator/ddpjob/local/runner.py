@@ -215,6 +215,7 @@ class LocalRunner:
         before, self._others = to_go_on(left, asked)
         # Of a runner that was killed.
         end_marked(*(f"{job['metadata']['uid']}/" for job in left))
+        self._records.prune(left)
         if before is not None:
             return to_be_resumed(before, self._now()), True
         # Whoever runs a job here wants it to run, whatever the manifest says of a cluster.
