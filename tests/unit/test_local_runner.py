@@ -406,6 +406,20 @@ async def test_a_part_of_the_runner_that_fails_lets_the_programs_save_and_the_jo
     assert (again.resumed, again.uid, again.statuses[-1].restarts.counted) == (True, seen.uid, 0)
 
 
+async def test_a_terminal_that_is_closed_asks_more_than_once_and_still_lets_the_programs_save(tmp_path: Path) -> None:
+    def closed(runner: LocalRunner, seen: Seen) -> None:
+        if len(seen.lines) == 2 and not seen.resumed:
+            seen.resumed = True
+            # By the kernel and by the shell, which may have passed on a Ctrl-C too.
+            runner.stop()
+            runner.interrupt()
+            runner.stop()
+
+    ending = await run(job_of(SAVES), tmp_path, Seen(), closed)
+    assert (ending.interrupted, ending.status.phase) == (True, Phase.SUSPENDED)
+    assert logs_in(tmp_path) == ["ready\nsaved\n"] * 2
+
+
 async def test_asked_twice_a_program_that_does_not_stop_is_killed_with_all_its_children(tmp_path: Path) -> None:
     stubborn = (
         "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "

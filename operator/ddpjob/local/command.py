@@ -78,7 +78,8 @@ async def _run(manifest: LocalManifest, records: Records, machine: Machine, show
     )
     loop = asyncio.get_running_loop()
     for number in stop_signals():
-        loop.add_signal_handler(number, runner.interrupt)
+        # A terminal that is closed says so more than once: the kernel does, and the shell.
+        loop.add_signal_handler(number, runner.stop if number is signal.SIGHUP else runner.interrupt)
     return await runner.run()
 
 

@@ -78,7 +78,7 @@ class LocalRunner:
         self._manifest = manifest
         self._records = records
         self._machine = machine
-        self._show = CarefulShow(show, self._untold)
+        self._show = CarefulShow(show, self._stop_later)
         self._now = now
         self._new_uid = new_uid
         self._objects = Objects(now=now, new_uid=new_uid)
@@ -86,6 +86,7 @@ class LocalRunner:
         self._status = DDPJobStatus()
         self._ended = asyncio.Event()
         self._interrupts = 0
+        self._stopping = False
         self._ports = Ports(ports_folder())
         self._network: Network
         self._attempt = ""
@@ -151,27 +152,28 @@ class LocalRunner:
         untold = self._show.error
         if untold is not None and not isinstance(untold, OSError):
             raise untold
-        return Ending(self._status, self._records.folder / record.uid, self._interrupts > 0, untold, self._checkpoints)
+        return Ending(self._status, self._records.folder / record.uid, self._stopping, untold, self._checkpoints)
 
-    def interrupt(self) -> None:
-        """Ask the training to save and stop; asked again, end it at once."""
-        self._interrupts += 1
-        if self._interrupts > 1:
-            self._kubelet.kill()
-            return
+    def stop(self) -> None:
+        """Ask the training to save and stop, however often this is called."""
+        self._stopping = True
         # It may have ended, and its time to live be over.
         with contextlib.suppress(NotFound):
             self._objects.change(
                 JOBS, self._manifest.namespace, self._manifest.name, lambda raw: raw["spec"].update(suspend=True)
             )
 
-    def _untold(self) -> None:
-        def stop() -> None:
-            if not self._interrupts:
-                self.interrupt()
+    def interrupt(self) -> None:
+        """The same, for a person who may ask again: then all is ended at once."""
+        self._interrupts += 1
+        if self._interrupts > 1:
+            self._kubelet.kill()
+        else:
+            self.stop()
 
-        # Later: this is called in the middle of changes to the very objects.
-        asyncio.get_running_loop().call_soon(stop)
+    def _stop_later(self) -> None:
+        # Telling fails in the middle of changes to the very objects.
+        asyncio.get_running_loop().call_soon(self.stop)
 
     def _choose_ports(self) -> Network:
         spec = self._manifest.spec
@@ -287,5 +289,5 @@ class LocalRunner:
         if job.status is not None and job.status != self._status:
             self._status = job.status
             self._show.status(job.status)
-            if job.status.finished or (self._interrupts and job.status.holds(ConditionType.SUSPENDED)):
+            if job.status.finished or (self._stopping and job.status.holds(ConditionType.SUSPENDED)):
                 self._ended.set()
