@@ -1,7 +1,9 @@
 """The parts of a run without a cluster: the file, the volumes, the process that a pod comes to, what is kept."""
 
 import io
+import json
 import socket
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,12 @@ def test_a_namespace_of_the_file_counts_before_the_option() -> None:
     job = {**manifest_of().job, "metadata": {"name": "digits", "namespace": "theirs"}}
     assert local_manifest([Document("job.yaml", job)], "mine").namespace == "theirs"
     assert manifest_of().namespace == "default"
+
+
+def test_a_job_is_the_same_once_it_was_kept_whatever_yaml_makes_of_its_values() -> None:
+    annotations = {"since": date(2026, 1, 2), 5: "five"}
+    job = manifest_of(template={"metadata": {"annotations": annotations}}).job
+    assert json.loads(json.dumps(job)) == job
 
 
 def test_every_node_has_ports_of_its_own_and_addresses_that_sort_as_the_ordinals() -> None:

@@ -1,5 +1,6 @@
 """The documents of a file as a job for this machine: the DDPJob, and the ConfigMaps that it brings along."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,8 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
     where = given if given is not None else "default" if namespace is None else namespace
     check_namespace(where, "namespace")
     metadata = {**document.content["metadata"], "namespace": where, "generation": 1}
-    job = {**document.content, "metadata": metadata}
+    # As it is read back: by its spec it is found again.
+    job = json.loads(json.dumps({**document.content, "metadata": metadata}, default=str))
     config_maps = {
         each.name: {key: str(value) for key, value in (each.content.get("data") or {}).items()}
         for each in documents
