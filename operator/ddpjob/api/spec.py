@@ -237,7 +237,7 @@ def _immutable(field: str) -> JsonValue:
     return {
         "rule": f"oldSelf.suspend || {same}",
         "message": f"spec.{field} cannot change while the job is not suspended: set spec.suspend to true, then change it, "
-        "then set spec.suspend to false",
+        "then set spec.suspend to false; a finished job stays as it ended: delete it, then apply it again",
         "fieldPath": f".{field}",
     }
 

@@ -27,7 +27,8 @@ def suspend(
     job = set_suspend(cluster, get_job(cluster, name), suspend=True)
     if wait:
         job = until(cluster, job, lambda now: now.status.finished or now.status.holds(ConditionType.SUSPENDED))
-    _tell(job, f"{name} is {'suspended' if wait else 'being suspended'}; ddpjob resume {name} goes on", output)
+    stops = f"{name} is {'suspended' if wait else 'being suspended'}"
+    _tell(job, f"{stops}; ddpjob resume {name} {_when_resumed(job)}", output)
 
 
 def resume(
@@ -41,7 +42,12 @@ def resume(
     """Let a suspended job go on, from its last checkpoint where it has one."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_suspend(cluster, get_job(cluster, name), suspend=False)
-    _tell(job, f"{name} goes on; ddpjob status {name} shows how it fares", output)
+    _tell(job, f"{name} {_when_resumed(job)}; ddpjob status {name} shows how it fares", output)
+
+
+def _when_resumed(job: Job) -> str:
+    spec = job.record.spec
+    return "goes on" if spec is not None and spec.checkpoint else "starts anew, since it has no spec.checkpoint"
 
 
 def scale(

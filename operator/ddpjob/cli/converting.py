@@ -44,7 +44,7 @@ def from_torchrun(
     namespace: ManifestNamespace = None,
     output: Output = ManifestFormat.YAML,
 ) -> None:
-    """A DDPJob from a launch line: ddpjob from-torchrun 'torchrun --nnodes=2 --nproc-per-node=4 train.py'.
+    """A DDPJob from a launch line: ddpjob from-torchrun --image IMG 'torchrun --nnodes=2 train.py'.
 
     The line may be one of torchrun, python -m torch.distributed.run or launch, python, or mpirun. The manifest goes to
     standard output; what is not carried over is told on standard error, with what takes its place.

@@ -54,7 +54,7 @@ def describe(job: Job) -> str:
     elif checkpoint.claim_name is not None:
         kept = f"; its checkpoints stay in claim {checkpoint.claim_name}"
     elif checkpoint.retain is Retain.RETAIN:
-        kept = f"; its checkpoints stay in claim {job.name}-checkpoints"
+        kept = f"; its checkpoints stay in claim {job.name}-checkpoints: kubectl delete pvc removes them"
     else:
         kept = "; its checkpoints go with it"
     return f"{job.namespace}/{job.name} is {job.status.phase.value}{kept}"

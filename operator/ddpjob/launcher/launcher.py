@@ -289,6 +289,8 @@ def own_failure(error: BaseException) -> dict[str, Any]:
     elif name == "RendezvousTimeoutError":
         look = "Look at what they write" if is_local() else f"Look at the job's pods: {pods_of_the_job()}"
         entry["message"] = f"{name}: not all nodes met in time. {look}"
+    elif name == "RendezvousClosedError":
+        entry["message"] = f"{name}: another node has finished already, so the workers cannot start again in place"
     elif not name.startswith(("Rendezvous", "Dist")):
         entry["traceback"] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     elif cause:
