@@ -150,7 +150,7 @@ def stages(*, full: bool) -> list[Stage]:
     always = [
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
-        pytest_stage("unit"),
+        pytest_stage("unit", dict, *side_by_side()),
         pytest_stage("promtool"),
         Stage("torch", _torch),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),

@@ -2,85 +2,111 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 from training import Training, run, succeed, torchrun
 
 PROGRAM = str(Path(__file__).with_name("programs") / "optimizing.py")
+# Name to batch size and options. With two processes, 512 samples in batches of 16 are 16 steps an epoch.
+OF_TWO: dict[str, tuple[int, dict[str, object]]] = {
+    "plain": (16, {}),
+    "several batches": (4, {"accumulate": 4}),
+    "clipped": (16, {"clip_norm": 1e-6}),
+    "bf16": (16, {"precision": "bf16"}),
+    "fp16": (8, {"precision": "fp16", "accumulate": 2}),
+    "fp16 on the wire": (16, {"compression": "fp16"}),
+    "powersgd": (16, {"compression": "powersgd", "static_graph": True, "gradient_as_bucket_view": True}),
+}
+OF_ONE: dict[str, tuple[int, dict[str, object]]] = {
+    "large batches": (32, {}),
+    "several batches": (8, {"accumulate": 4}),
+    "a rest": (48, {"accumulate": 4}),
+}
 
 
-def trained(processes: int, batch_size: int, **options: object) -> Training:
-    return succeed(torchrun(processes, PROGRAM, json.dumps(options), str(batch_size)))
+def command(processes: int, trainings: dict[str, tuple[int, dict[str, object]]]) -> list[str]:
+    return torchrun(processes, PROGRAM, json.dumps([[name, *how] for name, how in trainings.items()]))
+
+
+def one(**options: object) -> list[str]:
+    return command(1, {"one": (16, options)})
+
+
+def trained(processes: int, trainings: dict[str, tuple[int, dict[str, object]]]) -> dict[str, Training]:
+    """Name to what the training printed."""
+    said = re.split(r"^== (.*)\n", succeed(command(processes, trainings)).output, flags=re.MULTILINE)
+    return {name: Training(0, output) for name, output in zip(said[1::2], said[2::2], strict=True)}
+
+
+@pytest.fixture(scope="module")
+def of_two() -> dict[str, Training]:
+    return trained(2, OF_TWO)
+
+
+@pytest.fixture(scope="module")
+def of_one() -> dict[str, Training]:
+    return trained(1, OF_ONE)
 
 
 def losses(training: Training) -> list[float]:
     return [float(loss) for _, loss in sorted(training.losses.items())]
 
 
-@pytest.fixture(scope="module")
-def plain() -> list[float]:
-    """Two processes with batches of 16: 16 steps an epoch."""
-    return losses(trained(2, 16))
+def test_gradients_of_several_batches_make_the_step_of_one_large_batch(of_two: dict[str, Training]) -> None:
+    assert len(losses(of_two["plain"])) == 32
+    assert losses(of_two["several batches"]) == pytest.approx(losses(of_two["plain"]), abs=2e-6)
+    assert "[CPU0] Epoch 1 | Batchsize: 4 | Steps: 16" in of_two["several batches"].output
 
 
-def test_gradients_of_several_batches_make_the_step_of_one_large_batch(plain: list[float]) -> None:
-    split = trained(2, 4, accumulate=4)
-    assert losses(split) == pytest.approx(plain, abs=2e-6)
-    assert "[CPU0] Epoch 1 | Batchsize: 4 | Steps: 16" in split.output
+def test_one_process_with_the_same_global_batch_has_the_losses_of_two(
+    of_one: dict[str, Training], of_two: dict[str, Training]
+) -> None:
+    for name in ("large batches", "several batches"):
+        assert losses(of_one[name]) == pytest.approx(losses(of_two["plain"]), abs=2e-6), name
 
 
-def test_one_process_with_the_same_global_batch_has_the_losses_of_two(plain: list[float]) -> None:
-    assert losses(trained(1, 32)) == pytest.approx(plain, abs=2e-6)
-    assert losses(trained(1, 8, accumulate=4)) == pytest.approx(plain, abs=2e-6)
-
-
-def test_a_last_step_of_fewer_batches_is_one_too() -> None:
+def test_a_last_step_of_fewer_batches_is_one_too(of_one: dict[str, Training]) -> None:
     # 512 samples in batches of 48 are 11, in steps of 4, 4 and 3 batches.
-    training = trained(1, 48, accumulate=4)
-    assert len(losses(training)) == 6
-    assert "[CPU0] Epoch 2 | Batchsize: 48 | Steps: 3" in training.output
+    assert len(losses(of_one["a rest"])) == 6
+    assert "[CPU0] Epoch 2 | Batchsize: 48 | Steps: 3" in of_one["a rest"].output
 
 
 @pytest.mark.parametrize(
-    ("options", "tolerance", "computed"),
+    ("name", "tolerance", "computed"),
     [
-        ({"precision": "bf16"}, 0.02, "torch.bfloat16"),
-        ({"precision": "fp16", "accumulate": 2}, 0.01, "torch.float16"),
-        ({"compression": "fp16"}, 0.01, "torch.float32"),
-        ({"compression": "powersgd", "static_graph": True, "gradient_as_bucket_view": True}, 0.1, "torch.float32"),
+        ("bf16", 0.02, "torch.bfloat16"),
+        ("fp16", 0.01, "torch.float16"),
+        ("fp16 on the wire", 0.01, "torch.float32"),
+        ("powersgd", 0.1, "torch.float32"),
     ],
-    ids=["bf16", "fp16", "fp16 on the wire", "powersgd"],
 )
-def test_less_precision_changes_little(
-    plain: list[float], options: dict[str, object], tolerance: float, computed: str
-) -> None:
-    training = trained(2, 16 // int(str(options.get("accumulate", 1))), **options)
-    assert f"computed in {computed}" in training.output
-    found = losses(training)
+def test_less_precision_changes_little(of_two: dict[str, Training], name: str, tolerance: float, computed: str) -> None:
+    assert set(re.findall(r"computed in (\S+)", of_two[name].output)) == {computed}
+    found, plain = losses(of_two[name]), losses(of_two["plain"])
     assert found == pytest.approx(plain, abs=tolerance)
     assert found != plain, "it had an effect"
 
 
-def test_clipped_gradients_make_small_steps(plain: list[float]) -> None:
-    clipped = losses(trained(2, 16, clip_norm=1e-6))
+def test_clipped_gradients_make_small_steps(of_two: dict[str, Training]) -> None:
+    clipped, plain = losses(of_two["clipped"]), losses(of_two["plain"])
     assert clipped[0] == plain[0]
-    # An epoch has the same batches' losses again, up to their order: parameters hardly change.
+    # An epoch has the same samples again in other batches: parameters hardly change.
     assert math.isclose(sum(clipped[:16]), sum(clipped[16:]), rel_tol=1e-3)
     assert sum(plain[16:]) < sum(plain[:16]) / 2
 
 
 def test_the_scale_of_the_loss_goes_on_after_a_resume(tmp_path: Path) -> None:
     folder = {"DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid")}
-    command = torchrun(1, PROGRAM, json.dumps({"precision": "fp16"}), "16")
-    whole = succeed(command, {"EPOCHS": "2"})
-    first = succeed(command, {**folder, "EPOCHS": "1"})
-    second = succeed(command, {**folder, "EPOCHS": "2"})
+    whole = succeed(one(precision="fp16"), {"EPOCHS": "2"})
+    first = succeed(one(precision="fp16"), {**folder, "EPOCHS": "1"})
+    second = succeed(one(precision="fp16"), {**folder, "EPOCHS": "2"})
     assert {**first.losses, **second.losses} == whole.losses
 
 
 def test_a_compression_that_this_torch_does_not_have_for_the_backend_is_named() -> None:
-    training = run(torchrun(1, PROGRAM, json.dumps({"compression": "bf16"}), "16"))
+    training = run(one(compression="bf16"))
     # Newer versions of torch have it for gloo too.
     assert training.code == 0 or "has no compression=bf16 for the backend gloo: choose another one" in training.output
 
@@ -90,4 +116,4 @@ def test_a_compression_that_this_torch_does_not_have_for_the_backend_is_named() 
     [({"accumulate": 0}, "accumulate must be at least 1"), ({"clip_norm": 0}, "clip_norm must be above 0")],
 )
 def test_options_that_cannot_work_are_named(options: dict[str, object], said: str) -> None:
-    assert said in run(torchrun(1, PROGRAM, json.dumps(options), "16")).output
+    assert said in run(one(**options)).output

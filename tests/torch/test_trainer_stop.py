@@ -72,7 +72,7 @@ def test_a_rank_that_waits_for_one_that_hangs_ends_soon_after_sigterm_and_shows_
         said, _ = waits.communicate()
     assert waits.returncode == -signal.SIGTERM, said
     assert re.search(r"asked to stop, but no step has ended for \d+ s \(activity step\)", said)
-    assert "in _train_step" in said
+    assert "in _train_epoch" in said
 
 
 def test_torchrun_sees_the_exit_code_of_an_agreed_stop_and_kills_no_rank_on_its_way_out(tmp_path: Path) -> None:

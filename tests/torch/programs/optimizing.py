@@ -1,4 +1,7 @@
-"""A training with the options of a step from the command line, as JSON; prints the losses with all their digits."""
+"""Trainings one after the other, each with options of a step of its own, in one process group.
+
+The argument is JSON: a list of [name, batch size, options]. Rank 0 prints the name before the training's losses.
+"""
 
 import json
 import os
@@ -11,6 +14,7 @@ from torch.utils.data import TensorDataset
 from ddpjob_trainer import (
     EpochLines,
     Exchange,
+    Group,
     Optimization,
     Settings,
     Trainer,
@@ -21,11 +25,11 @@ from ddpjob_trainer import (
 )
 from ddpjob_trainer.log import say
 
-options = json.loads(sys.argv[1])
-batch_size = int(sys.argv[2])
-environment = current_environment()
-configure_logging(environment)
-with process_group(environment) as group:
+ENVIRONMENT = current_environment()
+
+
+def train(group: Group, batch_size: int, options: dict[str, object]) -> None:
+    """Train a small model, the same at the beginning of each training."""
     random = torch.Generator().manual_seed(1)
     features = torch.randn(512, 16, generator=random)
     targets = features.sum(1, keepdim=True) / 4
@@ -44,7 +48,7 @@ with process_group(environment) as group:
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         loss=loss,
         dataset=TensorDataset(features, targets),
-        checkpoints=checkpoints(environment, Exchange(group.device)),
+        checkpoints=checkpoints(ENVIRONMENT, Exchange(group.device)),
         settings=Settings(
             total_epochs=int(os.environ.get("EPOCHS", "2")),
             batch_size=batch_size,
@@ -53,3 +57,11 @@ with process_group(environment) as group:
         ),
         listeners=(EpochLines(group, batch_size),),
     ).run()
+
+
+configure_logging(ENVIRONMENT)
+with process_group(ENVIRONMENT) as all_ranks:
+    for name, size, chosen in json.loads(sys.argv[1]):
+        if all_ranks.first:
+            say(f"== {name}")
+        train(all_ranks, size, chosen)
