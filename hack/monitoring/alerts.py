@@ -58,11 +58,9 @@ max by (namespace, ddpjob) (ddpjob_operator_job_stalled) == 1
         expression="""
 sum by (namespace, ddpjob) (increase(ddpjob_operator_job_restarts_total{kind!="ignored"}[15m])) >= 3
 or
-(
-  sum by (namespace, ddpjob) (increase(ddpjob_operator_job_restarts_total{kind!="ignored"}[2h])) >= 4
-  unless
-  max by (namespace, ddpjob) (changes(ddpjob_operator_job_step[2h])) > 0
-)
+sum by (namespace, ddpjob) (increase(ddpjob_operator_job_restarts_total{kind!="ignored"}[2h])) >= 4
+unless
+max by (namespace, ddpjob) (changes(ddpjob_operator_job_step[2h])) > 0
 """,
         lasting="0m",
         severity="warning",

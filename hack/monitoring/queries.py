@@ -61,6 +61,6 @@ def legend(pattern: str, labels: Mapping[str, str]) -> str:
 
 def operands(expression: str) -> list[str]:
     """The parts of an alert's expression without their thresholds: what must have a value before it can be judged."""
-    parts = re.split(r"\n(?:and|or)\n", expression.strip())
+    parts = re.split(r"\n(?:and|or|unless)\n", expression.strip())
     values = [re.sub(r"\s(?:==|>=?|<=?)\s[\d.]+$", "", part) for part in parts]
     return [re.sub(r"^absent\((.*)\)$", r"\1", value) for value in values]

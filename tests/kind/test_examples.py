@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from jobs import TRAINER_IMAGE
-from kubectl import Kubectl
+from kubectl import Kubectl, wait_until
 
 from hack.cache import ROOT
 
@@ -77,6 +77,9 @@ def test_a_training_for_gpus_says_on_a_cluster_without_them_what_it_waits_for(ku
     kubectl.apply(example("multinode-gpu-ddp"))
     status = kubectl.wait_for_phase("multinode-gpu-ddp", "Pending", "Starting")["status"]
     assert (status["backend"], status["procsPerNode"]) == ("nccl", 1)
-    kubectl("wait", "--for=condition=PodsScheduled=False", "ddpjob/multinode-gpu-ddp", "--timeout=60s")
-    assert "Insufficient nvidia.com/gpu" in kubectl("describe", "ddpjob", "multinode-gpu-ddp")
+    wait_until(
+        lambda: "Insufficient nvidia.com/gpu" in kubectl("describe", "ddpjob", "multinode-gpu-ddp"),
+        "the status to say what is missing",
+        story=lambda: kubectl.story("multinode-gpu-ddp"),
+    )
     kubectl("delete", "ddpjob", "multinode-gpu-ddp")
