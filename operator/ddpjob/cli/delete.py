@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ddpjob.api.checkpoint import Retain
-from ddpjob.cli.options import Context, Kubeconfig, Namespace, check_names, complete_name, connect
+from ddpjob.cli.options import Context, Kubeconfig, Namespace, connect, job_argument
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import delete_job, get_job
 from ddpjob.errors import ExitCode, UsageProblem
@@ -15,16 +15,7 @@ from ddpjob.jobs import Job
 
 def delete(
     *,
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="DDPJobs.",
-            show_default=False,
-            autocompletion=complete_name,
-            callback=check_names,
-        ),
-    ],
+    names: Annotated[list[str], job_argument("NAME...", "DDPJobs.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     namespace: Namespace = None,
     context: Context = None,

@@ -102,23 +102,17 @@ def connect(namespace: str | None, context: str | None, kubeconfig: str | None) 
     return open_cluster(Target(namespace, context, kubeconfig))
 
 
-JobName: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="Name of the DDPJob.",
-        show_default=False,
-        autocompletion=complete_name,
-        callback=check_names,
-    ),
-]
-OptionalJobName: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[NAME]",
-        help="Name of a DDPJob.",
-        show_default=False,
-        autocompletion=complete_name,
-        callback=check_names,
-    ),
-]
+def job_argument(metavar: str, text: str) -> Any:  # noqa: ANN401 what typer makes of it
+    """The argument that names one DDPJob or several: completed from the cluster, and checked.
+
+    Args:
+        metavar: as the usage shows it.
+        text: as the help does.
+    """
+    return typer.Argument(
+        metavar=metavar, help=text, show_default=False, autocompletion=complete_name, callback=check_names
+    )
+
+
+JobName: TypeAlias = Annotated[str, job_argument("NAME", "Name of the DDPJob.")]
+OptionalJobName: TypeAlias = Annotated[str | None, job_argument("[NAME]", "Name of a DDPJob.")]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ddpjob.api.constants import is_reserved_env
+from ddpjob.convert import remedies
 from ddpjob.convert.directives import Directive
 from ddpjob.convert.notes import Note
 from ddpjob.convert.resources import Allocation, Resources, pbs_memory, pbs_seconds
@@ -13,36 +14,33 @@ from ddpjob.convert.srun import Tasks
 
 MARKER: Final = "#PBS"
 
-_LOGS: Final = "not carried over: ddpjob logs, or kubectl logs, shows what the pods write"
-_MAIL: Final = "not carried over: ddpjob run, or kubectl wait --for=condition=Succeeded, tells when it has ended"
 _TOLD: Final[Mapping[str, str]] = {
     "q": "not carried over: Kubernetes has no queue here; nodeSelector and tolerations of spec.template choose nodes",
     "P": "not carried over: -n chooses the namespace, whose quota takes the place of a project's",
-    "A": "not carried over: -n chooses the namespace, whose quota takes the place of an account's",
-    "j": _LOGS,
-    "o": _LOGS,
-    "e": _LOGS,
-    "k": _LOGS,
-    "m": _MAIL,
-    "M": _MAIL,
+    "A": remedies.QUOTA,
+    "j": remedies.LOGS,
+    "o": remedies.LOGS,
+    "e": remedies.LOGS,
+    "k": remedies.LOGS,
+    "m": remedies.MAIL,
+    "M": remedies.MAIL,
     "V": "not carried over: pods do not see your environment; spec.trainer.env and envFrom set variables",
     "S": "not carried over: no shell starts the program",
-    "r": "not carried over: spec.restart says what happens after a failure",
-    "p": "not carried over: priorityClassName of spec.template sets a priority",
-    "W": "not carried over: wait for the other job before this one is applied: kubectl wait ddpjob/NAME",
-    "J": "not carried over: apply one job for each index, each with a name of its own",
-    "t": "not carried over: apply one job for each index, each with a name of its own",
-    "h": "not carried over: spec.suspend: true keeps a job from starting",
-    "a": "not carried over: a job starts when it is applied",
-    "d": "not carried over: spec.trainer.workingDir is the working directory",
+    "r": remedies.RESTART,
+    "p": remedies.PRIORITY,
+    "W": remedies.DEPENDENCY,
+    "J": remedies.ARRAY,
+    "t": remedies.ARRAY,
+    "h": remedies.HOLD,
+    "a": remedies.BEGIN,
+    "d": remedies.WORKING_FOLDER,
 }
 _LATE: Final = "not carried over: it stands behind the first command, where PBS does not look"
-_UNKNOWN: Final = "not carried over: it says nothing about nodes, CPUs, memory, GPUs or time"
 _RESOURCES_TOLD: Final[Mapping[str, str]] = {
     "place": "not carried over: topologySpreadConstraints or affinity of spec.template place pods",
     "storage": "not carried over: volumes of spec.template, with spec.trainer.volumeMounts, bring file systems",
-    "jobfs": "not carried over: an emptyDir volume of spec.template is a node's scratch space",
-    "wd": "not carried over: spec.trainer.workingDir is the working directory",
+    "jobfs": remedies.SCRATCH,
+    "wd": remedies.WORKING_FOLDER,
     "software": "not carried over: what it brings belongs into the image",
     **dict.fromkeys(
         ("pmem", "vmem", "pvmem"), "not carried over: mem= becomes a node's memory in spec.trainer.resources"
@@ -88,7 +86,7 @@ def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
         elif directive.name == "v":
             _variables(directive, asked)
         else:
-            asked.tell(directive, directive.raw, _TOLD.get(directive.name, _UNKNOWN))
+            asked.tell(directive, directive.raw, _TOLD.get(directive.name, remedies.UNKNOWN))
     total = Resources(asked.cpus, asked.memory, asked.gpus)
     each = None if asked.processes is None or not asked.nodes else asked.processes // asked.nodes
     return (
@@ -152,7 +150,7 @@ def _resource(directive: Directive, key: str, value: str, asked: _Asked) -> None
         if not _amount(key, value, 1, asked):
             asked.tell(directive, written, "this amount cannot be read: spec.trainer.resources goes without it")
     else:
-        asked.tell(directive, written, _RESOURCES_TOLD.get(key, _UNKNOWN))
+        asked.tell(directive, written, _RESOURCES_TOLD.get(key, remedies.UNKNOWN))
 
 
 def _amount(key: str, value: str, times: int, asked: _Asked) -> bool:

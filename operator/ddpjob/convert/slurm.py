@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ddpjob.api.constants import is_reserved_env
+from ddpjob.convert import remedies
 from ddpjob.convert.directives import Directive
 from ddpjob.convert.notes import Note
 from ddpjob.convert.resources import Allocation, Resources, slurm_memory, slurm_seconds
@@ -34,11 +35,7 @@ _LONG: Final[Mapping[str, str]] = {
     "H": "hold",
     "b": "begin",
 }
-_LOGS: Final = "not carried over: ddpjob logs, or kubectl logs, shows what the pods write"
-_MAIL: Final = "not carried over: ddpjob run, or kubectl wait --for=condition=Succeeded, tells when it has ended"
 _CHOOSE: Final = "not carried over: nodeSelector and tolerations of spec.template choose nodes"
-_QUOTA: Final = "not carried over: -n chooses the namespace, whose quota takes the place of an account's"
-_RESTART: Final = "not carried over: spec.restart says what happens after a failure"
 _TOLD: Final[Mapping[str, str]] = {
     "partition": _CHOOSE,
     "constraint": _CHOOSE,
@@ -47,26 +44,25 @@ _TOLD: Final[Mapping[str, str]] = {
     "reservation": _CHOOSE,
     "cluster": _CHOOSE,
     "clusters": _CHOOSE,
-    "account": _QUOTA,
-    "qos": "not carried over: priorityClassName of spec.template sets a priority",
-    "output": _LOGS,
-    "error": _LOGS,
-    "open-mode": _LOGS,
-    "mail-type": _MAIL,
-    "mail-user": _MAIL,
-    "requeue": _RESTART,
-    "no-requeue": _RESTART,
-    "chdir": "not carried over: spec.trainer.workingDir is the working directory",
-    "array": "not carried over: apply one job for each index, each with a name of its own",
-    "dependency": "not carried over: wait for the other job before this one is applied: kubectl wait ddpjob/NAME",
-    "hold": "not carried over: spec.suspend: true keeps a job from starting",
-    "begin": "not carried over: a job starts when it is applied",
+    "account": remedies.QUOTA,
+    "qos": remedies.PRIORITY,
+    "output": remedies.LOGS,
+    "error": remedies.LOGS,
+    "open-mode": remedies.LOGS,
+    "mail-type": remedies.MAIL,
+    "mail-user": remedies.MAIL,
+    "requeue": remedies.RESTART,
+    "no-requeue": remedies.RESTART,
+    "chdir": remedies.WORKING_FOLDER,
+    "array": remedies.ARRAY,
+    "dependency": remedies.DEPENDENCY,
+    "hold": remedies.HOLD,
+    "begin": remedies.BEGIN,
     "signal": "not carried over: a pod that is to stop gets SIGTERM, and spec.gracePeriodSeconds to save",
     "exclusive": "not carried over: a pod gets what it asks for; podAntiAffinity of spec.template keeps others away",
-    "tmp": "not carried over: an emptyDir volume of spec.template is a node's scratch space",
+    "tmp": remedies.SCRATCH,
     "gpu-bind": "not carried over: LOCAL_RANK chooses the GPU of a process",
 }
-_UNKNOWN: Final = "not carried over: it says nothing about nodes, CPUs, memory, GPUs or time"
 _LATE: Final = "not carried over: it stands behind the first command, where Slurm does not look"
 _COUNTS: Final = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu")
 _GPUS: Final = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
@@ -104,7 +100,7 @@ class _Asked:
         elif name == "export":
             self.notes += _export(directive, self.env)
         else:
-            self._tell(directive, _TOLD.get(name, _UNKNOWN))
+            self._tell(directive, _TOLD.get(name, remedies.UNKNOWN))
 
     def _tell(self, directive: Directive, message: str) -> None:
         self.notes.append(Note(directive.line, directive.raw, message))
