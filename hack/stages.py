@@ -1,6 +1,7 @@
 """`make test`: every stage of the tests, cheap failures first, and one plain line at the end."""
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -147,6 +148,8 @@ def _programs_and_kwok() -> Mapping[str, str]:
 
 def stages(*, full: bool) -> list[Stage]:
     """All stages in their order."""
+    # Set up once, for two stages.
+    cluster = functools.cache(lambda: cluster_with_images(ALL_IMAGES))
     always = [
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
@@ -154,8 +157,8 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("promtool"),
         Stage("torch", _torch),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
-        pytest_stage("kind", lambda: cluster_with_images(ALL_IMAGES), *side_by_side(), "-m", "not alone"),
-        pytest_stage("kind-alone", lambda: cluster_with_images(ALL_IMAGES), "-m", "alone", of="kind"),
+        pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone"),
+        pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
     return [*always, pytest_stage("scale", _programs_and_kwok)] if full else always
 

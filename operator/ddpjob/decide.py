@@ -4,15 +4,17 @@ The policies are asked in order and the first that applies decides. What the sta
 the attempt, progress, columns, phase) follows from the situation whichever policy it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ddpjob.api.constants import MAX_PROCESSES
+from ddpjob.api.spec import DDPJobSpec
 from ddpjob.api.status import ConditionType, DDPJobStatus, Nodes, Phase
 from ddpjob.children.metadata import pod_selector
-from ddpjob.children.pod import backend_of, processes_of
+from ddpjob.children.pod import resources_of
+from ddpjob.children.processes import resolve_backend, resolve_procs_per_node
 from ddpjob.children.template import template_errors
 from ddpjob.observed import Observed
 from ddpjob.ordinals import format_ordinals, parse_ordinals
@@ -148,21 +150,29 @@ def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     reported = reported_progress(situation.observed, situation.attempt)
     loss_text = "" if reported is None else reported[1]
     steps = reported is not None and bool(reported[0].step)
-    usable = not template_errors(situation.spec.template)
+    # Of a template with errors nothing can be merged.
+    resources = None if template_errors(situation.spec.template) else resources_of(situation.spec)
     status = decided.model_copy(
         update={
             "observed_generation": situation.job.generation,
             "nodes": _nodes(situation, decided),
             "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
-            "procs_per_node": min(processes_of(situation.spec), MAX_PROCESSES) if usable else decided.procs_per_node,
-            "backend": backend_of(situation.spec).value if usable else decided.backend,
+            **({} if resources is None else _resolved(situation.spec, resources)),
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },
     )
     status = with_facts(status, _facts(situation, status, steps=steps), situation.job.generation, situation.now)
     status = status.model_copy(update={"phase": phase_of(status)})
     return status.model_copy(update={"summary": summarize(status, loss_text)})
+
+
+def _resolved(spec: DDPJobSpec, resources: Mapping[str, Any]) -> dict[str, object]:
+    """What `auto` comes to in the status."""
+    return {
+        "procs_per_node": min(resolve_procs_per_node(spec.procs_per_node, resources), MAX_PROCESSES),
+        "backend": resolve_backend(spec.backend, resources).value,
+    }
 
 
 def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:

@@ -144,9 +144,10 @@ class Optimizing:
             self.scaler.update()
         if self._scheduler is not None:
             self._scheduler.step()
-        loss = self._parts[0] if len(self._parts) == 1 else torch.stack(self._parts).sum()
-        self._parts = []
-        return (loss, norm, rate) if measure and norm is not None else None
+        parts, self._parts = self._parts, []
+        if not measure or norm is None:
+            return None
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), norm, rate
 
     def _precision(self) -> AbstractContextManager[None]:
         if self._how.precision == Precision.FLOAT32:

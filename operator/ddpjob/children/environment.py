@@ -57,7 +57,7 @@ def pod_environment(
         **(
             _python(spec, ordinal, processes, first)
             if spec.launcher is Launcher.PYTHON
-            else _torchrun(job, spec, attempt, ordinal, processes)
+            else _torchrun(job, spec, attempt, ordinal, processes=processes, first=first)
         ),
     }
     if spec.checkpoint is not None:
@@ -81,8 +81,9 @@ def _python(spec: DDPJobSpec, ordinal: int, processes: int, first: str) -> dict[
     }
 
 
-def _torchrun(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, processes: int) -> dict[str, str]:
-    first = node_address(job.name, attempt, 0, spec.nodes)
+def _torchrun(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, processes: int, first: str
+) -> dict[str, str]:
     environment = {
         "PET_NNODES": str(spec.nodes),
         "PET_NPROC_PER_NODE": str(processes),
@@ -105,8 +106,6 @@ def _torchrun(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, proc
 
 def process_restarts(spec: DDPJobSpec) -> int:
     """What spec.restart.maxProcessRestarts comes to: how often torchrun restarts workers inside running pods."""
-    if spec.launcher is Launcher.PYTHON:
-        return 0
     if spec.rendezvous.backend is RendezvousBackend.STATIC:
         # Survivors of a static rendezvous look for each other under another restart count, and hang.
         return 0

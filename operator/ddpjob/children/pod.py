@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ddpjob.api.constants import ANNOTATION_SPEC_HASH
-from ddpjob.api.spec import Backend, DDPJobSpec
+from ddpjob.api.spec import DDPJobSpec
 from ddpjob.children.affinity import away_from
 from ddpjob.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
@@ -33,11 +33,6 @@ _VOLUME_GROUP: Final = {"fsGroup": WRITERS_GROUP, "fsGroupChangePolicy": "OnRoot
 def processes_of(spec: DDPJobSpec) -> int:
     """Training processes on each node, `auto` resolved. Expects a template without errors."""
     return resolve_procs_per_node(spec.procs_per_node, resources_of(spec))
-
-
-def backend_of(spec: DDPJobSpec) -> Backend:
-    """Backend of the process group, `auto` resolved. Expects a template without errors."""
-    return resolve_backend(spec.backend, resources_of(spec))
 
 
 def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
@@ -95,7 +90,9 @@ def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
 
 def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, Any]:
     container = merge_trainer(trainer_of(spec.template), spec.trainer)
-    processes, backend = processes_of(spec), backend_of(spec)
+    resources = container.get("resources") or {}
+    processes = resolve_procs_per_node(spec.procs_per_node, resources)
+    backend = resolve_backend(spec.backend, resources)
     ours = pod_environment(job, spec, attempt, ordinal, processes=processes, backend=backend)
     users = container.get("env") or []
     if spec.trainer.command is None:

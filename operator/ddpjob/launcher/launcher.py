@@ -609,7 +609,7 @@ class Agent:
     def _meet(self, options: Any) -> None:
         """Wait for node 0, and let no node ask for a name that it does not need."""
         environment = os.environ
-        first = is_first()
+        first = environment.get("DDPJOB_NODE_RANK", "0") == "0"
         host = absolute_name(environment.get("DDPJOB_RENDEZVOUS_HOST", ""))
         port = environment.get("DDPJOB_RENDEZVOUS_PORT", "29500")
         if options.nnodes in ("1", "1:1"):
@@ -858,7 +858,6 @@ class PythonAgent(Agent):
         error_file = os.path.join(self._folder, "error.json")
         environment["TORCHELASTIC_ERROR_FILE"] = error_file
         worker = [sys.executable, "-u", os.path.abspath(__file__), _WORKER, "ask", kind, program, *sys.argv[1:]]
-        self._park_if_stopping()
         with self._lock:
             if not self._stopping:
                 process = subprocess.Popen(worker, start_new_session=True)
@@ -878,11 +877,6 @@ def program_to_run() -> tuple[str, str]:
     kind, program = os.environ.get("DDPJOB_PROGRAM_KIND", "script"), os.environ["DDPJOB_PROGRAM"]
     check_program(kind, program)
     return kind, program
-
-
-def is_first() -> bool:
-    """Whether this is node 0, where the others meet."""
-    return os.environ.get("DDPJOB_NODE_RANK", "0") == "0"
 
 
 def this_node(program: str) -> str:
