@@ -34,6 +34,7 @@ _REASONS: Final[dict[Permission, str]] = {
     ("configmaps", "get"): "See who holds a name that is taken.",
     ("persistentvolumeclaims", "create"): "Make the claim for checkpoints that spec.checkpoint.size asks for.",
     ("persistentvolumeclaims", "get"): "Use again a claim that was kept for a job of the same name.",
+    ("secrets", "create"): "Make the ssh key of a job whose launcher is mpirun. None is ever read, not even that one.",
     ("events", "create"): "Tell what happens to a job in `kubectl describe ddpjob`.",
 }
 
@@ -42,9 +43,10 @@ _INTRODUCTION: Final = """\
 
 <!-- Generated from manifests/base/cluster-role.yaml by `python -m hack.generate`; do not edit. -->
 
-All of it in every namespace, by the ClusterRole `ddpjob-operator`. What is not here is refused: no secrets, no patch,
-no finalizers, no namespaces, no custom resource definitions. A test compares this list with what the API server's audit
-log says was used. Discovery (`/api`, `/apis`) is open to every authenticated client. Training pods get no credential.
+All of it in every namespace, by the ClusterRole `ddpjob-operator`. What is not here is refused: no secret can be read,
+nothing is patched, no finalizers, no namespaces, no custom resource definitions. A test compares this list with what
+the API server's audit log says was used. Discovery (`/api`, `/apis`) is open to every authenticated client. Training
+pods get no credential of the cluster.
 """
 
 

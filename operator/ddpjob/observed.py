@@ -182,6 +182,8 @@ class WaitReason(StrEnum):
     """Its name server does not know node 0's name, or does not answer."""
     NODE_0_NOT_REACHED = "Node0NotReached"
     """Nothing answers at node 0's address and rendezvous port."""
+    NODE_NOT_REACHED = "NodeNotReached"
+    """Nothing answers at the address and port of a node that node 0 waits for, as it does under mpirun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,8 @@ class Observed:
     carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
     names that must be waited for.
     `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
-    `claim_attempt` likewise for the claim. `ranks` are the newest answers of the ranks that were asked, `waits` those
-    of nodes that wait for node 0.
+    `claim_attempt` likewise for the claim, `ssh_key_attempt` for the Secret of the ssh key. `ranks` are the newest
+    answers of the ranks that were asked, `waits` those of nodes that wait for another.
     `last_status_write` is when this process last wrote the job's status.
     """
 
@@ -221,4 +223,5 @@ class Observed:
     waits: tuple[RendezvousWait, ...] = ()
     launcher_attempt: int | None = None
     claim_attempt: int | None = None
+    ssh_key_attempt: int | None = None
     last_status_write: datetime | None = None

@@ -33,6 +33,14 @@ class CreateClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSshKey:
+    """Create the Secret of the job's ssh key, with a new key. An existing one of this name counts as created."""
+
+    manifest: Manifest
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create a pod with fieldValidation=Strict. An existing one of this job counts as created."""
 
@@ -69,7 +77,8 @@ class DeleteJob:
     uid: str
 
 
-Action: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreatePod | DeletePod | DeleteStray | DeleteJob
+Create: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreateSshKey | CreatePod
+Action: TypeAlias = Create | DeletePod | DeleteStray | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ddpjob.errors import UsageProblem
 from ddpjob.manifest import Document
 from ddpjob.observe import job_record
 from ddpjob.observed import JobRecord, Observed
-from ddpjob.plan import CreateClaim, CreateLauncher, CreatePod, CreateService, Manifest
+from ddpjob.plan import Create, Manifest
 
 UNKNOWN_UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the uid that the API server gives a job."""
@@ -37,7 +37,9 @@ def record_of(document: Document, namespace: str) -> JobRecord:
 
 
 def rendered(job: JobRecord, now: datetime) -> list[Manifest]:
-    """The service, the launcher's ConfigMap, the claim and the pods of the job's first attempt.
+    """The service, the launcher's ConfigMap, the claim, the ssh key and the pods of the job's first attempt.
+
+    Of the key there is only the Secret without it: what is printed is no place for one.
 
     Args:
         job: without a status; one that is suspended is rendered as if it were not.
@@ -54,8 +56,4 @@ def rendered(job: JobRecord, now: datetime) -> list[Manifest]:
     failed = plan.status.condition(ConditionType.FAILED) if plan.status is not None else None
     if failed is not None:
         raise UsageProblem(f"the operator would refuse this job: {failed.message}")
-    return [
-        action.manifest
-        for action in plan.actions
-        if isinstance(action, CreateService | CreateLauncher | CreateClaim | CreatePod)
-    ]
+    return [action.manifest for action in plan.actions if isinstance(action, Create)]

@@ -46,6 +46,7 @@ def _segment(name: str) -> str:
 PODS: Final = Resource("/api/v1", "pods")
 SERVICES: Final = Resource("/api/v1", "services")
 CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
+SECRETS: Final = Resource("/api/v1", "secrets")
 CLAIMS: Final = Resource("/api/v1", "persistentvolumeclaims")
 EVENTS: Final = Resource("/api/v1", "events")
 JOBS: Final = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)

@@ -1,29 +1,34 @@
 """Carries the actions of a plan out. Each is idempotent: done twice or by a process that died, all is well."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ddpjob.api.constants import KIND, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob.observe import controller_uid, job_record, pod_record, service_record
 from ddpjob.observed import JobRecord, Rejection, RejectionKind
 from ddpjob.plan import (
     Action,
+    Create,
     CreateClaim,
     CreateLauncher,
     CreatePod,
     CreateService,
+    CreateSshKey,
     DeleteJob,
     DeletePod,
     DeleteStray,
     Manifest,
 )
 from ddpjob.policies.create import object_name
-from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Resource
+from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
 from ddpjob_operator.caches import Caches
 from ddpjob_operator.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
 from ddpjob_operator.kube import Json, ObjectApi
+from ddpjob_operator.ssh_keys import SshKey, new_ssh_key
 
 _LARGEST_BATCH: Final = 64
 
@@ -38,14 +43,16 @@ class Outcome:
     failures: list[ApiFailure] = field(default_factory=list)
     launcher_attempt: int | None = None
     claim_attempt: int | None = None
+    ssh_key_attempt: int | None = None
 
 
 class ActionRunner:
     """Carries actions out and puts the answers into the caches, so that the next decision sees them at once."""
 
-    def __init__(self, kube: ObjectApi, caches: Caches) -> None:
+    def __init__(self, kube: ObjectApi, caches: Caches, new_ssh_key: Callable[[], SshKey] = new_ssh_key) -> None:
         self._kube = kube
         self._caches = caches
+        self._new_ssh_key = new_ssh_key
 
     async def run(self, job: JobRecord, actions: Sequence[Action], *, skip: Callable[[str], bool]) -> Outcome:
         """Carry out what is not skipped: deletions and what pods need to start, then the pods, the job's deletion last.
@@ -58,8 +65,8 @@ class ActionRunner:
         outcome = Outcome()
         chosen = [action for action in actions if not skip(object_of(action))]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
-        shared = [action for action in chosen if isinstance(action, CreateService | CreateLauncher | CreateClaim)]
         pods = [action for action in chosen if isinstance(action, CreatePod)]
+        shared = [action for action in chosen if isinstance(action, Create) and action not in pods]
         await self._together(job, (*deletions, *shared), outcome)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:
@@ -108,6 +115,9 @@ class ActionRunner:
             case CreateClaim(manifest, attempt):
                 await self._create_claim(job, manifest)
                 outcome.claim_attempt = attempt
+            case CreateSshKey(manifest, attempt):
+                await self._create_ssh_key(manifest)
+                outcome.ssh_key_attempt = attempt
             case DeletePod(name, uid, grace_seconds):
                 await self._delete_pod(job.namespace, name, uid, grace_seconds)
             case DeleteStray(name, grace_seconds):
@@ -145,6 +155,13 @@ class ActionRunner:
 
         await self._create_or_own(job, CLAIMS, manifest, strict=False, is_own=is_own)
 
+    async def _create_ssh_key(self, manifest: Manifest) -> None:
+        key = await asyncio.to_thread(self._new_ssh_key)
+        data = {PRIVATE_KEY: key.private, PUBLIC_KEY: key.public}
+        # One that is there cannot be looked at: its name, with the job's uid, says whose it is.
+        with contextlib.suppress(AlreadyExists), _gone_or_contended():
+            await self._kube.create(SECRETS, {**manifest, "stringData": data}, strict=False)
+
     async def _create_or_own(
         self,
         job: JobRecord,
@@ -155,16 +172,8 @@ class ActionRunner:
         is_own: Callable[[Json], bool] | None = None,
     ) -> Json:
         is_own = is_own or (lambda raw: controller_uid(raw) == job.uid)
-        try:
+        with contextlib.suppress(AlreadyExists), _gone_or_contended():
             return await self._kube.create(resource, manifest, strict=strict)
-        except AlreadyExists:
-            pass
-        except NotFound as failure:
-            # The namespace is on its way out; the job will be, too.
-            raise Retryable(str(failure)) from failure
-        except Conflict as failure:
-            # A quota that others use at the same moment.
-            raise Retryable(str(failure)) from failure
         # Made by a process that died, or by a request whose answer was lost, or somebody else's.
         name = manifest["metadata"]["name"]
         try:
@@ -211,6 +220,21 @@ class ActionRunner:
             self._caches.jobs.forget(job.namespace, job.name, uid)
 
 
+@contextlib.contextmanager
+def _gone_or_contended() -> Iterator[None]:
+    """What is no answer about the object that is being created is tried again."""
+    try:
+        yield
+    except NotFound as failure:
+        # The namespace is on its way out; the job will be, too.
+        raise Retryable(str(failure)) from failure
+    except AlreadyExists:
+        raise
+    except Conflict as failure:
+        # A quota that others use at the same moment.
+        raise Retryable(str(failure)) from failure
+
+
 class _Taken(Exception):  # noqa: N818 caught right here
     """The name is held by somebody else, whom the text names."""
 
@@ -218,7 +242,13 @@ class _Taken(Exception):  # noqa: N818 caught right here
 def object_of(action: Action) -> str:
     """Kind and name of what an action is about, as `pod digits-a0-1`."""
     match action:
-        case CreatePod(manifest) | CreateService(manifest) | CreateLauncher(manifest) | CreateClaim(manifest):
+        case (
+            CreatePod(manifest)
+            | CreateService(manifest)
+            | CreateLauncher(manifest)
+            | CreateClaim(manifest)
+            | CreateSshKey(manifest)
+        ):
             return object_name(manifest)
         case DeletePod(name) | DeleteStray(name):
             return f"deletion of pod {name}"

@@ -44,6 +44,7 @@ class _Memory:
     last_status_write: datetime | None = None
     launcher_attempt: int | None = None
     claim_attempt: int | None = None
+    ssh_key_attempt: int | None = None
     rejections: dict[str, tuple[Rejection, datetime]] = field(default_factory=dict)
     rounds: int = 0
 
@@ -167,6 +168,7 @@ class Reconciler:
             waits=self._poller.waits(job.uid),
             launcher_attempt=memory.launcher_attempt,
             claim_attempt=memory.claim_attempt,
+            ssh_key_attempt=memory.ssh_key_attempt,
             last_status_write=memory.last_status_write,
         )
 
@@ -221,6 +223,8 @@ class Reconciler:
             memory.launcher_attempt = outcome.launcher_attempt
         if outcome.claim_attempt is not None:
             memory.claim_attempt = outcome.claim_attempt
+        if outcome.ssh_key_attempt is not None:
+            memory.ssh_key_attempt = outcome.ssh_key_attempt
         news = False
         for rejection in outcome.rejected:
             known = memory.rejections.get(rejection.object)

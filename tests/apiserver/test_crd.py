@@ -15,6 +15,7 @@ from ddpjob.api import DDPJobSpec
 from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.pod import build_pod
 from ddpjob.children.service import build_service
+from ddpjob.children.ssh_key import build_ssh_key
 from ddpjob.observed import JobRecord
 from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, wait_for
 
@@ -123,7 +124,19 @@ INVALID: dict[str, tuple[Json, str]] = {
     ),
     "restarts in place that plain python cannot do": (
         {"launcher": "python", "restart": {"maxProcessRestarts": 1}},
-        r"spec\.restart\.maxProcessRestarts.*launcher python does not.*use the launcher torchrun",
+        r"spec\.restart\.maxProcessRestarts.*launchers python and mpirun do not.*use the launcher torchrun",
+    ),
+    "restarts in place that mpirun cannot do": (
+        {"launcher": "mpirun", "restart": {"maxProcessRestarts": 1}},
+        r"spec\.restart\.maxProcessRestarts.*launchers python and mpirun do not.*use the launcher torchrun",
+    ),
+    "MPI without mpirun": (
+        {"backend": "mpi"},
+        r"spec\.backend.*mpirun has to start the processes: set spec.launcher to mpirun, or spec.backend to gloo",
+    ),
+    "a command under mpirun": (
+        {"launcher": "mpirun", "trainer": {"image": "i", "command": ["mpirun", "python3", "train.py"]}},
+        r"spec\.trainer\.command.*itself starts sshd and mpirun: give spec.trainer.script or module, not command",
     ),
     "a rule that matches nothing": (
         {"restart": {"rules": [{"action": "Fail"}]}},
@@ -469,7 +482,8 @@ def test_an_example_and_all_that_is_made_of_it_is_accepted(admin: Client, namesp
             spec = DDPJobSpec.model_validate(stored["spec"])
             metadata = stored["metadata"]
             job = JobRecord(namespace, metadata["name"], metadata["uid"], "1", 1, deleting=False, spec=spec)
-            for child in (build_service(job, spec), build_launcher(job), build_pod(job, spec, 0, 0)):
+            key = {**build_ssh_key(job), "stringData": {"ssh-privatekey": "x"}}
+            for child in (build_service(job, spec), build_launcher(job), key, build_pod(job, spec, 0, 0)):
                 admin.create(child, dryRun="All")
 
 

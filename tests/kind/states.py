@@ -25,7 +25,7 @@ NAME: Final = "killed"
 PROGRAM: Final = program("steady", STEADY)
 JOB: Final = resilient(NAME, restart={"maxProcessRestarts": 1})
 RANK: Final = 1
-KILLED_BEYOND: Final = (60, 180)
+KILLED_BEYOND: Final = (40, 120)
 """Steps beyond which the process of a rank is killed: torchrun restarts it once, then the whole job is."""
 STATES: Final = (
     State("Running", 0, 0, 0),

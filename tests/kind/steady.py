@@ -6,7 +6,7 @@ from typing import Any
 from jobs import TRAINER_IMAGE, scripted
 from kubectl import Kubectl, wait_until
 
-EPOCHS, STEPS_PER_EPOCH = 40, 10
+EPOCHS, STEPS_PER_EPOCH = 28, 10
 LOSS = re.compile(r"step (\d+)/(\d+) \| loss (\S+)")
 RESUMED = re.compile(r"resumed in epoch \d+ after step (\d+)")
 SAVED = re.compile(r"checkpoint at step (\d+)")
@@ -71,7 +71,7 @@ def losses(log: str) -> dict[int, str]:
     return {int(step): loss for step, _, loss in LOSS.findall(log)}
 
 
-def trains(kubectl: Kubectl, name: str, beyond: int = 60) -> dict[str, Any]:
+def trains(kubectl: Kubectl, name: str, beyond: int = 40) -> dict[str, Any]:
     """The job's status once it has made some steps."""
 
     def look() -> dict[str, Any] | None:

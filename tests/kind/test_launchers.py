@@ -38,6 +38,23 @@ if __name__ == "__main__":
     mp.spawn(train, args=(2,), nprocs=2)
 """
 
+# As the programs for mpirun have it: the place in the world comes from Open MPI, also where MPI itself carries nothing.
+MPI = """
+import os, sys, torch, torch.distributed as dist
+rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
+if sys.argv[1] == "mpi":
+    dist.init_process_group("mpi")
+else:
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+assert (rank, size) == (dist.get_rank(), dist.get_world_size())
+total = torch.tensor([rank])
+dist.all_reduce(total)
+print(f"rank {rank} of {size} sum {total.item()} on node {os.environ['DDPJOB_NODE_RANK']}\\n", end="", flush=True)
+dist.barrier()
+if sys.argv[1] != "mpi":
+    os._exit(0)
+"""
+
 
 @pytest.mark.parametrize(
     ("launcher", "source", "arguments"),
@@ -54,3 +71,15 @@ def test_the_ranks_of_a_launcher_meet_and_the_first_of_a_node_is_where_its_ordin
         said = re.findall(r"rank (\d) of (\d) sum (\d)", kubectl.logs(f"ranks-a0-{ordinal}"))
         assert sorted(said) == [(str(2 * ordinal + local), "4", "6") for local in (0, 1)]
     assert launcher in kubectl("get", "ddpjob", "ranks", "-o", "wide")
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_mpirun_starts_the_ranks_of_all_nodes_by_ssh(kubectl: Kubectl, backend: str) -> None:
+    job = scripted("ranks", config_map="ranks", procs=2, launcher="mpirun", backend=backend)
+    job["spec"]["trainer"]["args"] = [backend]
+    kubectl.apply(program("ranks", MPI), job)
+    kubectl.wait_for_phase("ranks", "Succeeded")
+    # mpirun hands on what all ranks write.
+    said = re.findall(r"rank (\d) of (\d) sum (\d) on node (\d)", kubectl.logs("ranks-a0-0"))
+    assert sorted(said) == [(str(rank), "4", "6", str(rank // 2)) for rank in range(4)]
+    assert kubectl.job("ranks")["status"]["nodes"]["succeeded"] == 2, kubectl.story("ranks")

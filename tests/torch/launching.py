@@ -118,9 +118,11 @@ class Job:
             **rendezvous,
             **more,
         }
-        if launcher == "python":
+        if launcher in ("python", "mpirun"):
             environment = {name: value for name, value in environment.items() if not name.startswith("PET_")}
-            environment.update(RANK=str(node), WORLD_SIZE=str(nodes), DDPJOB_PROCS_PER_NODE=str(processes))
+            environment["DDPJOB_PROCS_PER_NODE"] = str(processes)
+            if launcher == "python":
+                environment.update(RANK=str(node), WORLD_SIZE=str(nodes))
             environment.update({"MASTER_ADDR": host, "MASTER_PORT": str(self._port), **more})
         folder = self.folder / f"node-{node}"
         folder.mkdir()

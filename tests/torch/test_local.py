@@ -16,7 +16,7 @@ from states import JOB, KILLED_BEYOND, NAME, PROGRAM, RANK, STATES, from_running
 from steady import EPOCHS, STEPS_PER_EPOCH, losses, resilient, resumed_at
 
 from ddpjob.api.status import DDPJobStatus, Phase
-from ddpjob.launcher import source
+from ddpjob.launcher import sources
 from ddpjob.local.command import this_machine
 from ddpjob.local.kubelet import marked_processes
 from ddpjob.local.manifest import local_manifest
@@ -70,7 +70,8 @@ class Run:
 
     async def to_the_end(self) -> Ending:
         launcher = self.home / "launcher.py"
-        launcher.write_text(source())
+        for name, source in sources().items():
+            (self.home / name).write_text(source)
         manifest = local_manifest(read_documents(yaml.safe_dump_all([PROGRAM, self.job]), "job.yaml"))
         records = Records(self.home, manifest.namespace, manifest.name)
         with records.held():

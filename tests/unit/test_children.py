@@ -14,6 +14,7 @@ from ddpjob.children.names import parse_pod_name, pod_name
 from ddpjob.children.pod import build_pod, processes_of
 from ddpjob.children.processes import resolve_procs_per_node
 from ddpjob.children.service import build_service
+from ddpjob.children.ssh_key import build_ssh_key
 from ddpjob.children.template import template_errors
 from ddpjob.observed import JobRecord
 from ddpjob.quantity import parse_quantity
@@ -74,6 +75,33 @@ def test_under_python_a_process_is_told_its_node_and_nothing_of_torchruns() -> N
     assert (environment["RANK"], environment["WORLD_SIZE"], environment["DDPJOB_PROCS_PER_NODE"]) == ("2", "3", "2")
     assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("digits-a1-0.digits", "12355")
     assert environment["DDPJOB_LAUNCHER"] == "python"
+
+
+def test_under_mpirun_the_operator_tells_where_rank_0_is_and_mpirun_the_rest() -> None:
+    spec = spec_of(nodes=3, procsPerNode=2, launcher="mpirun", rendezvous={"port": 12355})
+    environment = environment_of(build_pod(JOB, spec, 1, 2))
+    assert not [name for name in environment if name.startswith(("PET_", "RANK", "WORLD_SIZE", "LOCAL_"))]
+    assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("digits-a1-0.digits", "12355")
+    assert (environment["DDPJOB_LAUNCHER"], environment["DDPJOB_PROCS_PER_NODE"]) == ("mpirun", "2")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "mounted"), [("mpirun", 2, True), ("mpirun", 1, False), ("torchrun", 2, False)]
+)
+def test_only_where_mpirun_has_to_reach_other_nodes_is_there_a_key(launcher: str, nodes: int, *, mounted: bool) -> None:
+    pod = build_pod(JOB, spec_of(nodes=nodes, launcher=launcher), 0, nodes - 1)["spec"]
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert ("ddpjob-ssh" in mounts, "ddpjob-ssh" in volumes) == (mounted, mounted)
+    if mounted:
+        assert mounts["ddpjob-ssh"]["mountPath"] == "/ddpjob-ssh"
+        assert volumes["ddpjob-ssh"]["secret"]["secretName"] == build_ssh_key(JOB)["metadata"]["name"]
+
+
+def test_the_secret_of_a_key_is_this_very_jobs_and_goes_with_it() -> None:
+    metadata = build_ssh_key(JOB)["metadata"]
+    assert JOB.uid in metadata["name"]
+    assert [owner["uid"] for owner in metadata["ownerReferences"]] == [JOB.uid]
 
 
 def test_a_users_rendezvous_keys_win() -> None:

@@ -150,8 +150,10 @@ def test_the_operator_asks_for_no_right_to_patch_to_read_secrets_or_to_reach_bey
         "events",
         "persistentvolumeclaims",
         "pods",
+        "secrets",
         "services",
     }
+    assert [verb for resource, verb in granted() if resource == "secrets"] == ["create"]
 
 
 def test_the_operators_pod_may_do_nothing_on_its_node() -> None:

@@ -35,6 +35,34 @@ def test_a_new_job_gets_its_service_its_launcher_and_one_pod_a_node_before_any_s
     assert world.creations == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
 
 
+def test_under_mpirun_the_key_is_made_once_an_attempt_before_any_pod() -> None:
+    world = World(spec=spec_of(nodes=2, launcher="mpirun"))
+    plan = world.reconcile()
+    kinds = [type(action).__name__ for action in plan.actions]
+    assert kinds == ["CreateService", "CreateLauncher", "CreateSshKey", "CreatePod", "CreatePod"]
+    world.settle()
+    assert [type(action).__name__ for action in world.requests].count("CreateSshKey") == 1
+
+
+def test_under_mpirun_the_job_has_succeeded_when_node_0_has() -> None:
+    world = running_world(launcher="mpirun")
+    world.end("digits-a0-0", 0)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.SUCCEEDED
+    succeeded = world.status.condition(ConditionType.SUCCEEDED)
+    assert succeeded is not None
+    assert succeeded.message.startswith("mpirun on 2 nodes exited with 0")
+
+
+def test_under_mpirun_a_node_that_ends_well_is_not_the_end() -> None:
+    world = running_world(launcher="mpirun")
+    world.end("digits-a0-1", 0)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.RUNNING
+
+
 def test_a_job_that_succeeds_costs_one_write_a_child_and_two_status_writes() -> None:
     world = World(spec=spec_of(nodes=4))
     world.settle()

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from ddpjob.api import DDPJobStatus
 from ddpjob.observed import JobRecord, Observed, PodRecord, RejectionKind, ServiceRecord
@@ -15,6 +17,7 @@ from ddpjob.plan import (
     CreateLauncher,
     CreatePod,
     CreateService,
+    CreateSshKey,
     DeleteJob,
     DeletePod,
     DeleteStray,
@@ -39,6 +42,7 @@ from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.progress import ProgressPoller
 from ddpjob_operator.queue import WorkQueue
 from ddpjob_operator.reconcile import Reconciler
+from ddpjob_operator.ssh_keys import new_ssh_key
 from ddpjob_operator.store import Key, Store
 
 KEY = ("default", "digits")
@@ -321,6 +325,24 @@ async def test_a_name_that_another_holds_is_told_with_its_holder(bench: Bench, r
     [rejection] = bench.observed[-1].rejections
     assert rejection.kind is RejectionKind.NAME_TAKEN
     assert "Deployment web (uid other)" in rejection.message
+
+
+async def test_a_key_that_a_dead_process_had_made_counts_as_made_and_is_not_looked_at(bench: Bench) -> None:
+    key = CreateSshKey(manifest("digits-ssh", "Secret"), 0)
+    bench.kube.failures["create secrets digits-ssh"] = AlreadyExists("there")
+    assert await bench.look(Plan(actions=(key,))) == ["create secrets digits-ssh"]
+    await bench.look()
+    assert bench.observed[-1].ssh_key_attempt == 0
+    assert not bench.observed[-1].rejections
+
+
+def test_every_key_is_another_one_in_the_form_that_ssh_reads() -> None:
+    one, other = new_ssh_key(), new_ssh_key()
+    assert one.private != other.private
+    private = load_ssh_private_key(one.private.encode(), password=None)
+    public = load_ssh_public_key(one.public.encode())
+    assert isinstance(private, EllipticCurvePrivateKey)
+    assert private.public_key() == public
 
 
 async def test_pods_wait_for_the_service_that_they_are_found_by(bench: Bench) -> None:

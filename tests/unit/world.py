@@ -28,6 +28,7 @@ from ddpjob.plan import (
     CreateLauncher,
     CreatePod,
     CreateService,
+    CreateSshKey,
     DeleteJob,
     DeletePod,
     Event,
@@ -58,6 +59,7 @@ class World:
     ranks: dict[int, RankReport] = field(default_factory=dict)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
     claim_attempt: int | None = None
+    ssh_key_attempt: int | None = None
     departed: dict[str, PodRecord] = field(default_factory=dict)
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
@@ -89,6 +91,7 @@ class World:
             waits=tuple(self.waits.values()),
             launcher_attempt=self.launcher_attempt,
             claim_attempt=self.claim_attempt,
+            ssh_key_attempt=self.ssh_key_attempt,
             last_status_write=self.last_write,
         )
 
@@ -127,6 +130,7 @@ class World:
     def crash(self) -> None:
         self.launcher_attempt = None
         self.claim_attempt = None
+        self.ssh_key_attempt = None
         self.departed = {}
         self.ranks = {}
         self.waits = {}
@@ -141,6 +145,8 @@ class World:
             self.launcher_attempt = action.attempt
         elif isinstance(action, CreateClaim):
             self.claim_attempt = action.attempt
+        elif isinstance(action, CreateSshKey):
+            self.ssh_key_attempt = action.attempt
         elif isinstance(action, CreatePod):
             name = action.manifest["metadata"]["name"]
             assert name not in self.pods, f"{name} was created while it existed"

@@ -28,6 +28,8 @@ class Launcher(StrEnum):
     """torchrun that gives each process its local rank as the argument --local-rank too."""
     PYTHON = "python"
     """One process a node, as plain `python` starts it; the program itself spawns more where it wants them."""
+    MPIRUN = "mpirun"
+    """Open MPI's mpirun on node 0, which starts the processes of all nodes; the others run sshd for it."""
 
 
 class RendezvousBackend(StrEnum):
@@ -44,6 +46,8 @@ class Backend(StrEnum):
     """nccl where GPUs are asked for, else gloo."""
     GLOO = "gloo"
     NCCL = "nccl"
+    MPI = "mpi"
+    """Only with the launcher mpirun, and a torch that was built with MPI, as Debian's is."""
 
 
 class CleanPodPolicy(StrEnum):
@@ -221,12 +225,27 @@ _RESTARTS_OF_STATIC: JsonValue = {
 }
 
 
-_RESTARTS_OF_PYTHON: JsonValue = {
-    "rule": "self.launcher != 'python' || !has(self.restart.maxProcessRestarts) "
+_RESTARTS_OF_LAUNCHER: JsonValue = {
+    "rule": "!(self.launcher in ['python', 'mpirun']) || !has(self.restart.maxProcessRestarts) "
     "|| self.restart.maxProcessRestarts == 0",
-    "message": "the launcher python does not restart processes inside running pods: "
+    "message": "the launchers python and mpirun do not restart processes inside running pods: "
     "remove spec.restart.maxProcessRestarts, or use the launcher torchrun",
     "fieldPath": ".restart.maxProcessRestarts",
+}
+
+
+_BACKEND_MPI: JsonValue = {
+    "rule": "self.backend != 'mpi' || self.launcher == 'mpirun'",
+    "message": "the backend mpi takes rank and size from MPI, so mpirun has to start the processes: "
+    "set spec.launcher to mpirun, or spec.backend to gloo",
+    "fieldPath": ".backend",
+}
+
+
+_COMMAND_OF_MPIRUN: JsonValue = {
+    "rule": "self.launcher != 'mpirun' || !has(self.trainer.command)",
+    "message": "the launcher mpirun itself starts sshd and mpirun: give spec.trainer.script or module, not command",
+    "fieldPath": ".trainer.command",
 }
 
 
@@ -250,7 +269,9 @@ class DDPJobSpec(ApiModel):
             "x-kubernetes-validations": [
                 _PORTS_APART,
                 _RESTARTS_OF_STATIC,
-                _RESTARTS_OF_PYTHON,
+                _RESTARTS_OF_LAUNCHER,
+                _BACKEND_MPI,
+                _COMMAND_OF_MPIRUN,
                 *(_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)),
             ],
         },
@@ -275,11 +296,11 @@ class DDPJobSpec(ApiModel):
     ] = "auto"
     """Training processes on each node: a number from 1 to 256, or auto: as many as GPUs are asked for, else the CPU request rounded down, at least 1."""
     launcher: Launcher = Launcher.TORCHRUN
-    """Who starts the processes of a node: torchrun; torch.distributed.launch, which also passes --local-rank; or python: one process a node, with RANK, WORLD_SIZE (of nodes) and MASTER_* in its environment. With procsPerNode above 1 the program spawns so many itself; it is told in DDPJOB_PROCS_PER_NODE."""
+    """Who starts the processes of a node: torchrun; torch.distributed.launch, which also passes --local-rank; mpirun: Open MPI of the image, with OMPI_COMM_WORLD_* and MASTER_* in their environment; or python: one process a node, with RANK, WORLD_SIZE (of nodes) and MASTER_* in its environment. With procsPerNode above 1 the program spawns so many itself; it is told in DDPJOB_PROCS_PER_NODE."""
     rendezvous: Rendezvous = Rendezvous()
     """How the nodes find each other."""
     backend: Backend = Backend.AUTO
-    """Backend of the process group: gloo, nccl, or auto: nccl where the trainer's resources ask for GPUs, else gloo. Given to the program as DDPJOB_BACKEND; status.backend has what auto came to."""
+    """Backend of the process group: gloo, nccl, mpi (with the launcher mpirun), or auto: nccl where the trainer's resources ask for GPUs, else gloo. Given to the program as DDPJOB_BACKEND; status.backend has what auto came to."""
     trainer: Trainer
     """The container that trains."""
     template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}

@@ -1,8 +1,8 @@
 """The environment of a training pod: the launcher's own variables and ours (DDPJOB_*).
 
 Every torchrun option reads PET_<NAME>, so a container's command is never rewritten. PET_NODE_RANK and PET_MASTER_* are
-given to the static rendezvous alone: c10d ignores them and says so on every node. A program that plain python starts
-is told its place itself, and no PET_*: it would be taken for one of torchrun's.
+given to the static rendezvous alone: c10d ignores them and says so on every node. A program that plain python or mpirun
+starts is given no PET_*: it would be taken for one of torchrun's.
 """
 
 from typing import Final
@@ -57,6 +57,8 @@ def pod_environment(
         **(
             _python(spec, ordinal, processes, first)
             if spec.launcher is Launcher.PYTHON
+            else _mpirun(spec, processes, first)
+            if spec.launcher is Launcher.MPIRUN
             else _torchrun(job, spec, attempt, ordinal, processes=processes, first=first)
         ),
     }
@@ -75,6 +77,15 @@ def _python(spec: DDPJobSpec, ordinal: int, processes: int, first: str) -> dict[
     return {
         "RANK": str(ordinal),
         "WORLD_SIZE": str(spec.nodes),
+        "DDPJOB_PROCS_PER_NODE": str(processes),
+        "MASTER_ADDR": first,
+        "MASTER_PORT": str(spec.rendezvous.port),
+    }
+
+
+def _mpirun(spec: DDPJobSpec, processes: int, first: str) -> dict[str, str]:
+    """As `mpirun -x MASTER_ADDR=... -x MASTER_PORT=...` hands them to each rank; rank and size are mpirun's to tell."""
+    return {
         "DDPJOB_PROCS_PER_NODE": str(processes),
         "MASTER_ADDR": first,
         "MASTER_PORT": str(spec.rendezvous.port),

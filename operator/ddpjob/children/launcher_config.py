@@ -1,16 +1,14 @@
 """The ConfigMap that brings the launcher into the pods, so that any image with torch will do."""
 
+import json
 from functools import cache
-from typing import Final
 
 from ddpjob.children.hashes import content_hash
 from ddpjob.children.metadata import child_metadata
 from ddpjob.children.names import launcher_name
-from ddpjob.launcher import source
+from ddpjob.launcher import sources
 from ddpjob.observed import JobRecord
 from ddpjob.plan import Manifest
-
-FILE: Final = "launcher.py"
 
 
 def build_launcher(job: JobRecord) -> Manifest:
@@ -20,7 +18,7 @@ def build_launcher(job: JobRecord) -> Manifest:
         "kind": "ConfigMap",
         "metadata": child_metadata(job, launcher_config_name(job.name)),
         "immutable": True,
-        "data": {FILE: source()},
+        "data": sources(),
     }
 
 
@@ -31,4 +29,4 @@ def launcher_config_name(job: str) -> str:
 
 @cache
 def _source_hash() -> str:
-    return content_hash(source())
+    return content_hash(json.dumps(sources(), sort_keys=True))

@@ -11,11 +11,14 @@ from ddpjob.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
 from ddpjob.children.environment import pod_environment
 from ddpjob.children.hashes import spec_hash
-from ddpjob.children.launcher_config import FILE, launcher_config_name
+from ddpjob.children.launcher_config import launcher_config_name
 from ddpjob.children.metadata import owner_reference, pod_labels
 from ddpjob.children.names import pod_name, service_name
 from ddpjob.children.processes import resolve_backend, resolve_procs_per_node
+from ddpjob.children.ssh_key import VOLUME as SSH_KEY_VOLUME
+from ddpjob.children.ssh_key import key_mount, key_volume, needs_ssh_key
 from ddpjob.children.template import merge_trainer, others_of, trainer_of
+from ddpjob.launcher import FILE
 from ddpjob.observed import JobRecord
 from ddpjob.plan import Manifest
 
@@ -124,6 +127,8 @@ def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[d
         mounts.append({"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER})
     if spec.trainer.command is None:
         mounts.append({"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_FOLDER, "readOnly": True})
+    if needs_ssh_key(spec):
+        mounts.append(key_mount())
     if spec.checkpoint is not None and is_mounted(spec.checkpoint, ordinal):
         mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": spec.checkpoint.path})
     return mounts
@@ -140,6 +145,8 @@ def _volumes(
         ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
     if LAUNCHER_VOLUME in mounted:
         ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name)}})
+    if SSH_KEY_VOLUME in mounted:
+        ours.append(key_volume(job))
     if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:
         ours.append(checkpoint_volume(job, spec.checkpoint))
     return [*ours, *copy.deepcopy(users)]

@@ -6,6 +6,8 @@ What to run is told by DDPJOB_* and torchrun's own PET_* variables. Three kinds 
     guard    the container's first process: forwards signals, reaps orphans, outlives a launcher that gets killed
     agent    its child: waits for rank 0, runs torchrun or one worker, writes the report (see ddpjob/report.py)
     worker   one per rank: runs the program as `python program` would and records its exception
+
+The launcher mpirun has files of its own beside this one: mpirun_launcher.py and remote_shell.py.
 """
 # ruff: noqa: PLC0415 -- torch is the image's, and what it costs to import is the agent's alone
 # ruff: noqa: PTH100, PTH109, PTH110, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202 -- plain paths go to torch
@@ -45,7 +47,7 @@ DNS_PORT = 53
 # Seconds that a node waits for node 0 before it says so on /progress.
 TELL_AFTER = 5.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_WORKER = "--ddpjob-worker"
+WORKER = "--ddpjob-worker"
 _LEFT = "ddpjob/left"
 
 
@@ -476,7 +478,14 @@ class WaitPage:
 
 
 def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool, page: WaitPage | None = None) -> None:
-    """Wait until rank 0's name resolves and, with `connect`, its store answers."""
+    """Wait until node 0's name resolves and, with `connect`, its store answers."""
+    await_node(0, host, port, timeout, connect=connect, page=page)
+
+
+def await_node(
+    ordinal: int, host: str, port: int, timeout: float, *, connect: bool, page: WaitPage | None = None
+) -> None:
+    """Wait until a node's name resolves and, with `connect`, its port answers."""
     begin, pause, say_at = time.monotonic(), 0.1, 2.0
     # Many who wait ask less often: the server and the store are one for all.
     longest = max(1.0, int(os.environ.get("DDPJOB_NODES", "1")) / 100)
@@ -496,20 +505,20 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool, page
         except socket.gaierror as error:
             problem = f"{host} does not resolve yet ({error.strerror})"
         except OSError as error:
-            reason = "Node0NotReached"
+            reason = "NodeNotReached" if ordinal else "Node0NotReached"
             problem = f"{host}:{port} does not answer yet ({error.strerror or error})"
         waited = time.monotonic() - begin
         if waited >= timeout:
-            pod = pods_of_the_job(",ddpjob.dev/ordinal=0")
+            pod = pods_of_the_job(f",ddpjob.dev/ordinal={ordinal}")
             look = f"its pod ({pod}), then at the cluster's DNS and network policies"
             raise LaunchError(
-                f"node 0 did not come up within {timeout:g} s: {problem}. "
+                f"node {ordinal} did not come up within {timeout:g} s: {problem}. "
                 f"Look at {'what it writes' if is_local() else look}"
             )
         if page is not None and waited >= TELL_AFTER:
             page.tell(reason, problem)
         if waited >= say_at:
-            say(f"waiting for node 0 for {waited:.0f} s: {problem}")
+            say(f"waiting for node {ordinal} for {waited:.0f} s: {problem}")
             say_at = waited + 10
         time.sleep(min(pause, max(0.0, timeout - waited)))
         pause = min(longest, pause * 2)
@@ -545,7 +554,7 @@ class Agent:
             name = type(error).__name__
             if name == "ChildFailedError":
                 self._end(*self._ends(error.failures))  # type: ignore[attr-defined]
-            elif self._context and _agreed_to_stop(self._context):
+            elif self._agreed():
                 # Node 0 was faster, and took the store with it.
                 self._end(AGREED_STOP, message="the ranks agreed to stop", stopped=True)
             else:
@@ -553,6 +562,10 @@ class Agent:
                 code, before = self._last_round if self._last_round and self._restarting else (1, [])
                 self._end(code, [*before, own_failure(error)])
         return self._code or 0
+
+    def _agreed(self) -> bool:
+        """Whether all ranks of this node have left on purpose."""
+        return self._context is not None and _agreed_to_stop(self._context)
 
     def _launch(self) -> None:
         environment = os.environ
@@ -573,7 +586,7 @@ class Agent:
         if not libuv:
             libuv_off()
             environment["USE_LIBUV"] = "0"
-        worker = [_WORKER, "yes" if libuv else "no", kind, program]
+        worker = [WORKER, "yes" if libuv else "no", kind, program]
         if environment.get("DDPJOB_LAUNCHER") == "torch.distributed.launch":
             # As it does itself, which is torchrun otherwise; torch puts the number in.
             worker.append("--local-rank=${local_rank}")
@@ -857,7 +870,7 @@ class PythonAgent(Agent):
         environment["MASTER_ADDR"] = host
         error_file = os.path.join(self._folder, "error.json")
         environment["TORCHELASTIC_ERROR_FILE"] = error_file
-        worker = [sys.executable, "-u", os.path.abspath(__file__), _WORKER, "ask", kind, program, *sys.argv[1:]]
+        worker = [sys.executable, "-u", os.path.abspath(__file__), WORKER, "ask", kind, program, *sys.argv[1:]]
         with self._lock:
             if not self._stopping:
                 process = subprocess.Popen(worker, start_new_session=True)
@@ -870,6 +883,22 @@ class PythonAgent(Agent):
             self._end(code, message="the ranks agreed to stop", stopped=True)
         elif code:
             self._end(*self._ends({int(environment.get("RANK", "0")): self._context.failure(code)}))
+
+    def _agreed(self) -> bool:
+        return False
+
+
+def agent_of(name: str, folder: str) -> Agent:
+    """The agent for a launcher of this name, with its files in `folder`."""
+    if name == "python":
+        return PythonAgent(folder)
+    if name == "mpirun":
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        from mpirun_launcher import MpirunAgent  # type: ignore[import-not-found]
+
+        del sys.path[0]
+        return MpirunAgent(folder)  # type: ignore[no-any-return]
+    return Agent(folder)
 
 
 def program_to_run() -> tuple[str, str]:
@@ -944,6 +973,15 @@ def _runs(pid: int) -> bool:
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
+        return _runs_elsewhere(pid)
+
+
+def _runs_elsewhere(pid: int) -> bool:
+    """Whether a process runs that is not our child, as the workers under mpirun are not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
         return False
 
 
@@ -1051,7 +1089,7 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        leave((PythonAgent if os.environ.get("DDPJOB_LAUNCHER") == "python" else Agent)(folder).run())
+        leave(agent_of(os.environ.get("DDPJOB_LAUNCHER", ""), folder).run())
     try:
         return guard(child, watched)
     finally:
@@ -1059,7 +1097,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [_WORKER]:
+    if sys.argv[1:2] == [WORKER]:
         run_program(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
     else:
         sys.exit(main())

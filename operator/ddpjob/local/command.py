@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddpjob.api.status import DDPJobStatus, Phase
 from ddpjob.errors import ExitCode
-from ddpjob.launcher import source
+from ddpjob.launcher import FILE, sources
 from ddpjob.local.console import Console, said_here
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.process import Machine
@@ -38,9 +38,9 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
     records = Records(home.absolute(), manifest.namespace, manifest.name)
     console = show or Console()
     with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
-        launcher = Path(folder) / "launcher.py"
-        launcher.write_text(source(), encoding="utf-8")
-        ending = asyncio.run(_run(manifest, records, this_machine(os.environ, launcher), console))
+        for name, source in sources().items():
+            (Path(folder) / name).write_text(source, encoding="utf-8")
+        ending = asyncio.run(_run(manifest, records, this_machine(os.environ, Path(folder) / FILE), console))
     _close(last_words(manifest.name, ending))
     if ending.status.phase is Phase.SUCCEEDED:
         return ExitCode.OK

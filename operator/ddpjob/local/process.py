@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ddpjob.api.constants import TRAINER_CONTAINER, is_reserved_env
-from ddpjob.children.launcher_config import FILE
 from ddpjob.children.pod import LAUNCHER_FOLDER
 from ddpjob.children.processes import gpus_of
+from ddpjob.launcher import FILE
 from ddpjob.local.errors import LocalError
 from ddpjob.local.network import LOOPBACK, Network, node_address
 from ddpjob.local.volumes import Mount, here

@@ -1,21 +1,20 @@
 """Making the pods of an attempt, all of them or none."""
 
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from ddpjob.children.checkpoint import build_claim
 from ddpjob.children.launcher_config import build_launcher
 from ddpjob.children.names import service_name
 from ddpjob.children.pod import build_pod
 from ddpjob.children.service import build_service
-from ddpjob.plan import CreateClaim, CreateLauncher, CreatePod, CreateService, Manifest
+from ddpjob.children.ssh_key import build_ssh_key, needs_ssh_key
+from ddpjob.plan import Create, CreateClaim, CreateLauncher, CreatePod, CreateService, CreateSshKey, Manifest
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
 from ddpjob.policies.node_lost import nodes_lost
 from ddpjob.policies.restart import not_before
 from ddpjob.policies.situation import Decision, Situation
-
-_Child: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreatePod
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
 """How long a name that is taken or a quota that is used up is left alone before the next try."""
@@ -64,22 +63,24 @@ def taken_names(situation: Situation) -> dict[str, str]:
     return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
 
 
-def _shared_children(situation: Situation) -> tuple[_Child, ...]:
+def _shared_children(situation: Situation) -> tuple[Create, ...]:
     job, spec = situation.job, situation.spec
-    children: list[_Child] = []
+    children: list[Create] = []
     if situation.observed.service is None:
         children.append(CreateService(build_service(job, spec)))
-    # ConfigMap and claim are not watched. Whether one is there is known only to the process that made it, and creating
-    # what exists costs one request an attempt after the operator has been restarted.
+    # ConfigMap, claim and Secret are not watched. Whether one is there is known only to the process that made it, and
+    # creating what exists costs one request an attempt after the operator has been restarted.
     if spec.trainer.command is None and situation.observed.launcher_attempt != situation.attempt.number:
         children.append(CreateLauncher(build_launcher(job), situation.attempt.number))
     claim = build_claim(job, spec.checkpoint) if spec.checkpoint is not None else None
     if claim is not None and situation.observed.claim_attempt != situation.attempt.number:
         children.append(CreateClaim(claim, situation.attempt.number))
+    if needs_ssh_key(spec) and situation.observed.ssh_key_attempt != situation.attempt.number:
+        children.append(CreateSshKey(build_ssh_key(job), situation.attempt.number))
     return tuple(children)
 
 
-def _allowed(children: tuple[_Child, ...], situation: Situation) -> tuple[_Child, ...]:
+def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create, ...]:
     """After a refusal only what was refused is asked for again, and nothing else before it is granted.
 
     A pod without its launcher would start only to fail, and a used up quota refuses every pod alike.
@@ -96,7 +97,7 @@ def object_name(manifest: Manifest) -> str:
     return f"{str(manifest['kind']).lower()} {manifest['metadata']['name']}"
 
 
-def _pods(situation: Situation) -> tuple[_Child, ...]:
+def _pods(situation: Situation) -> tuple[Create, ...]:
     states = situation.attempt.states()
     missing = [ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING]
     lost = sorted(nodes_lost(situation.observed.pods))

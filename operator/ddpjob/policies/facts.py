@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ddpjob.api.constants import LABEL_JOB
+from ddpjob.api.spec import Launcher
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob.listing import first_few
 from ddpjob.observed import PodRecord, Waiting
@@ -89,6 +90,10 @@ def rendezvous_ready(situation: Situation) -> Fact:
     up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
     if up == len(states) and (waits := waiting_for_node_0(situation)):
         first = situation.attempt.names[0]
+        if situation.spec.launcher is Launcher.MPIRUN:
+            hint = "check that node's log, the cluster's DNS and its network policies"
+            message = f"{up}/{len(states)} nodes are up, node 0 cannot reach all others; {waits[0].message}: {hint}"
+            return Fact(kind, "False", waits[0].reason.value, message)
         told = _some([f"{situation.attempt.names[wait.ordinal]}: {wait.message}" for wait in waits])
         hint = f"check kubectl logs {first}, the cluster's DNS and its network policies"
         message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {told}: {hint}"
@@ -125,7 +130,7 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
 def _not_met(situation: Situation) -> tuple[str, str]:
     if _is_late(situation):
         return "StartupDeadlineExceeded", "the nodes have not met within spec.startupDeadline"
-    return "WaitingForRendezvous", "not all nodes reach node 0"
+    return "WaitingForRendezvous", "not all nodes reach each other"
 
 
 def _is_late(situation: Situation) -> bool:

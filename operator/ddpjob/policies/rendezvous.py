@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from ddpjob.api.spec import Launcher
 from ddpjob.observed import RendezvousWait, Running
 from ddpjob.plan import PollTarget
 from ddpjob.policies.attempt import NodeState
@@ -34,15 +35,17 @@ def waiting_for_node_0(situation: Situation) -> tuple[RendezvousWait, ...]:
 
 
 def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
-    """Where nodes other than node 0 answer while they wait for it: none once a rank has reported or time is up."""
+    """Where nodes answer while they wait for another: none once a rank has reported or time is up."""
     states = situation.attempt.states()
     if not all(state is NodeState.RUNNING for state in states):
         return ()
     if any(report.attempt == situation.attempt.number for report in situation.observed.ranks):
         return ()
-    others = (ordinal for ordinal in range(1, len(states)) if not _is_time_up(situation, ordinal))
+    # Under mpirun it is node 0 that waits for the others.
+    waiting = range(1) if situation.spec.launcher is Launcher.MPIRUN else range(1, len(states))
+    asked = (ordinal for ordinal in waiting if not _is_time_up(situation, ordinal))
     # The launcher answers in the place of local rank 0.
-    return tuple(islice(poll_targets(situation, others, (0,)), MOST_NODES))
+    return tuple(islice(poll_targets(situation, asked, (0,)), MOST_NODES))
 
 
 def next_rendezvous_look(situation: Situation) -> tuple[datetime, ...]:

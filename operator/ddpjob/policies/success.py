@@ -1,5 +1,9 @@
-"""When a job has succeeded: the trainer of every node has exited with 0, whatever else runs in its pod."""
+"""When a job has succeeded: the trainer of every node has exited with 0, whatever else runs in its pod.
 
+Under mpirun that of node 0 decides: mpirun runs there, and ends with 0 when all ranks have.
+"""
+
+from ddpjob.api.spec import Launcher
 from ddpjob.api.status import ConditionType
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.conditions import Fact, with_facts
@@ -10,7 +14,8 @@ from ddpjob.policies.summary import format_seconds
 def succeeded(situation: Situation) -> Decision | None:
     """An attempt of which all nodes have succeeded."""
     states = situation.attempt.states()
-    if any(state is not NodeState.SUCCEEDED for state in states):
+    decisive = states[:1] if situation.spec.launcher is Launcher.MPIRUN else states
+    if any(state is not NodeState.SUCCEEDED for state in decisive):
         return None
     start = situation.status.start_time or situation.now
     status = situation.status.model_copy(
@@ -24,7 +29,8 @@ def succeeded(situation: Situation) -> Decision | None:
     )
     took = format_seconds(int((situation.now - start).total_seconds()))
     nodes = f"{len(states)} node" + ("s" if len(states) > 1 else "")
-    fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{nodes} exited with 0 after {took}")
+    how = f"mpirun on {nodes}" if situation.spec.launcher is Launcher.MPIRUN else nodes
+    fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{how} exited with 0 after {took}")
     return Decision(
         with_facts(status, (fact,), situation.job.generation, situation.now),
         transition=True,
