@@ -21,6 +21,7 @@ TRAININGS = {
     "multinode-ddp": (20, 2, 32),
     "distributed-data-parallel": (20, 2, 32),
     "multinode-torchrun": (20, 4, 16),
+    "pytorch-multinode-ddp-mpi": (20, 2, 32),
 }
 
 pytestmark = pytest.mark.timeout(600)
@@ -53,7 +54,8 @@ def test_each_tutorial_trains_on_as_many_processes_as_its_launch_line_says(kubec
 
 
 def test_messages_are_passed_places_told_and_collectives_measured(kubectl: Kubectl) -> None:
-    kubectl.apply(*map(example, ("message-passing", "run-with-torchrun", "run-with-python", "collectives")))
+    places = {"run-with-torchrun": 2, "run-with-python": 2, "run-with-mpirun": 4}
+    kubectl.apply(*map(example, ("message-passing", "message-passing-mpirun", "collectives", *places)))
     first, second = output(kubectl, "message-passing")
     assert sorted(line for line in first.splitlines() if line.startswith("Rank")) == [
         "Rank 0 sent data to Rank 1",
@@ -65,9 +67,15 @@ def test_messages_are_passed_places_told_and_collectives_measured(kubectl: Kubec
         "Rank 2 has received data from rank 0",
         "Rank 3 has received data from rank 0",
     ]
-    for name in ("run-with-torchrun", "run-with-python"):
+    # mpirun hands on what all ranks print.
+    all_of_them, _ = output(kubectl, "message-passing-mpirun")
+    assert sorted(line for line in all_of_them.splitlines() if line.startswith("Rank")) == sorted(
+        line for line in (first + second).splitlines() if line.startswith("Rank")
+    )
+    for name, processes in places.items():
         (said,) = output(kubectl, name)
-        assert sorted(PLACE.findall(said)) == [("0", "0", "2"), ("1", "1", "2")], name
+        expected = [(str(rank), str(rank), str(processes)) for rank in range(processes)]
+        assert sorted(PLACE.findall(said)) == expected, name
     table = output(kubectl, "collectives")[0]
     assert re.search(r"^2 ranks on cpu, gloo, torch", table, re.MULTILINE)
     assert len(re.findall(r"^(?:all_reduce|all_gather|broadcast|reduce) +\d+ +[\d.]+ ", table, re.MULTILINE)) == 4 * 8

@@ -23,6 +23,19 @@ def python(name: str, *arguments: str) -> list[str]:
     return [sys.executable, file(name), *arguments]
 
 
+def mpirun(processes: int, name: str, *arguments: str) -> list[str]:
+    return [
+        "mpirun",
+        "-np",
+        str(processes),
+        "--bind-to",
+        "none",
+        "--map-by",
+        ":OVERSUBSCRIBE",
+        *python(name, *arguments),
+    ]
+
+
 def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
     """Rank to what it printed of each epoch: its number and its steps."""
     found: dict[int, list[tuple[int, int]]] = {}
@@ -39,8 +52,10 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
         (torchrun(2, file("multigpu_torchrun"), "5", "2"), {}, 2, 32),
         (torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"), {}, 4, 16),
         (torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64),
+        (mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32),
+        (torchrun(2, file("pytorch_multinode_ddp_mpi"), "5", "2"), {}, 2, 32),
     ],
-    ids=["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "multinode_ddp"],
+    ids=["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "multinode_ddp", "mpi", "mpi_under_torchrun"],
 )
 def test_a_program_trains_with_its_own_command_line_and_saves(
     tmp_path: Path, command: Sequence[str], variables: dict[str, str], ranks: int, steps: int
@@ -62,10 +77,17 @@ def test_a_program_goes_on_where_its_last_snapshot_was(tmp_path: Path) -> None:
     assert epochs(again) == {rank: [(3, 32)] for rank in (0, 1)}
 
 
-def test_gpus_that_are_not_there_are_asked_for_in_a_sentence() -> None:
-    training = run(torchrun(1, file("multinode_gpu_ddp"), "5", "2"))
+def test_processes_that_mpi_does_not_know_train_over_gloo_and_say_so() -> None:
+    training = succeed(torchrun(1, file("pytorch_multinode_ddp_mpi"), "1", "1"))
+    assert "torchrun starts no processes that mpi knows of: gloo takes its place" in training.output
+    assert "takes its place" not in succeed(mpirun(1, "pytorch_multinode_ddp_mpi", "1", "1")).output
+
+
+@pytest.mark.parametrize("name", ["multinode_gpu_ddp", "pytorch_multinode_ddp_mpi_gpu"])
+def test_gpus_that_are_not_there_are_asked_for_in_a_sentence(name: str) -> None:
+    training = run(torchrun(1, file(name), "5", "2"))
     assert training.code == 1
-    assert "multinode_gpu_ddp trains on GPUs and sees none: ask for them in spec.trainer.resources" in training.output
+    assert f"{name} trains on GPUs and sees none: ask for them in spec.trainer.resources" in training.output
 
 
 def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refused() -> None:
@@ -89,9 +111,16 @@ def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], 
     assert said in training.output
 
 
-def test_rank_0_sends_to_all_others_under_torch_distributed_launch() -> None:
-    launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=3", f"--master-port={free_port()}"]
-    training = succeed([*launch, file("message_passing"), "--backend=gloo"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=3", file("message_passing")),
+        mpirun(3, "message_passing"),
+    ],
+    ids=["torch.distributed.launch", "mpirun"],
+)
+def test_rank_0_sends_to_all_others_and_the_output_is_the_same_under_both_launchers(command: Sequence[str]) -> None:
+    training = succeed([*command, "--backend=gloo"], {"MASTER_PORT": str(free_port())})
     said = sorted(line for line in training.output.splitlines() if line.startswith("Rank "))
     assert said == [
         "Rank 0 sent data to Rank 1",
@@ -106,8 +135,9 @@ def test_rank_0_sends_to_all_others_under_torch_distributed_launch() -> None:
     [
         (torchrun(2, file("run_with_torchrun")), {}),
         (python("run_with_python"), {"DDPJOB_PROCS_PER_NODE": "2"}),
+        (mpirun(2, "run_with_mpirun"), {"MASTER_PORT": str(free_port())}),
     ],
-    ids=["torchrun", "python"],
+    ids=["torchrun", "python", "mpirun"],
 )
 def test_each_process_says_where_it_is(command: Sequence[str], variables: dict[str, str]) -> None:
     said = succeed(command, variables).output
@@ -131,6 +161,13 @@ def test_collectives_are_measured_and_checked_for_each_size() -> None:
     share = {"all_reduce": 1.0, "all_gather": 0.5, "broadcast": 1.0, "reduce": 1.0}
     for name, _, _, speed, bus in rows:
         assert float(bus) == pytest.approx(float(speed) * share[name], abs=0.1)
+
+
+def test_collectives_are_measured_over_mpi_too() -> None:
+    measured = mpirun(2, "collectives", "--smallest", "64", "--largest", "512", "--factor", "8")
+    said = succeed(measured, {"DDPJOB_BACKEND": "mpi"}).output
+    assert re.search(r"^2 ranks on cpu, mpi, torch", said, re.MULTILINE), said
+    assert len(re.findall(r"^(?:all_reduce|all_gather|broadcast|reduce) +\d+ +[\d.]+ ", said, re.MULTILINE)) == 4 * 2
 
 
 def test_a_size_that_is_none_is_named() -> None:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from ddpjob_trainer import configure_logging, current_environment, process_group
+from ddpjob_trainer.environment import Backend
 from ddpjob_trainer.group import Group, keep_for_ever
 from ddpjob_trainer.log import say
 
@@ -48,7 +49,11 @@ def _all_reduce(message: torch.Tensor, _: Group) -> torch.Tensor:
 def _all_gather(message: torch.Tensor, group: Group) -> torch.Tensor:
     share = message[: len(message) // group.world_size]
     gathered = torch.empty(len(share) * group.world_size, device=message.device)
-    dist.all_gather_into_tensor(gathered, share)
+    if group.backend is Backend.MPI:
+        # torch's MPI knows the gathering into a list of tensors alone.
+        dist.all_gather(list(gathered.chunk(group.world_size)), share)
+    else:
+        dist.all_gather_into_tensor(gathered, share)
     return gathered
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -20,7 +20,8 @@ from ddpjob_trainer import (
     current_environment,
     process_group,
 )
-from ddpjob_trainer.environment import MisuseError
+from ddpjob_trainer.environment import Backend, Environment, Launcher, MisuseError
+from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
 
 SAMPLES: Final = 2048
@@ -78,9 +79,30 @@ def squared_error(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tens
     return nn.functional.mse_loss(model(features), targets)
 
 
-def train(arguments: Arguments) -> None:
-    """Train with as many processes as there are, and save and resume where the job has a place for checkpoints."""
+def train_under_mpirun(program: str, backend: Backend, *, otherwise: Backend) -> None:
+    """Train over a backend where mpirun has started this process, and over another, which the log names, where not.
+
+    Args:
+        program: its name, for messages.
+        backend: under mpirun.
+        otherwise: under any other launcher.
+    """
     environment = current_environment()
+    chosen = backend if environment.launcher is Launcher.MPIRUN else otherwise
+    job = replace(environment.job, backend=chosen)
+    if chosen is not backend and environment.rank == 0:
+        say(f"{program}: {environment.launcher} starts no processes that {backend} knows of: {chosen} takes its place")
+    train(parse_arguments(program, environment.arguments), replace(environment, job=job))
+
+
+def train(arguments: Arguments, environment: Environment | None = None) -> None:
+    """Train with as many processes as there are, and save and resume where the job has a place for checkpoints.
+
+    Args:
+        arguments: what to train.
+        environment: the place of this process; None looks for it.
+    """
+    environment = environment or current_environment()
     configure_logging(environment)
     with process_group(environment) as group:
         seed_everything(0)

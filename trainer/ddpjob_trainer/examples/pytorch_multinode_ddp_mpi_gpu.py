@@ -1,0 +1,27 @@
+r"""Several nodes with GPUs, started by mpirun.
+
+    mpirun -np 2 -H 10.0.0.1,10.0.0.2 -x MASTER_ADDR=10.0.0.1 -x MASTER_PORT=29603 \
+        python3 pytorch_multinode_ddp_mpi_gpu.py 1000 1000
+
+    torchrun --nproc-per-node=1 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d \
+        --rdzv-endpoint=10.0.0.1:29603 pytorch_multinode_ddp_mpi_gpu.py 1000 1000
+
+The numbers are epochs and epochs between two checkpoints. MPI starts the processes, NCCL carries what is on the GPUs:
+for MPI to do that too, torch has to be built with an MPI that knows CUDA, which no published torch is.
+"""
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddpjob_trainer.environment import Backend
+from ddpjob_trainer.examples import toy
+
+
+@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+def main() -> None:
+    """Train as the command line says."""
+    toy.need_gpu("pytorch_multinode_ddp_mpi_gpu")
+    toy.train_under_mpirun("pytorch_multinode_ddp_mpi_gpu", Backend.NCCL, otherwise=Backend.NCCL)
+
+
+if __name__ == "__main__":
+    main()
