@@ -11,6 +11,7 @@ all_gather, where the message is what all ranks together gather, and all of it f
 import argparse
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +24,8 @@ from ddpjob_trainer.environment import Backend
 from ddpjob_trainer.group import Group, keep_for_ever
 from ddpjob_trainer.log import say
 
+# Two of a collective, for each of the two threads of a gloo group, and the slowest time.
+_HELD: Final = 5
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _FLOAT: Final = 4
 _WARM_UP: Final = 3
@@ -108,8 +111,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parsed
 
 
-def seconds(collective: Collective, size: int, group: Group, repeat: int) -> float:
+def seconds(collective: Collective, size: int, group: Group, repeat: int, held: deque[torch.Tensor]) -> float:
     """Median time of the slowest rank for a message of so many bytes.
+
+    The last tensors go into `held`, since the group's threads let go of a tensor some time after the collective.
 
     Raises:
         RuntimeError: a result is wrong.
@@ -122,12 +127,14 @@ def seconds(collective: Collective, size: int, group: Group, repeat: int) -> flo
         dist.barrier()
         begun = _now(group)
         result = collective.run(message, group)
+        held += (message, result)
         passed = _now(group) - begun
         if group.first and abs(float(result.mean()) - collective.expected(group)) > 1e-3 * group.world_size:
             raise RuntimeError(f"{collective.name} of {size} bytes gives {float(result.mean())}")
         if number >= _WARM_UP:
             times.append(passed)
     slowest = torch.tensor([statistics.median(times)], dtype=torch.float64, device=group.device)
+    held.append(slowest)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return float(slowest)
 
@@ -144,14 +151,15 @@ def main() -> None:
     asked = parse_arguments(environment.arguments)
     configure_logging(environment)
     with process_group(environment) as group:
-        keep_for_ever(group)
+        held = deque[torch.Tensor](maxlen=_HELD)
+        keep_for_ever(held)
         if group.first:
             say(f"{group.world_size} ranks on {group.device.type}, {group.backend}, torch {torch.__version__}")
             say(f"{'collective':<11} {'bytes':>11} {'time us':>11} {'MB/s':>9} {'bus MB/s':>9}")
         for collective in COLLECTIVES:
             size = asked.smallest
             while size <= asked.largest:
-                took = seconds(collective, size, group, asked.repeat)
+                took = seconds(collective, size, group, asked.repeat, held)
                 speed = size / took / 1e6
                 bus = speed * collective.carried(group.world_size)
                 if group.first:
