@@ -35,7 +35,7 @@ from ddpjob.policies.restart import failed
 from ddpjob.policies.situation import Decision, Situation
 from ddpjob.policies.stall import rank_targets, stall_facts
 from ddpjob.policies.success import succeeded
-from ddpjob.policies.summary import summarize
+from ddpjob.policies.summary import summarize, without_pace
 from ddpjob.policies.suspend import is_stopping, resuming, suspending
 from ddpjob.policies.writes import differs, look_at, may_write_at
 
@@ -162,6 +162,8 @@ def _complete(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },
     )
+    if status.progress is not None and status.progress.attempt not in (None, status.attempt):
+        status = status.model_copy(update={"progress": without_pace(status.progress)})
     status = with_facts(status, _facts(situation, status, steps=steps), situation.job.generation, situation.now)
     status = status.model_copy(update={"phase": phase_of(status)})
     return status.model_copy(update={"summary": summarize(status, loss_text)})
@@ -192,7 +194,10 @@ def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[
 
 def _nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
     states = situation.attempt.states() if status.attempt == situation.attempt.number else ()
-    missing_failed = NodeState.MISSING if status.pods_created and not status.holds(ConditionType.SUSPENDED) else None
+    if status.holds(ConditionType.SUSPENDED) or is_stopping(replace(situation, status=status)):
+        # Whatever they end with, they were asked to: it is neither a failure nor the end of the training.
+        return Nodes(desired=situation.spec.nodes, ready=states.count(NodeState.RUNNING))
+    missing_failed = NodeState.MISSING if status.pods_created else None
     return Nodes(
         desired=situation.spec.nodes,
         ready=states.count(NodeState.RUNNING),

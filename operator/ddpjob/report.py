@@ -108,7 +108,7 @@ def parse_progress(raw: dict[str, Any], observed: datetime) -> tuple[Progress, s
         total_epochs=whole_number(raw.get("totalEpochs")),
         step=step,
         total_steps=total,
-        percent=min(100, step * 100 // total) if step is not None and total else None,
+        percent=percent_of(step, total),
         loss=loss,
         samples_per_second=_rounded(finite_number(raw.get("samplesPerSecond"))),
         eta_seconds=None if eta is None else round(eta),
@@ -117,6 +117,11 @@ def parse_progress(raw: dict[str, Any], observed: datetime) -> tuple[Progress, s
         observed_time=observed,
     )
     return progress, loss_text[:16]
+
+
+def percent_of(step: int | None, total: int | None) -> int | None:
+    """Steps done of steps to do in percent, at most 100; None where either is not known."""
+    return min(100, step * 100 // total) if step is not None and total else None
 
 
 def whole_number(value: object) -> int | None:

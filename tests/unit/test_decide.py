@@ -293,6 +293,82 @@ def test_suspending_deletes_the_pods_and_is_never_a_failure() -> None:
     assert world.status.restarts.counted == 0
 
 
+@pytest.mark.parametrize("saved", [None, 210])
+def test_the_attempt_after_a_resume_or_a_failure_has_no_loss_and_no_speed_until_it_reports(saved: int | None) -> None:
+    for interrupt in (_suspend_and_resume, _fail_a_node):
+        world = running_world()
+        told = Progress(
+            attempt=0,
+            epoch=7,
+            total_epochs=20,
+            step=210,
+            total_steps=600,
+            loss=0.5,
+            samples_per_second=9.0,
+            eta_seconds=60,
+            last_checkpoint_step=saved,
+        )
+        world.progress = ProgressReport(0, told, "0.5")
+        world.advance(6)
+        world.settle()
+        assert world.status is not None
+        assert (world.status.summary.loss, world.status.summary.eta) == ("0.5", "1m")
+        interrupt(world)
+        world.run_all()
+        world.advance(6)
+        world.settle()
+        assert (world.status.attempt, world.status.phase) == (1, Phase.RUNNING)
+        shown, progress = world.status.summary, world.status.progress
+        assert (shown.loss, shown.eta, shown.speed) == ("", "", "")
+        assert (shown.epoch, shown.step) == (("7/20", "210/600") if saved else ("", ""))
+        assert progress is not None
+        assert (progress.attempt, progress.loss, progress.samples_per_second, progress.eta_seconds) == (0, *[None] * 3)
+        world.progress = ProgressReport(1, told.model_copy(update={"step": 211, "loss": None}), "")
+        world.advance(6)
+        world.settle()
+        assert (world.status.summary.step, world.status.summary.loss) == ("211/600", "")
+
+
+def _suspend_and_resume(world: World) -> None:
+    world.spec = world.spec.model_copy(update={"suspend": True})
+    world.settle()
+    for name in list(world.pods):
+        world.end(name, 143)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    world.spec = world.spec.model_copy(update={"suspend": False})
+    world.settle()
+
+
+def _fail_a_node(world: World) -> None:
+    world.end("digits-a0-1", 1)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(2)
+    world.settle()
+
+
+@pytest.mark.parametrize("code", [0, 143, 1])
+def test_nodes_that_end_because_they_were_asked_to_have_neither_failed_nor_succeeded(code: int) -> None:
+    world = running_world()
+    world.spec = world.spec.model_copy(update={"suspend": True})
+    world.settle()
+    world.end("digits-a0-1", code)
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    assert world.status.nodes is not None
+    assert (world.status.phase, world.status.nodes.failed, world.status.nodes.succeeded) == (Phase.SUSPENDING, 0, 0)
+    world.end("digits-a0-0", code)
+    world.settle()
+    world.advance(6)
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert (world.status.phase, world.status.summary.nodes) == (Phase.SUSPENDED, "0/2")
+    assert (world.status.nodes.failed, world.status.nodes.succeeded) == (0, 0)
+
+
 def test_a_pod_on_a_lost_node_does_not_keep_a_job_from_being_suspended() -> None:
     world = running_world()
     world.spec = spec_of(suspend=True)

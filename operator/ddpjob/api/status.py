@@ -116,7 +116,7 @@ class Nodes(ApiModel):
     succeeded: Count = 0
     """Whose trainer has exited with 0."""
     failed: Count = 0
-    """Whose trainer failed, or that are gone."""
+    """Whose trainer failed, or that are gone; none of a job that is suspended, which was asked to stop."""
     succeeded_ordinals: Annotated[str | None, Field(max_length=65536, pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] = None
     """The succeeded ones, as 0-2,5. A pod of theirs that is removed later has not failed."""
 

@@ -19,6 +19,7 @@ from ddpjob.cluster.jobs import follow
 from ddpjob.cluster.logs import Source, ranks_of, stream
 from ddpjob.errors import ExitCode
 from ddpjob.jobs import Job
+from ddpjob.policies.summary import current_progress
 from ddpjob.views.outcome import outcome_lines
 from ddpjob.views.progress import is_news, progress_line
 from ddpjob.views.text import tone_of
@@ -98,7 +99,7 @@ def _shown(display: Console) -> Iterator[_Screen]:
 
 def _bar(status: DDPJobStatus) -> RenderableType:
     line = Text(progress_line(status), STYLES[tone_of(status.phase)], overflow="ellipsis", no_wrap=True)
-    percent = status.progress.percent if status.progress is not None else None
+    percent = current_progress(status).percent
     if percent is None:
         return line
     grid = Table.grid(padding=(0, 1))

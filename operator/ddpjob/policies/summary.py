@@ -1,6 +1,7 @@
 """status.summary: the columns of `kubectl get ddpjobs` as text."""
 
 from ddpjob.api.status import DDPJobStatus, Phase, Progress, Summary
+from ddpjob.report import percent_of
 
 
 def summarize(status: DDPJobStatus, loss_text: str) -> Summary:
@@ -10,18 +11,53 @@ def summarize(status: DDPJobStatus, loss_text: str) -> Summary:
         status: the status that they stand in, all else decided.
         loss_text: the loss as text, "" to keep the one that is shown.
     """
-    nodes, progress, trains = status.nodes, status.progress or Progress(), status.phase is Phase.RUNNING
+    nodes, progress, trains = status.nodes, current_progress(status), status.phase is Phase.RUNNING
     return Summary(
         nodes="" if nodes is None else f"{nodes.ready + nodes.succeeded}/{nodes.desired}",
         epoch=_of(progress.epoch, progress.total_epochs),
         step=_of(progress.step, progress.total_steps),
-        loss=loss_text or status.summary.loss,
+        loss=(loss_text or status.summary.loss) if _is_current(status) else "",
         # A job that does not train now has neither a speed nor a time left.
         eta="" if not trains or progress.eta_seconds is None else format_seconds(progress.eta_seconds),
         speed=""
         if not trains or progress.samples_per_second is None
         else f"{format_count(progress.samples_per_second)}/s",
     )
+
+
+def current_progress(status: DDPJobStatus) -> Progress:
+    """How far the current attempt is: what it has reported, and before that the checkpoint that it goes on from.
+
+    Without a checkpoint it begins anew: how far the attempt before was says nothing of it.
+    """
+    progress = status.progress
+    if progress is None or _is_current(status):
+        return progress or Progress()
+    saved, total = progress.last_checkpoint_step, progress.total_steps
+    if saved is None:
+        return Progress()
+    # Of the steps between the checkpoint and the end of the attempt nobody knows which belong to which epoch.
+    epoch = progress.epoch if progress.step == saved else None
+    return Progress(
+        attempt=progress.attempt,
+        epoch=epoch,
+        total_epochs=progress.total_epochs,
+        step=saved,
+        total_steps=total,
+        percent=percent_of(saved, total),
+        last_step_time=progress.last_step_time,
+        last_checkpoint_step=saved,
+        observed_time=progress.observed_time,
+    )
+
+
+def without_pace(progress: Progress) -> Progress:
+    """The progress of an attempt that was left: it stands where it stood, but nothing has a loss or a speed now."""
+    return progress.model_copy(update={"loss": None, "samples_per_second": None, "eta_seconds": None})
+
+
+def _is_current(status: DDPJobStatus) -> bool:
+    return status.progress is None or status.progress.attempt in (None, status.attempt)
 
 
 def _of(part: int | None, whole: int | None) -> str:

@@ -1,7 +1,7 @@
 """The one line that tells how a followed job is doing."""
 
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
-from ddpjob.policies.summary import format_count
+from ddpjob.policies.summary import current_progress, format_count
 
 _TENTH = 10
 # Conditions that say what a job waits for, the most telling first.
@@ -27,9 +27,9 @@ def progress_line(status: DDPJobStatus) -> str:
 
 
 def _numbers(status: DDPJobStatus) -> list[str]:
-    progress, shown = status.progress, status.summary
-    if progress is None:
+    if status.progress is None:
         return []
+    progress, shown = current_progress(status), status.summary
     named = (
         ("epoch", shown.epoch),
         ("step", shown.step),
@@ -77,5 +77,5 @@ def is_news(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
 
 
 def _tenth(status: DDPJobStatus) -> int | None:
-    percent = status.progress.percent if status.progress is not None else None
+    percent = current_progress(status).percent
     return None if percent is None else percent // _TENTH

@@ -5,7 +5,7 @@ from typing import Any
 
 from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Phase
 from ddpjob.jobs import Job
-from ddpjob.policies.summary import format_count, format_seconds
+from ddpjob.policies.summary import current_progress, format_count, format_seconds
 from ddpjob.views.progress import waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of
 
@@ -78,13 +78,16 @@ def _attempt(job: Job) -> str:
 
 
 def _progress(status: DDPJobStatus, now: datetime) -> list[Line]:
-    progress, shown = status.progress, status.summary
-    if progress is None:
+    if status.progress is None:
         return []
+    progress, shown = current_progress(status), status.summary
     percent = f" ({progress.percent}%)" if progress.percent is not None else ""
     told = [f"epoch {shown.epoch}" if shown.epoch else "", f"step {shown.step}{percent}" if shown.step else ""]
     told.append(f"loss {shown.loss}" if shown.loss else "")
-    lines = [Line(", ".join(part for part in told if part), "Progress")]
+    reached = ", ".join(part for part in told if part)
+    if reached and progress.attempt not in (None, status.attempt):
+        reached += f", saved by attempt {progress.attempt}: no step of attempt {status.attempt} is reported so far"
+    lines = [Line(reached, "Progress")] if reached else []
     pace = [f"{format_count(progress.samples_per_second)} samples/s"] if progress.samples_per_second else []
     if shown.eta:
         pace.append(f"{shown.eta} left")
