@@ -5,13 +5,15 @@ of at most 2,048 bytes:
 
     {"exitCode": 1, "stopped": true, "processRestarts": 1,
      "failures": [{"rank": 3, "localRank": 1, "exitCode": 7, "signal": "SIGKILL", "oom": true, "time": 1700000000.0,
-                   "errorType": "ValueError", "message": "ValueError: bad", "traceback": "..."}],
+                   "errorType": "ValueError", "message": "ValueError: bad", "traceback": "...",
+                   "permanent": true}],
      "progress": {...}}
 
 `exitCode` is the node's own; `stopped` says that the end was asked for; `processRestarts` is how often the workers of
 this node were started again in place; `failures` are the worker processes of this node that failed, `exitCode` or
 `signal` being what the process itself ended with, `oom` that the kernel killed it for its memory, `errorType` the class
-of the exception that ended it; `progress` is the last progress that rank 0 reported, in the form of /progress.
+of the exception that ended it, `permanent` that the program could not be started and that the next try would end the
+same way; `progress` is the last progress that rank 0 reported, in the form of /progress.
 Every key may be missing: a program may write its own termination message.
 """
 
@@ -33,7 +35,8 @@ _LONGEST_TYPE: Final = 128
 class WorkerFailure:
     """A worker process that failed: `time` in seconds since the epoch, 0 where unknown.
 
-    `oom` tells that the kernel killed it for its memory, `error_type` the name of the exception's class.
+    `oom` tells that the kernel killed it for its memory, `error_type` the name of the exception's class, `permanent`
+    that it could not be started and that the next try would end the same way.
     """
 
     rank: int | None
@@ -45,6 +48,7 @@ class WorkerFailure:
     traceback: str | None
     oom: bool = False
     error_type: str | None = None
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def _failure(raw: dict[str, Any]) -> WorkerFailure:
         traceback=_text(raw.get("traceback")),
         oom=raw.get("oom") is True,
         error_type=(_text(raw.get("errorType")) or "")[:_LONGEST_TYPE] or None,
+        permanent=raw.get("permanent") is True,
     )
 
 

@@ -24,7 +24,7 @@ FAILED: dict[str, tuple[str, str, int | None, int | None, str | None, tuple[str,
     "crashes": ("Signal", "Signal", 0, None, "SIGSEGV", ("rank 0 was killed by SIGSEGV",)),
     "grows": ("OutOfMemory", "OOMKilled", None, None, None, ("spec.trainer.resources.limits.memory",)),
     "imports": ("Error", "ExitCode", 0, 1, None, ("ModuleNotFoundError: No module named 'nosuchmodule'",)),
-    "noscript": ("Error", "ExitCode", None, 1, None, ("script nothere.py not found", "check spec.trainer.script")),
+    "noscript": ("Error", "CannotStart", None, 1, None, ("script nothere.py not found", "check spec.trainer.script")),
     "nocommand": ("Error", "StartError", None, 128, None, ("/no/such", "no such file")),
     "noimage": (
         "Deadline",
@@ -67,8 +67,8 @@ def jobs() -> list[dict[str, Any]]:
     return [
         *objects,
         *scripts.values(),
-        ddpjob("noscript", nodes=1, trainer={**image, "script": "nothere.py"}, restart=ONCE),
-        ddpjob("nocommand", nodes=1, trainer={**image, "command": ["/no/such"]}, restart=ONCE),
+        ddpjob("noscript", nodes=1, trainer={**image, "script": "nothere.py"}),
+        ddpjob("nocommand", nodes=1, trainer={**image, "command": ["/no/such"]}),
         ddpjob(
             "noimage",
             nodes=1,
@@ -103,6 +103,9 @@ def test_every_failure_names_its_class_its_rank_its_code_and_what_to_do(kubectl:
             assert text in failure["message"], failure
     assert 'raise ValueError("bad batch")' in kubectl.job("raises")["status"]["failure"]["traceback"]
     assert "string_at" in kubectl.job("crashes")["status"]["failure"]["traceback"]
+    for name in ("noscript", "nocommand"):
+        status = kubectl.job(name)["status"]
+        assert (status["attempt"], status["restarts"]["counted"]) == (0, 0), f"{name} was tried again: {status}"
     told = kubectl("get", "events", "--field-selector", "involvedObject.name=raises,involvedObject.kind=DDPJob")
     assert "RestartsNotAllowed" in told
     assert "ValueError: bad batch" in told

@@ -232,7 +232,10 @@ def test_a_program_that_is_not_there_is_named(job: Job, kind: str, program: str)
     (job.folder / "package" / "__init__.py").touch()
     node = job.start(0, 1, program, kind=kind, processes=1)
     assert node.end() == 1
-    assert "gone" in node.report["failures"][0]["message"]
+    (failure,) = node.report["failures"]
+    assert "gone" in failure["message"]
+    # A submodule is looked for by importing its package, which is the program's.
+    assert failure.get("permanent", False) is (program != "package.gone")
 
 
 # A node that is not there
@@ -250,6 +253,7 @@ def test_a_node_0_that_does_not_come_is_named(job: Job) -> None:
     node = job.start(1, 2, job.program(""), timeout=3)
     assert node.end() == 1
     assert "node 0 did not come up within 3 s" in node.report["failures"][0]["message"]
+    assert "permanent" not in node.report["failures"][0]
     assert "ddpjob: waiting for node 0 for " in node.output
 
 
@@ -257,3 +261,4 @@ def test_variables_that_torchrun_refuses_are_an_error_with_a_report(job: Job) ->
     node = job.start(0, 1, job.program(""), PET_MAX_RESTARTS="many")
     assert node.end() == 1
     assert "PET_*" in node.report["failures"][0]["message"]
+    assert node.report["failures"][0]["permanent"] is True

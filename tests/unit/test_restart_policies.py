@@ -1,5 +1,6 @@
 """spec.restart: what follows which failure, and how restarts are counted."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -166,6 +167,39 @@ def test_a_rule_that_says_fail_ends_the_job_at_once() -> None:
     assert condition is not None
     assert condition.reason == "FailedByRule"
     assert world.status.restarts.counted == 0
+
+
+NO_PROGRAM = {"exitCode": 1, "message": "script gone.py not found in /work", "permanent": True}
+NOT_IN_PATH = 'exec: "python3": executable file not found in $PATH: unknown'
+
+
+@pytest.mark.parametrize(
+    ("report", "reason", "fails"),
+    [
+        ({"exitCode": 1, "failures": [NO_PROGRAM]}, "Error", True),
+        ({"exitCode": 1, "failures": [{**NO_PROGRAM, "permanent": False}]}, "Error", False),
+        (f"failed to create containerd task: {NOT_IN_PATH}", "StartError", True),
+        ('exec: "/no/such": stat /no/such: no such file or directory', "StartError", True),
+        ("exec: no such file or directory", "Error", False),
+        ("failed to write to cgroup.procs: device busy", "StartError", False),
+    ],
+)
+def test_a_program_that_cannot_be_started_fails_the_job_at_once(
+    report: dict[str, Any] | str, reason: str, *, fails: bool
+) -> None:
+    for rules, again in (([], not fails), ([{"action": "Restart", "reasons": ["Error"]}], True)):
+        world = started(rules=rules)
+        world.end("digits-a0-0", 1, report if isinstance(report, str) else json.dumps(report), reason=reason)
+        world.advance(6)
+        world.settle()
+        assert world.status is not None
+        assert (world.status.attempt, world.status.restarts.counted) == ((1, 1) if again else (0, 0))
+        assert world.status.finished is not again
+        if not again:
+            condition = world.status.condition(ConditionType.FAILED)
+            assert condition is not None
+            assert condition.reason == "CannotStart"
+            assert "another attempt would end the same way" in condition.message
 
 
 def test_a_rule_that_says_ignore_starts_the_next_attempt_without_counting() -> None:

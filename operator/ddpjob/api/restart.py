@@ -62,4 +62,4 @@ class Restart(ApiModel):
     no_progress_limit: Annotated[int, Field(ge=0, le=1000)] = 3
     """The job fails after so many counted restarts in a row without a newer step, if it reports steps; 0 never."""
     rules: Annotated[list[RestartRule], Field(max_length=32)] = []
-    """What follows which failure; the first rule that matches decides. Without one, disrupted pods (preempted, evicted, drained) are Ignore, all else is Restart."""
+    """What follows which failure; the first rule that matches decides. Without one, disrupted pods (preempted, evicted, drained) are Ignore, a program that is not in the image is Fail (reason CannotStart), all else is Restart."""

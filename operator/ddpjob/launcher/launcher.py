@@ -55,6 +55,10 @@ class LaunchError(Exception):
     """Something to be put right by the user; the message says what."""
 
 
+class CannotStart(LaunchError):  # noqa: N818 -- what it is, as the job's status has it
+    """Something that the next try would meet again: what the image or the spec lacks does not come by itself."""
+
+
 # The worker
 
 
@@ -288,6 +292,8 @@ def own_failure(error: BaseException) -> dict[str, Any]:
     entry: dict[str, Any] = {"exitCode": 1, "time": time.time(), "message": f"{name}: {error}"}
     if isinstance(error, LaunchError):
         entry["message"] = str(error)
+        if isinstance(error, CannotStart):
+            entry["permanent"] = True
     elif name == "RendezvousTimeoutError":
         look = "Look at what they write" if is_local() else f"Look at the job's pods: {pods_of_the_job()}"
         entry["message"] = f"{name}: not all nodes met in time. {look}"
@@ -360,7 +366,7 @@ def check_program(kind: str, program: str) -> None:
     """Fail before the others are waited for, if the program is not there."""
     if kind == "script":
         if not os.path.exists(program):
-            raise LaunchError(
+            raise CannotStart(
                 f"script {program} not found in {os.getcwd()}: "
                 "check spec.trainer.script, workingDir, image and volumeMounts"
             )
@@ -373,7 +379,7 @@ def check_program(kind: str, program: str) -> None:
     finally:
         del sys.path[0]
     if not found:
-        raise LaunchError(f"no module named {program}: check spec.trainer.module, image and workingDir")
+        raise CannotStart(f"no module named {program}: check spec.trainer.module, image and workingDir")
 
 
 # Waiting for node 0
@@ -580,7 +586,7 @@ class Agent:
                 told = f"there is no torch here: {sys.executable} -m pip install torch"
             else:
                 told = f"this image has no torch for {sys.executable}: check spec.trainer.image"
-            raise LaunchError(told) from error
+            raise CannotStart(told) from error
         self._supervise()
         libuv = has_libuv()
         if not libuv:
@@ -596,7 +602,7 @@ class Agent:
         try:
             options = torchrun.parse_args([os.path.abspath(__file__), *worker])
         except SystemExit as error:
-            raise LaunchError("torchrun refuses its PET_* variables, see the lines above") from error
+            raise CannotStart("torchrun refuses its PET_* variables, see the lines above") from error
         # A program that itself calls torchrun would else join this rendezvous.
         for name in [name for name in environment if name.startswith("PET_")]:
             del environment[name]
@@ -696,7 +702,7 @@ class Agent:
                 if _fixed_size(group.spec.rdzv_handler):
                     agent._remaining_restarts = max(0, agent._remaining_restarts - 1)  # noqa: SLF001
                 self._last_round = None
-                say(f"another node's workers have ended: all start again in place, restart {self._rounds}")
+                say(f"another node's workers have ended: all start again, process restart {self._rounds}")
             self._restarting = True
             restart(agent, group)
 
@@ -743,7 +749,7 @@ class Agent:
         if _restarts_left(context):
             self._restarting, self._last_round = True, (code, entries)
             cause, most = entries[0], context.envs[0]["TORCHELASTIC_MAX_RESTARTS"]
-            again = f"all workers start again in place, restart {self._rounds} of {most}"
+            again = f"all workers start again in the running pods, process restart {self._rounds} of {most}"
             say(f"rank {cause['rank']}: {cause['message']}: {again}")
         else:
             self._end(code, entries)
@@ -1071,7 +1077,7 @@ def private_folder() -> str:
             folder = tempfile.mkdtemp(prefix="ddpjob-", dir=place or "/nonexistent")
             os.environ["TMPDIR"] = str(place)
             return folder
-    raise LaunchError("no folder for temporary files can be written: mount an emptyDir on /tmp")
+    raise CannotStart("no folder for temporary files can be written: mount an emptyDir on /tmp")
 
 
 def main() -> int:

@@ -46,7 +46,7 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
                 "Warning",
                 "Restarting",
                 f"{new.failure.message}; attempt {new.attempt} starts "
-                f"(restart {new.restarts.counted} of {max_restarts})",
+                f"(restart {new.restarts.counted} of {max_restarts} with new pods)",
             ),
         )
     if new.restarts.ignored > before.restarts.ignored and new.failure is not None:
@@ -58,7 +58,7 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
                 "Warning",
                 "ProcessesRestarted",
                 "a worker process ended; torchrun has restarted the workers inside the running pods "
-                f"({new.restarts.process} times so far), the pods' logs say why",
+                f"({new.restarts.process} process restarts in all attempts so far), the pods' logs say why",
             )
         )
     stalled = _newly(before, new, ConditionType.TRAINING_STALLED, "True")

@@ -7,10 +7,17 @@ from typing import Final
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 """The condition that Kubernetes gives a pod which it takes away for reasons that are not the pod's."""
 SIGTERM_EXIT_CODE: Final = 143
+CANNOT_START: Final = "CannotStart"
+"""Reason of a failure, and of a job, whose program is not there: each attempt would end the same way."""
 
 _LOST_CONNECTION: Final = re.compile(
     r"connection (was )?(likely )?(closed|reset|refused|lost|aborted)|broken pipe|remote process exited|"
     r"connectFullMesh failed|Rendezvous\w*Error|DistNetworkError|DistStoreError|NCCL.*(system|remote) error",
+    re.IGNORECASE,
+)
+# The runtime's words where the image or the command is wrong. Other start errors, as of cgroups or the disk, may pass.
+_NO_PROGRAM: Final = re.compile(
+    r"executable file not found|no such file or directory|permission denied|is a directory|exec format error",
     re.IGNORECASE,
 )
 _TIMEOUT: Final = re.compile(r"\btimed out\b|watchdog caught collective operation", re.IGNORECASE)
@@ -60,6 +67,11 @@ CONSEQUENCES: Final = (FailureClass.COLLECTIVE_TIMEOUT, FailureClass.CONNECTION_
 def likelihood(kind: FailureClass) -> int:
     """Rank among the causes, the most likely one 0: times alone mislead, the victims of a SIGKILL report first."""
     return _LIKELIHOOD[kind]
+
+
+def is_permanent(reason: str, text: str) -> bool:
+    """Whether what failed with this reason and message could not be started, and never can as it is."""
+    return reason == CANNOT_START or (reason in ("StartError", "ContainerCannotRun") and bool(_NO_PROGRAM.search(text)))
 
 
 def class_of_process(exit_code: int | None, signal: str | None, text: str, *, out_of_memory: bool) -> FailureClass:

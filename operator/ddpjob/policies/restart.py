@@ -11,6 +11,7 @@ from ddpjob.plan import Action
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.cleanup import missing_pods
 from ddpjob.policies.conditions import Fact, with_facts
+from ddpjob.policies.failure_class import CANNOT_START, is_permanent
 from ddpjob.policies.restart_budget import budget_left, counted_restart, ignored_restart
 from ddpjob.policies.restart_rules import action_for
 from ddpjob.policies.root_cause import POD_MISSING, find_root_cause, is_consequence
@@ -54,6 +55,8 @@ def leave(situation: Situation, failure: Failure) -> Decision:
     """What follows a failure: the next attempt, counted or not, or the end of the job."""
     status, allowed = situation.status, situation.spec.restart.max_restarts
     action = action_for(failure, situation.spec.restart.rules)
+    if action is RestartAction.FAIL and is_permanent(failure.reason, failure.message):
+        return _give_up(situation, CANNOT_START, "another attempt would end the same way", failure)
     if action is RestartAction.FAIL:
         return _give_up(situation, "FailedByRule", "a rule of spec.restart.rules says Fail", failure)
     if action is RestartAction.IGNORE and status.attempt < MAX_ATTEMPT:

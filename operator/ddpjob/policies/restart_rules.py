@@ -4,14 +4,19 @@ from collections.abc import Sequence
 
 from ddpjob.api.restart import RestartAction, RestartRule
 from ddpjob.api.status import Failure
-from ddpjob.policies.failure_class import DISRUPTION_TARGET, FailureClass
+from ddpjob.policies.failure_class import DISRUPTION_TARGET, FailureClass, is_permanent
 
 
 def action_for(failure: Failure, rules: Sequence[RestartRule]) -> RestartAction:
-    """The action of the first rule that matches. Without one a disruption is ignored, all else is restarted."""
+    """The action of the first rule that matches.
+
+    Without one a disruption is ignored, a program that cannot be started fails the job, all else is restarted.
+    """
     for rule in rules:
         if matches(rule, failure):
             return rule.action
+    if is_permanent(failure.reason, failure.message):
+        return RestartAction.FAIL
     return RestartAction.IGNORE if failure.failure_class == FailureClass.DISRUPTION.value else RestartAction.RESTART
 
 

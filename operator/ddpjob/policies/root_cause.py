@@ -13,7 +13,7 @@ from ddpjob.api.status import Failure
 from ddpjob.listing import first_few
 from ddpjob.observed import PodRecord, Terminated
 from ddpjob.policies.attempt import Attempt, NodeState, node_state
-from ddpjob.policies.failure_class import CONSEQUENCES, FailureClass, class_of_process, likelihood
+from ddpjob.policies.failure_class import CANNOT_START, CONSEQUENCES, FailureClass, class_of_process, likelihood
 from ddpjob.report import Report, WorkerFailure, parse_report
 
 POD_MISSING: Final = "PodMissing"
@@ -139,7 +139,9 @@ def _of_pod(
 def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFailure) -> _Candidate:
     kind = class_of_process(worker.exit_code, worker.signal, worker.message, out_of_memory=worker.oom)
     who = f"rank {worker.rank}" if worker.rank is not None else f"node {ordinal}"
-    if worker.signal:
+    if worker.permanent:
+        how = "cannot start"
+    elif worker.signal:
         how = f"was killed by {worker.signal}"
     elif worker.exit_code is not None:
         how = f"exited with code {worker.exit_code}"
@@ -158,12 +160,16 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
         failure_class=kind.value,
         exit_code=worker.exit_code,
         signal=worker.signal,
-        reason=_REASONS.get(kind) or ("ExitCode" if worker.exit_code is not None else "Error"),
+        reason=CANNOT_START if worker.permanent else _reason(kind, worker.exit_code),
         message=_cut(f"{who} {how}{said}{advice}", 1024),
         traceback=_cut(worker.traceback, 2048) if worker.traceback else None,
     )
     rank = worker.rank if worker.rank is not None else _UNKNOWN
     return _Candidate(kind, worker.time or float(_UNKNOWN) * 2, rank, ordinal, failure)
+
+
+def _reason(kind: FailureClass, exit_code: int | None) -> str:
+    return _REASONS.get(kind) or ("ExitCode" if exit_code is not None else "Error")
 
 
 def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, *, stopped: bool) -> _Candidate:

@@ -57,6 +57,7 @@ _BY_FAILED_REASON: Final[Mapping[str, str]] = {
     "InvalidSpec": "correct the field that the message names, delete the job and create it again",
     "MaxRestartsExceeded": "raise spec.restart.maxRestarts if another attempt could succeed",
     "NoProgress": "each attempt ended before a newer step: save checkpoints more often, or correct what ends them",
+    "CannotStart": "correct what the message names, delete the job and create it again: no restart can help",
     "FailedByRule": "a rule of spec.restart.rules asked for this end",
     "DeadlineExceeded": "raise spec.activeDeadlineSeconds; with spec.checkpoint a new job goes on by resumeFrom",
 }

@@ -71,7 +71,7 @@ def _attempt(job: Job) -> str:
     if restarts.ignored:
         told.append(f"{restarts.ignored} not counted")
     if restarts.process:
-        told.append(f"{restarts.process} restarts of processes in place")
+        told.append(f"{restarts.process} process restarts in running pods")
     if restarts.last_reason:
         told.append(f"last: {restarts.last_reason}")
     return ", ".join(told)
