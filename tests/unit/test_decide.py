@@ -684,7 +684,7 @@ def test_all_that_is_refused_is_named_in_whatever_order_the_answers_came() -> No
         told = plan.status.condition(ConditionType.PODS_SCHEDULED)
         assert told is not None
         messages.add(told.message)
-    assert messages == {"the API server refuses to create configmap d: it is another's; service d: it is another's"}
+    assert messages == {"the API server refuses to create configmap d, service d (2): it is another's"}
 
 
 def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
@@ -848,6 +848,24 @@ def test_an_image_that_cannot_be_pulled_is_named_with_what_to_check() -> None:
     assert ready.message == (
         '1/2 nodes are up; digits-a0-1: ImagePullBackOff: Back-off pulling image "i": '
         "check spec.trainer.image and that the nodes can pull it"
+    )
+
+
+def test_what_the_scheduler_says_of_several_pods_is_said_once() -> None:
+    world = World(spec=spec_of(nodes=3))
+    world.settle()
+    full = Waiting("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu")
+    for name in ("digits-a0-0", "digits-a0-2"):
+        world.pods[name] = replace(world.pods[name], obstacle=full)
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    scheduled = world.status.condition(ConditionType.PODS_SCHEDULED)
+    assert scheduled is not None
+    assert scheduled.message == (
+        "0/3 pods have a node; pods digits-a0-0, digits-a0-2 (2): Unschedulable: 0/3 nodes are available: "
+        "3 Insufficient cpu: check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes; "
+        "digits-a0-1: waiting for a node"
     )
 
 

@@ -399,8 +399,8 @@ def test_what_the_terminal_has_no_character_for_is_shown_as_its_code() -> None:
             "digits-a0-1: no route: see /j/digits-a0-0/log",
         ),
         (
-            "no step is reported yet, or never will be: kubectl logs -l ddpjob.dev/job=digits shows what they do",
-            "no step is reported yet, or never will be: their output shows what they do",
+            "or it is one that does not report its steps; kubectl logs -l ddpjob.dev/job=digits shows what it does",
+            "or it is one that does not report its steps; its output shows what it does",
         ),
         (
             "no pods while spec.suspend is true; set it to false to resume",

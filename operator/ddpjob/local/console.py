@@ -26,7 +26,7 @@ _OF_A_CLUSTER: Final = (
 _SAID_HERE: Final = (
     (re.compile(r"check kubectl logs ([-a-z0-9]+), the cluster's DNS and its network policies"), r"see {logs}/\1/log"),
     (re.compile(r"see kubectl logs ([-a-z0-9]+)"), r"see {logs}/\1/log"),
-    (re.compile(r"kubectl logs -l \S+ shows"), "their output shows"),
+    (re.compile(r"kubectl logs -l \S+ shows"), "its output shows"),
     (
         re.compile(r"no pods while spec\.suspend is true; set it to false to resume"),
         "nothing of it runs; the same command goes on",

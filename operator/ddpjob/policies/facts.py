@@ -1,11 +1,9 @@
 """The conditions PodsScheduled, RendezvousReady and Training, and the phase: where the current attempt stands."""
 
-from collections.abc import Sequence
-
 from ddpjob.api.constants import LABEL_JOB
 from ddpjob.api.spec import Launcher
 from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
-from ddpjob.listing import first_few
+from ddpjob.listing import told_once
 from ddpjob.observed import PodRecord, Waiting
 from ddpjob.policies.attempt import NodeState, node_state
 from ddpjob.policies.conditions import Fact
@@ -60,7 +58,7 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
     if situation.observed.rejections:
         # In the order of their names: the answers come in any order, which is no news.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
-        told = "; ".join(f"{rejection.object}: {rejection.message}" for rejection in refused[:_NAMED_OBJECTS])
+        told = told_once([(rejection.object, rejection.message) for rejection in refused], _NAMED_OBJECTS)
         return refused[0].kind.value, f"the API server refuses to create {told}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
         return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
@@ -94,7 +92,9 @@ def rendezvous_ready(situation: Situation) -> Fact:
             hint = "check that node's log, the cluster's DNS and its network policies"
             message = f"{up}/{len(states)} nodes are up, node 0 cannot reach all others; {waits[0].message}: {hint}"
             return Fact(kind, "False", waits[0].reason.value, message)
-        told = _some([f"{situation.attempt.names[wait.ordinal]}: {wait.message}" for wait in waits])
+        told = told_once(
+            [(situation.attempt.names[wait.ordinal], wait.message) for wait in waits], _NAMED_OBJECTS, "pods"
+        )
         hint = f"check kubectl logs {first}, the cluster's DNS and its network policies"
         message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {told}: {hint}"
         return Fact(kind, "False", waits[0].reason.value, message)
@@ -119,7 +119,8 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
             )
         selector = f"{LABEL_JOB}={situation.job.name}"
         message = (
-            f"all nodes run; no step is reported yet, or never will be: kubectl logs -l {selector} shows what they do"
+            "all nodes run, and rank 0 has not reported a step: the program is still starting, "
+            f"or it is one that does not report its steps; kubectl logs -l {selector} shows what it does"
         )
         return Fact(kind, "Unknown", "NoProgressReported", message)
     if _is_late(situation):
@@ -139,11 +140,7 @@ def _is_late(situation: Situation) -> bool:
 
 
 def _obstacles(pods: tuple[PodRecord, ...]) -> str:
-    return _some([_obstacle(pod) for pod in pods])
-
-
-def _some(told: Sequence[str]) -> str:
-    return "; ".join(first_few(told, _NAMED_OBJECTS))
+    return told_once([(pod.name, _obstacle(pod)) for pod in pods], _NAMED_OBJECTS, "pods")
 
 
 def _obstacle_of(pod: PodRecord) -> Waiting | None:
@@ -156,9 +153,9 @@ def _obstacle_of(pod: PodRecord) -> Waiting | None:
 def _obstacle(pod: PodRecord) -> str:
     obstacle = _obstacle_of(pod)
     if obstacle is None:
-        return f"{pod.name}: {'starting' if pod.scheduled else 'waiting for a node'}"
+        return "starting" if pod.scheduled else "waiting for a node"
     hint = _CLAIM_HINT if "persistentvolumeclaim" in obstacle.message else _HINTS.get(obstacle.reason)
-    told = ": ".join(part for part in (pod.name, obstacle.reason, obstacle.message) if part)
+    told = ": ".join(part for part in (obstacle.reason, obstacle.message) if part)
     return f"{told}: {hint}" if hint else told
 
 

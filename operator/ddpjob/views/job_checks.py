@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from ddpjob.api.status import Condition, ConditionType
 from ddpjob.errors import ClusterError, NotFound
 from ddpjob.jobs import Job, JobEvent
-from ddpjob.listing import first_few
+from ddpjob.listing import told_once
 from ddpjob.observed import PodRecord, Running, Terminated, Waiting
 from ddpjob.views.checks import Check, Outcome, Read, addresses, skipped
 
@@ -117,10 +117,10 @@ def _created(job: Job) -> Check:
 def _scheduled(pods: Sequence[PodRecord]) -> Check:
     name = "Scheduling"
     waiting = [pod for pod in pods if not pod.scheduled]
-    told = [f"{pod.name}: {pod.obstacle.message}" for pod in waiting if pod.obstacle is not None]
+    told = [(pod.name, pod.obstacle.message) for pod in waiting if pod.obstacle is not None]
     if told:
         hint = "compare spec.trainer.resources, nodeSelector and tolerations with kubectl describe nodes"
-        return Check(name, Outcome.FAIL, _some(told), hint)
+        return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
     if waiting:
         return Check(name, Outcome.SKIP, f"{len(waiting)} of {len(pods)} pods wait for the scheduler")
     return Check(name, Outcome.OK, f"{len(pods)} of {len(pods)} pods have a node")
@@ -128,17 +128,18 @@ def _scheduled(pods: Sequence[PodRecord]) -> Check:
 
 def _image(pods: Sequence[PodRecord]) -> Check:
     name = "Image"
-    told = [f"{pod.name}: {wait.reason}: {wait.message}" for pod, wait in _waits(pods) if wait.reason in _IMAGE_REASONS]
+    waits = _waits(pods)
+    told = [(pod.name, f"{wait.reason}: {wait.message}") for pod, wait in waits if wait.reason in _IMAGE_REASONS]
     if told:
         hint = "check spec.trainer.image, imagePullPolicy, and the pull secrets of spec.template"
-        return Check(name, Outcome.FAIL, _some(told), hint)
+        return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
     return Check(name, Outcome.OK, "no pod waits for an image")
 
 
 def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ClusterError) -> Check:
     name = "Containers"
     told = [
-        f"{pod.name}: {wait.reason}: {wait.message}".rstrip(": ")
+        (pod.name, f"{wait.reason}: {wait.message}".rstrip(": "))
         for pod, wait in _waits(pods)
         if wait.reason not in _IMAGE_REASONS and pod.scheduled
     ]
@@ -147,11 +148,12 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
         warnings = ()
     mounts = {pod: event.message for pod, event in warnings if pod in not_up and event.reason.startswith("Failed")}
     # The kubelet says of a pod whose volume is missing only that it is being created.
-    told += [f"{pod}: {message}" for pod, message in mounts.items() if not any(pod in each for each in told)]
-    told = [text for text in told if not any(reason in text for reason in _IMAGE_REASONS)]
+    named = {pod for pod, _ in told}
+    told += [(pod, message) for pod, message in mounts.items() if pod not in named]
+    told = [(pod, text) for pod, text in told if not any(reason in text for reason in _IMAGE_REASONS)]
     if told:
         hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
-        return Check(name, Outcome.FAIL, _some(told), hint)
+        return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
     up = len(pods) - len(not_up)
     outcome = Outcome.OK if not not_up else Outcome.SKIP
     return Check(name, outcome, f"{up} of {len(pods)} run or have ended")
@@ -217,7 +219,3 @@ def _progress(job: Job) -> Check:
 
 def _message(condition: Condition | None) -> str:
     return condition.message if condition is not None else "nothing is known yet"
-
-
-def _some(told: Sequence[str]) -> str:
-    return "; ".join(first_few(told, _NAMED))
