@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ddpjob.convert import pbs, slurm
+from ddpjob.convert import pbs, pbs_requests, slurm
 from ddpjob.convert.directives import directives
 from ddpjob.convert.notes import Note
 from ddpjob.convert.resources import Allocation, Resources, pbs_memory, pbs_seconds, quantity, slurm_memory
@@ -12,7 +12,7 @@ from ddpjob.convert.resources import slurm_seconds as seconds_of
 
 
 def asked_of_pbs(*lines: str) -> tuple[Allocation, list[Note]]:
-    return pbs.pbs_allocation(list(directives("\n".join(f"#PBS {line}" for line in lines), pbs.MARKER)))
+    return pbs.pbs_allocation(list(directives("\n".join(f"#PBS {line}" for line in lines), pbs_requests.MARKER)))
 
 
 def asked_of_slurm(*lines: str) -> tuple[Allocation, list[Note]]:
@@ -129,6 +129,58 @@ def test_gpus_of_all_nodes_wait_for_the_number_of_nodes() -> None:
     assert allocation.total == Resources(gpus=8)
 
 
+@pytest.mark.parametrize(
+    ("lines", "nodes", "total", "notes"),
+    [
+        (
+            ["-l ncpus=48", "-q x", "-l ncpus=96,mem=4gb"],
+            None,
+            Resources(96, 4 * 1024**3),
+            [(1, "#PBS -l ncpus=48", "contradicts line 3, #PBS -l ncpus=96, which is what is taken: keep one")],
+        ),
+        (["-l ncpus=48", "-l ncpus=48"], None, Resources(48), []),
+        (
+            ["-l select=2:ncpus=48:ngpus=4", "-l ncpus=48", "-l mem=8gb"],
+            2,
+            Resources(96, 8 * 1024**3, 8),
+            [(2, "#PBS -l ncpus=48", "contradicts line 1, #PBS -l select=2:ncpus=48:ngpus=4, which is what is taken")],
+        ),
+        (
+            ["-l ngpus=3", "-l nodes=2:ppn=4:gpus=2"],
+            2,
+            Resources(8, None, 4),
+            [(1, "#PBS -l ngpus=3", "contradicts line 2, #PBS -l nodes=2:ppn=4:gpus=2")],
+        ),
+        (
+            ["-l nodes=4:ppn=1", "-l select=2:ncpus=8"],
+            2,
+            Resources(16),
+            [(1, "#PBS -l nodes=4:ppn=1", "contradicts line 2, #PBS -l select=2:ncpus=8")],
+        ),
+        (
+            ["-l select=1:ncpus=8", "-l select=2:ncpus=8"],
+            2,
+            Resources(16),
+            [(1, "#PBS -l select=1:ncpus=8", "contradicts line 2, #PBS -l select=2:ncpus=8")],
+        ),
+        (
+            ["-l walltime=1:00", "-l walltime=2:00"],
+            None,
+            Resources(),
+            [(1, "#PBS -l walltime=1:00", "contradicts line 2, #PBS -l walltime=2:00")],
+        ),
+    ],
+)
+def test_requests_that_contradict_each_other_are_told_with_both_lines(
+    lines: list[str], nodes: int | None, total: Resources, notes: list[tuple[int, str, str]]
+) -> None:
+    allocation, told = asked_of_pbs(*lines)
+    assert (allocation.nodes, allocation.total) == (nodes, total)
+    found = [note for note in told if note.message.startswith("contradicts")]
+    assert [(note.line, note.text) for note in found] == [(line, text) for line, text, _ in notes]
+    assert all(note.message.startswith(message) for note, (_, _, message) in zip(found, notes, strict=True))
+
+
 @pytest.mark.parametrize("option", [*"qPAjoekmMVSrpWJthad", "Z"])
 def test_every_other_option_of_pbs_is_told(option: str) -> None:
     _, notes = asked_of_pbs(f"-{option} value" if option != "V" else "-V")
@@ -172,7 +224,7 @@ def test_what_of_slurms_numbers_is_lost_is_told(lines: str, message: str) -> Non
 
 
 def test_directives_behind_the_first_command_do_not_count_as_with_the_schedulers() -> None:
-    given = list(directives("#!/bin/sh\n\n# x\n#PBS -N a\ncd x\n#PBS -N b\n", pbs.MARKER))
+    given = list(directives("#!/bin/sh\n\n# x\n#PBS -N a\ncd x\n#PBS -N b\n", pbs_requests.MARKER))
     assert [(option.line, option.value, option.late) for option in given] == [(4, "a", False), (6, "b", True)]
     allocation, notes = pbs.pbs_allocation(given)
     assert allocation.name == "a"

@@ -1,6 +1,5 @@
 """The directives of a PBS script (PBS Pro, OpenPBS, Torque)."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,10 +8,9 @@ from ddpjob.api.constants import is_reserved_env
 from ddpjob.convert import remedies
 from ddpjob.convert.directives import Directive
 from ddpjob.convert.notes import Note
+from ddpjob.convert.pbs_requests import MARKER, Request, all_requests
 from ddpjob.convert.resources import Allocation, Resources, pbs_memory, pbs_seconds
 from ddpjob.convert.srun import Tasks
-
-MARKER: Final = "#PBS"
 
 _TOLD: Final[Mapping[str, str]] = {
     "q": "not carried over: Kubernetes has no queue here; nodeSelector and tolerations of spec.template choose nodes",
@@ -75,12 +73,15 @@ def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
 
     Amounts are those of all nodes together: so is what `-l ncpus=` and `mem=` ask for, and the sum of chunks.
     """
-    asked = _Asked()
+    requests, contradictions = all_requests(given)
+    asked = _Asked(notes=contradictions)
+    for request in requests:
+        _resource(request, asked)
     for directive in given:
         if directive.late:
             asked.tell(directive, directive.raw, _LATE)
         elif directive.name == "l":
-            _resources(directive, asked)
+            continue
         elif directive.name == "N":
             asked.name, asked.lines["name"] = directive.value, directive.line
         elif directive.name == "v":
@@ -119,25 +120,8 @@ def pbs_variables(allocation: Allocation) -> dict[str, str]:
     return {**known, **({"PBS_JOBNAME": allocation.name} if allocation.name else {}), **allocation.env}
 
 
-def _resources(directive: Directive, asked: _Asked) -> None:
-    text = directive.value
-    chunks = re.match(r"(select|nodes)=(.*)", text)
-    if chunks is None:
-        items = list(filter(None, text.split(",")))
-    elif chunks[1] == "select":
-        # Commas may follow the chunks, as in select=1:ncpus=4,walltime=1:00:00; inside them there are none.
-        first, *items = chunks[2].split(",")
-        _chunks(directive, first, asked)
-    else:
-        first, *items = chunks[2].split(",")
-        _torque(directive, first, asked)
-    for item in items:
-        key, _, value = item.partition("=")
-        _resource(directive, key.strip(), value.strip(), asked)
-
-
-def _resource(directive: Directive, key: str, value: str, asked: _Asked) -> None:
-    written = f"{MARKER} -l {key}={value}" if value else f"{MARKER} -l {key}"
+def _resource(request: Request, asked: _Asked) -> None:
+    directive, key, value, written = request.directive, request.key, request.value, request.written
     asked.lines.setdefault(key, directive.line)
     asked.written[key] = written
     if key == "walltime":

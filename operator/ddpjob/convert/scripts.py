@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpjob.convert import pbs, slurm
+from ddpjob.convert import pbs, pbs_requests, slurm
 from ddpjob.convert.directives import Directive, directives
 from ddpjob.convert.job import Converted, Settings, jobs_of
 from ddpjob.convert.mpirun_line import ReadFile
@@ -49,7 +49,7 @@ def from_pbs_script(text: str, settings: Settings, read_file: ReadFile) -> Conve
     Raises:
         UsageProblem: no job can be made of it.
     """
-    allocation, notes = pbs.pbs_allocation(list(_directives(text, pbs.MARKER, settings)))
+    allocation, notes = pbs.pbs_allocation(list(_directives(text, pbs_requests.MARKER, settings)))
     return _converted(text, _Asked(allocation, notes, pbs.pbs_variables(allocation)), settings, read_file)
 
 
