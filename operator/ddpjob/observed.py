@@ -208,6 +208,7 @@ class Observed:
     `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
     `claim_attempt` likewise for the claim, `ssh_key_attempt` for the Secret of the ssh key. `ranks` are the newest
     answers of the ranks that were asked, `waits` those of nodes that wait for another.
+    `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their ports.
     `last_status_write` is when this process last wrote the job's status.
     """
 
@@ -224,4 +225,5 @@ class Observed:
     launcher_attempt: int | None = None
     claim_attempt: int | None = None
     ssh_key_attempt: int | None = None
+    port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     last_status_write: datetime | None = None

@@ -1,7 +1,11 @@
 """All that the watches and the answers of writes tell, and how it is found again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ddpjob.children.host_network import on_host_network, ports_in_common, ports_of
+from ddpjob.children.pod import processes_of
+from ddpjob.children.template import template_errors
 from ddpjob.observed import JobRecord, PodRecord, ServiceRecord
 from ddpjob_operator.departed import Departed
 from ddpjob_operator.store import Store
@@ -33,6 +37,18 @@ class Caches:
         found = {f"pod {pod.name}" for pod in self.pods.group(job.uid)}
         return found | {f"service {job.name}"} if self.service(job) is not None else found
 
+    def port_rivals(self, job: JobRecord) -> dict[str, dict[str, range]]:
+        """Jobs of the same namespace on the host network whose pods have ports that a pod of this job waits for.
+
+        Others are not named: who may see this job need not be allowed to see them.
+        """
+        ours = _host_ports(job)
+        if not ours or not any(pod.obstacle for pod in self.pods.group(job.uid)):
+            return {}
+        others = (other for other in self.jobs if other.namespace == job.namespace and other.uid != job.uid)
+        holders = {other.name: _host_ports(other) for other in others if _has_nodes(self.pods.group(other.uid))}
+        return {name: holders[name] for name in sorted(holders) if ports_in_common(ours, holders[name])}
+
     def service(self, job: JobRecord) -> ServiceRecord | None:
         """The job's own service."""
         found = self.services.get(job.namespace, job.name)
@@ -48,6 +64,16 @@ def groups_of(record: PodRecord | ServiceRecord) -> tuple[str, ...]:
     """The groups of a child: the uid of its owner, and the job that its label names."""
     owner = (record.owner_uid,) if record.owner_uid else ()
     return (*owner, name_group(record.namespace, record.job)) if record.job else owner
+
+
+def _host_ports(job: JobRecord) -> dict[str, range]:
+    if job.spec is None or not on_host_network(job.spec.template) or template_errors(job.spec.template):
+        return {}
+    return ports_of(job.spec, processes_of(job.spec))
+
+
+def _has_nodes(pods: Iterable[PodRecord]) -> bool:
+    return any(pod.node_name is not None and pod.phase not in ("Succeeded", "Failed") for pod in pods)
 
 
 def _owner(record: PodRecord | ServiceRecord) -> str:

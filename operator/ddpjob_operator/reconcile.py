@@ -169,6 +169,7 @@ class Reconciler:
             launcher_attempt=memory.launcher_attempt,
             claim_attempt=memory.claim_attempt,
             ssh_key_attempt=memory.ssh_key_attempt,
+            port_rivals=self._caches.port_rivals(job),
             last_status_write=memory.last_status_write,
         )
 

@@ -180,17 +180,19 @@ class ControlPlane:
     etcd_port: int
     admin: Client
     controllers: bool
+    service_ranges: str = "10.96.0.0/16"
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _namespaces: int = 0
 
     @classmethod
-    def start(cls, assets: Path, folder: Path, *, controllers: bool = False) -> Self:
+    def start(cls, assets: Path, folder: Path, *, controllers: bool = False, service_ranges: str = "") -> Self:
         """Start it and install the CRD and the operator's permissions.
 
         Args:
             assets: folder with etcd, kube-apiserver and kube-controller-manager.
             folder: an empty one for data, logs, keys; its user removes it.
             controllers: whether objects are collected with their owner and namespaces can go.
+            service_ranges: of the addresses of services, one for each family; IPv4 alone where it is left out.
 
         Raises:
             ControlPlaneError: a program is missing or does not become ready.
@@ -201,6 +203,7 @@ class ControlPlane:
             raise ControlPlaneError(f"{assets} has no {', '.join(missing)}")
         for attempt in range(1, _STARTS + 1):
             plane = cls._prepare(assets, folder / f"try-{attempt}", controllers=controllers)
+            plane.service_ranges = service_ranges or plane.service_ranges
             try:
                 plane._start_all()
             except BaseException as error:
@@ -324,7 +327,8 @@ class ControlPlane:
             f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
             f"--secure-port={self.port}",
             "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            # Of the family that services have first, else it refuses to start.
+            f"--advertise-address={'::1' if ':' in self.service_ranges.partition(',')[0] else '127.0.0.1'}",
             "--endpoint-reconciler-type=none",
             f"--cert-dir={folder / 'certificates'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
@@ -332,7 +336,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={folder / 'accounts.key'}",
             f"--service-account-signing-key-file={folder / 'accounts.key'}",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={self.service_ranges}",
             # Nobody makes a `default` service account in each namespace.
             "--disable-admission-plugins=ServiceAccount",
             f"--audit-policy-file={folder / 'audit.yaml'}",
@@ -359,6 +363,23 @@ class ControlPlane:
         )
         address = ("127.0.0.1", port)
         self._wait("kube-controller-manager", lambda: _listens(address))
+
+    def start_scheduler(self) -> None:
+        """Start kube-scheduler; `kill` ends it."""
+        self._run(
+            "kube-scheduler",
+            f"--kubeconfig={self.admin_kubeconfig}",
+            f"--authentication-kubeconfig={self.admin_kubeconfig}",
+            f"--authorization-kubeconfig={self.admin_kubeconfig}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=500",
+            "--kube-api-burst=500",
+        )
+
+    def admit_node(self, name: str) -> None:
+        """Let pods onto a ready node: the node lifecycle controller, which would see that it is, does not run here."""
+        self.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
 
     def _start_etcd(self) -> None:
         peers = f"http://127.0.0.1:{(self.folder / 'peer-port').read_text()}"

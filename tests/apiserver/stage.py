@@ -90,12 +90,16 @@ def now() -> str:
 
 @dataclass
 class Kubelet:
-    """Plays the kubelet and the scheduler for a namespace: pods run, end as they are told, and stop when deleted."""
+    """Plays the kubelet and the scheduler for a namespace: pods run, end as they are told, and stop when deleted.
+
+    With `place_pods` off the pods wait for a real scheduler.
+    """
 
     admin: Admin
     namespace: str
     address: str = "127.0.0.1"
     run_pods: bool = True
+    place_pods: bool = True
     exits: dict[str, int] = field(default_factory=dict)
     termination_messages: dict[str, str] = field(default_factory=dict)
 
@@ -117,6 +121,8 @@ class Kubelet:
         if not self.run_pods:
             return
         if not pod["spec"].get("nodeName"):
+            if not self.place_pods:
+                return
             await self.admin.bind(self.namespace, name)
             return
         states = status.get("containerStatuses") or [{}]

@@ -18,33 +18,26 @@ def kwok_nodes(plane: ControlPlane, kwok: Path, count: int) -> Iterator[None]:
     for number in range(count):
         plane.admin.create(_node(number))
     kubeconfig = f"--kubeconfig={plane.admin_kubeconfig}"
-    commands = (
-        [str(kwok), kubeconfig, f"--config={_STAGES}", "--manage-all-nodes=true", "--node-ip=127.0.0.1", "-v=ERROR"],
-        [
-            str(plane.assets / "kube-scheduler"),
-            kubeconfig,
-            f"--authentication-kubeconfig={plane.admin_kubeconfig}",
-            f"--authorization-kubeconfig={plane.admin_kubeconfig}",
-            "--leader-elect=false",
-            "--secure-port=0",
-            "--kube-api-qps=500",
-            "--kube-api-burst=500",
-        ],
-    )
-    processes: list[subprocess.Popen[bytes]] = []
+    command = [
+        str(kwok),
+        kubeconfig,
+        f"--config={_STAGES}",
+        "--manage-all-nodes=true",
+        "--node-ip=127.0.0.1",
+        "-v=ERROR",
+    ]
+    with (plane.folder / "kwok.log").open("ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        for command in commands:
-            with (plane.folder / f"{Path(command[0]).name}.log").open("ab") as log:
-                processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+        plane.start_scheduler()
         wait_for(lambda: _all_ready(plane, count), f"{count} nodes to be ready", 60)
         for number in range(count):
-            # A new node is tainted until the node lifecycle controller, which does not run here, sees that it is ready.
-            plane.admin.patch(f"/api/v1/nodes/played-{number}", {"spec": {"taints": None}})
+            plane.admit_node(f"played-{number}")
         yield
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        plane.kill("kube-scheduler")
+        process.kill()
+        process.wait()
 
 
 def _node(number: int) -> dict[str, object]:

@@ -6,6 +6,7 @@ Programs that need no process group leave torch out: what is tested is the launc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,17 @@ from launching import Job, launchers
 from tests.ports import free_port
 
 pytest.importorskip("torch")
+
+SUM_OF_RANKS = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total)
+where = f"at {os.environ['MASTER_ADDR']} by {os.environ['GLOO_SOCKET_IFNAME']}"
+os.write(1, f"sum {total.item()} {where}\\n".encode())
+dist.barrier()
+os._exit(0)
+"""
 
 WITHOUT_WRAPPER = """
 import sys
@@ -108,6 +120,30 @@ def test_two_nodes_train_with_the_rank_of_their_ordinal(job: Job, backend: str, 
     # The host of the store leaves last: else the others end their success with errors about the exit barrier.
     assert "Traceback" not in first.output + second.output
     assert "store" not in second.output.lower()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("backend", ["c10d", "static"])
+def test_two_nodes_meet_at_an_ipv6_address(job: Job, backend: str) -> None:
+    program = job.program(SUM_OF_RANKS)
+    more: dict[str, Any] = {"PET_LOCAL_ADDR": "::1", "DDPJOB_RENDEZVOUS_HOST": "::1"}
+    if backend == "static":
+        more["PET_MASTER_ADDR"] = "::1"
+    nodes = job.both(program, backend=backend, **more)
+    assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
+    for node in nodes:
+        assert node.output.count("sum 6 at ::1 by lo\n") == 2, node.output
+
+
+def test_on_the_host_network_gloo_uses_the_interface_of_the_default_route(job: Job) -> None:
+    routes = [line.split() for line in Path("/proc/net/route").read_text().splitlines()]
+    interface = next(words[0] for words in routes if words[1] == words[7] == "00000000")
+    program = job.program(SUM_OF_RANKS)
+    nodes = job.both(program, processes=1, DDPJOB_HOST_NETWORK="1", GLOO_SOCKET_IFNAME="")
+    assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
+    for node in nodes:
+        assert f"ddpjob: host network: gloo uses {interface}," in node.output
+        assert f"sum 1 at 127.0.0.1 by {interface}\n" in node.output
 
 
 def test_a_job_of_one_node_needs_no_name_service(job: Job) -> None:

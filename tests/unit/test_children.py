@@ -192,7 +192,6 @@ def test_ports_of_one_number_and_two_protocols_are_two_ports() -> None:
         ({"metadata": {"labels": {"ddpjob.dev/job": "x"}}}, "spec.template.metadata.labels[ddpjob.dev/job]"),
         ({"spec": {"restartPolicy": "Always"}}, "spec.template.spec.restartPolicy"),
         ({"spec": {"hostname": "x"}}, "spec.template.spec.hostname"),
-        ({"spec": {"hostNetwork": True}}, "spec.template.spec.hostNetwork"),
         ({"spec": {"terminationGracePeriodSeconds": 600}}, "spec.template.spec.terminationGracePeriodSeconds"),
         (
             {"spec": {"containers": [{"name": "trainer", "resources": {"limits": ["x"]}}]}},

@@ -62,8 +62,8 @@ def read(text: str) -> Document:
         ("    script: train.py", "    script: a\n    imagee: b", "job.yaml:10: spec.trainer.imagee: unknown field"),
         (
             "  nodes: 2",
-            "  nodes: 2\n  template:\n    spec:\n      hostNetwork: true",
-            "job.yaml:9: spec.template.spec.hostNetwork: cannot be set",
+            "  nodes: 2\n  template:\n    spec:\n      subdomain: x",
+            "job.yaml:9: spec.template.spec.subdomain: cannot be set",
         ),
     ],
 )
@@ -245,8 +245,8 @@ def test_a_suspended_job_is_rendered_as_if_it_were_not() -> None:
 
 
 def test_what_the_operator_would_refuse_is_no_rendering() -> None:
-    job = record_of(read(JOB.replace("nodes: 2", "nodes: 2\n  template: {spec: {hostNetwork: true}}")), "ns")
-    with pytest.raises(UsageProblem, match="hostNetwork"):
+    job = record_of(read(JOB.replace("nodes: 2", "nodes: 2\n  template: {spec: {subdomain: x}}")), "ns")
+    with pytest.raises(UsageProblem, match="subdomain"):
         rendered(job, START)
 
 

@@ -681,3 +681,71 @@ def test_the_guard_reaps_orphans_and_leaves_the_agents_own_children_to_it(folder
     return 0
     """
     assert _guard(folder, body).wait(30) == 0
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("digits-a0-0.digits.ml.svc.cluster.local.", "digits-a0-0.digits.ml.svc.cluster.local.:29500"),
+        ("127.0.0.1", "127.0.0.1:29500"),
+        ("fd00::1", "[fd00::1]:29500"),
+    ],
+)
+def test_an_ipv6_address_stands_in_brackets_before_its_port(host: str, text: str) -> None:
+    assert launcher.endpoint(host, "29500") == text
+
+
+# The host network
+
+HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+
+
+def ipv4(name: str, *, metric: int = 0, flags: str = "0003", to: str = "0" * 8, mask: str = "0" * 8) -> str:
+    return f"{name}\t{to}\t010200C0\t{flags}\t0\t0\t{metric}\t{mask}\t0\t0\t0\n"
+
+
+def ipv6(
+    name: str, *, metric: str = "00000400", flags: str = "00000003", to: str = "0" * 32, length: str = "00"
+) -> str:
+    return f"{to} {length} {'0' * 32} 00 {'f' * 32} {metric} 00000001 00000000 {flags} {name}\n"
+
+
+REJECTS = ipv6("lo", metric="ffffffff", flags="00200200")
+
+
+@pytest.mark.parametrize(
+    ("four", "six", "interface"),
+    [
+        ("", "", None),
+        ("nonsense\n", "00 00\n", None),
+        (HEAD, REJECTS, None),
+        (HEAD + ipv4("eth0", to="0002A8C0", mask="00FFFFFF"), REJECTS, None),
+        (HEAD + ipv4("eth0", mask="00000080"), REJECTS, None),
+        (HEAD + ipv4("docker0", to="000011AC", mask="0000FFFF") + ipv4("eth0"), REJECTS, "eth0"),
+        (HEAD + ipv4("wlan0", metric=600) + ipv4("ib0", metric=100), "", "ib0"),
+        (HEAD + ipv4("down0", flags="0002") + ipv4("eth1", metric=9), "", "eth1"),
+        (HEAD + ipv4("no0", flags="0201") + ipv4("eth1", metric=9), "", "eth1"),
+        (HEAD, ipv6("eth0", to="fd" + "0" * 30, length="40") + ipv6("eth1") + REJECTS, "eth1"),
+        (HEAD, ipv6("eth1", metric="00000401") + ipv6("eth2", metric="00000064"), "eth2"),
+        (HEAD + ipv4("eth0", metric=2000), ipv6("eth1"), "eth0"),
+    ],
+)
+def test_the_interface_of_the_default_route_is_found(four: str, six: str, interface: str | None) -> None:
+    assert launcher.default_interface(four, six) == interface
+
+
+def test_gloo_is_told_this_machine_s_interface_on_the_host_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = launcher.default_interface(Path("/proc/net/route").read_text(), Path("/proc/net/ipv6_route").read_text())
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    launcher.name_the_interface()
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+    monkeypatch.setenv("DDPJOB_HOST_NETWORK", "1")
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    launcher.name_the_interface()
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == expected
+    os.environ["GLOO_SOCKET_IFNAME"] = "mine"
+    launcher.name_the_interface()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "mine"

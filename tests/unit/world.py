@@ -60,6 +60,7 @@ class World:
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
     claim_attempt: int | None = None
     ssh_key_attempt: int | None = None
+    port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     departed: dict[str, PodRecord] = field(default_factory=dict)
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
@@ -92,6 +93,7 @@ class World:
             launcher_attempt=self.launcher_attempt,
             claim_attempt=self.claim_attempt,
             ssh_key_attempt=self.ssh_key_attempt,
+            port_rivals=self.port_rivals,
             last_status_write=self.last_write,
         )
 

@@ -11,6 +11,7 @@ from ddpjob.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
 from ddpjob.children.environment import pod_environment
 from ddpjob.children.hashes import spec_hash
+from ddpjob.children.host_network import host_network_environment, host_network_fields
 from ddpjob.children.launcher_config import launcher_config_name
 from ddpjob.children.metadata import owner_reference, pod_labels
 from ddpjob.children.names import pod_name, service_name
@@ -73,6 +74,7 @@ def build_pod(
             # A namespace with thousands of services would put as many variables into every container.
             "enableServiceLinks": False,
             **copy.deepcopy(template_spec),
+            **host_network_fields(spec.template),
             **away_from(lost_nodes, template_spec.get("affinity")),
             **_security_context(spec, template_spec.get("securityContext") or {}),
             "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
@@ -96,7 +98,10 @@ def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: 
     resources = container.get("resources") or {}
     processes = resolve_procs_per_node(spec.procs_per_node, resources)
     backend = resolve_backend(spec.backend, resources)
-    ours = pod_environment(job, spec, attempt, ordinal, processes=processes, backend=backend)
+    ours = {
+        **pod_environment(job, spec, attempt, ordinal, processes=processes, backend=backend),
+        **host_network_environment(spec.template),
+    }
     users = container.get("env") or []
     if spec.trainer.command is None:
         container["command"] = ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]

@@ -11,7 +11,8 @@ from ddpjob.plan import Manifest
 def build_service(job: JobRecord, spec: DDPJobSpec) -> Manifest:
     """The service's manifest.
 
-    Addresses are published before pods are ready: the rendezvous is what makes them ready.
+    Addresses are published before pods are ready: the rendezvous is what makes them ready. Where a cluster has both
+    families, names have addresses of both, whichever a program asks for.
     """
     return {
         "apiVersion": "v1",
@@ -19,6 +20,7 @@ def build_service(job: JobRecord, spec: DDPJobSpec) -> Manifest:
         "metadata": child_metadata(job, service_name(job.name)),
         "spec": {
             "clusterIP": "None",
+            "ipFamilyPolicy": "PreferDualStack",
             "publishNotReadyAddresses": True,
             "selector": {LABEL_UID: job.uid},
             "ports": [{"name": "rendezvous", "port": spec.rendezvous.port, "protocol": "TCP"}],

@@ -13,7 +13,6 @@ _POD_FIELDS_OF_THE_OPERATOR = {
     "setHostnameAsFQDN": "the order of the ranks follows the pods' short names",
     "terminationGracePeriodSeconds": "it is spec.gracePeriodSeconds",
     "nodeName": "every pod of the job would be put on that one node; use nodeSelector or affinity",
-    "hostNetwork": "pods of a job that share a node would take each other's ports",
 }
 # The keys that tell the items of a container's lists apart, and what a missing one stands for.
 _LIST_IDENTITIES: Mapping[str, Mapping[str, object]] = {

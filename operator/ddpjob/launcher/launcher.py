@@ -362,6 +362,42 @@ def omp_threads(processes: int) -> int | None:
     return 1 if processes > 1 else None
 
 
+def default_interface(ipv4: str, ipv6: str) -> str | None:
+    """The interface of the default route, that of IPv4 first; of several the one with the lowest metric.
+
+    Args:
+        ipv4: text of /proc/net/route.
+        ipv6: text of /proc/net/ipv6_route.
+    """
+    found = []
+    for line in ipv4.splitlines():
+        words = line.split()
+        # Interface, destination, gateway, flags, two counters, metric, mask; numbers but the metric are hexadecimal.
+        if len(words) > 7 and words[1] == words[7] == "0" * 8:  # noqa: PLR2004
+            found.append((4, int(words[6]), int(words[3], 16), words[0]))
+    for line in ipv6.splitlines():
+        words = line.split()
+        # Destination, its prefix length, the same of the source, gateway, metric, two counters, flags, interface.
+        if len(words) > 9 and words[0] == "0" * 32 and words[1] == "00":  # noqa: PLR2004
+            found.append((6, int(words[5], 16), int(words[8], 16), words[9]))
+    # Routes that are up (1) and do not reject (0x200): each table of IPv6 ends with one of the loopback that does.
+    usable = [(family, metric, name) for family, metric, flags, name in found if flags & 0x201 == 1 and name != "lo"]
+    return min(usable)[2] if usable else None
+
+
+def name_the_interface() -> None:
+    """On a node's network, tell gloo its interface: the host name is the node's, and often that of the loopback."""
+    if "DDPJOB_HOST_NETWORK" in os.environ and not os.environ.get("GLOO_SOCKET_IFNAME"):
+        tables = {}
+        for name in ("route", "ipv6_route"):
+            with contextlib.suppress(OSError), open(f"/proc/net/{name}") as file:
+                tables[name] = file.read()
+        interface = default_interface(tables.get("route", ""), tables.get("ipv6_route", ""))
+        if interface:
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
+            say(f"host network: gloo uses {interface}, as the default route does; GLOO_SOCKET_IFNAME would change it")
+
+
 def check_program(kind: str, program: str) -> None:
     """Fail before the others are waited for, if the program is not there."""
     if kind == "script":
@@ -393,9 +429,14 @@ def absolute_name(name: str) -> str:
     """
     with contextlib.suppress(OSError), open("/etc/resolv.conf") as file:
         for word in file.read().split():
-            if word.startswith(f"{os.environ.get('DDPJOB_NAMESPACE')}.svc.") and name:
+            if word.startswith(f"{os.environ.get('DDPJOB_NAMESPACE')}.svc.") and name and ":" not in name:
                 return f"{name}.{word.rstrip('.')}."
     return name
+
+
+def endpoint(host: str, port: str) -> str:
+    """Host and port as torch reads them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def name_exists(name: str) -> bool | None:
@@ -621,6 +662,7 @@ class Agent:
     def _prepare(self, processes: int) -> None:
         """Put into the environment what all workers of this node have in common."""
         os.environ.setdefault("DDPJOB_PROGRESS_FILE", os.path.join(self._folder, "progress.json"))
+        name_the_interface()
         threads = omp_threads(processes)
         if threads:
             os.environ.setdefault("OMP_NUM_THREADS", str(threads))
@@ -641,7 +683,7 @@ class Agent:
             options.master_addr = host
         else:
             # The store is in this very process: no name is needed to reach it, and ours may not exist yet.
-            options.rdzv_endpoint = f"{'127.0.0.1' if first else host}:{port}"
+            options.rdzv_endpoint = endpoint("127.0.0.1" if first else host, port)
         if not first or options.rdzv_backend == "static":
             self._await_node_0(host, port, connect=not first)
 

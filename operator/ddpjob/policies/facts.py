@@ -8,6 +8,7 @@ from ddpjob.observed import PodRecord, Waiting
 from ddpjob.policies.attempt import NodeState, node_state
 from ddpjob.policies.conditions import Fact
 from ddpjob.policies.create import taken_names
+from ddpjob.policies.host_ports import ports_taken
 from ddpjob.policies.rendezvous import waiting_for_node_0
 from ddpjob.policies.situation import Situation
 from ddpjob.policies.startup import has_started, startup_due
@@ -77,7 +78,7 @@ def _pods_scheduled(situation: Situation) -> Fact:
         kind,
         "False",
         next((obstacle.reason for pod in waiting if (obstacle := _obstacle_of(pod))), "WaitingForScheduler"),
-        f"{desired - len(waiting)}/{desired} pods have a node; {_obstacles(tuple(waiting))}",
+        f"{desired - len(waiting)}/{desired} pods have a node; {_obstacles(situation, tuple(waiting))}",
     )
 
 
@@ -102,7 +103,9 @@ def rendezvous_ready(situation: Situation) -> Fact:
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
     waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
     reason = next((obstacle.reason for pod in waiting if (obstacle := _obstacle_of(pod))), "WaitingForPods")
-    return Fact(kind, "False", reason, f"{up}/{len(states)} nodes are up; {_obstacles(waiting)}".removesuffix("; "))
+    return Fact(
+        kind, "False", reason, f"{up}/{len(states)} nodes are up; {_obstacles(situation, waiting)}".removesuffix("; ")
+    )
 
 
 def _training(situation: Situation, *, steps: bool) -> Fact:
@@ -139,8 +142,8 @@ def _is_late(situation: Situation) -> bool:
     return due is not None and situation.now >= due and not has_started(situation)
 
 
-def _obstacles(pods: tuple[PodRecord, ...]) -> str:
-    return told_once([(pod.name, _obstacle(pod)) for pod in pods], _NAMED_OBJECTS, "pods")
+def _obstacles(situation: Situation, pods: tuple[PodRecord, ...]) -> str:
+    return told_once([(pod.name, _obstacle(situation, pod)) for pod in pods], _NAMED_OBJECTS, "pods")
 
 
 def _obstacle_of(pod: PodRecord) -> Waiting | None:
@@ -150,10 +153,13 @@ def _obstacle_of(pod: PodRecord) -> Waiting | None:
     return pod.trainer if isinstance(pod.trainer, Waiting) and pod.trainer.reason not in _USUAL_REASONS else None
 
 
-def _obstacle(pod: PodRecord) -> str:
+def _obstacle(situation: Situation, pod: PodRecord) -> str:
     obstacle = _obstacle_of(pod)
     if obstacle is None:
         return "starting" if pod.scheduled else "waiting for a node"
+    ports = ports_taken(situation, obstacle.message)
+    if ports is not None:
+        return f"{obstacle.reason}: {ports}; the scheduler says: {obstacle.message}"
     hint = _CLAIM_HINT if "persistentvolumeclaim" in obstacle.message else _HINTS.get(obstacle.reason)
     told = ": ".join(part for part in (obstacle.reason, obstacle.message) if part)
     return f"{told}: {hint}" if hint else told
