@@ -8,7 +8,7 @@ PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
 
 help: ## show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
-	@echo "Variables: DDPJOB_CLUSTER=registry|build  DDPJOB_CLUSTER_NAME=name  USE_EXISTING_CLUSTER=1  IMAGE_REGISTRY=host/path  KUBEBUILDER_ASSETS=folder  KEEP_GOING=1"
+	@echo "Variables: DDPJOB_CLUSTER=registry|build  DDPJOB_CLUSTER_NAME=name  DDPJOB_IP_FAMILY=ipv4|ipv6|dual  USE_EXISTING_CLUSTER=1  IMAGE_REGISTRY=host/path  KUBEBUILDER_ASSETS=folder  KEEP_GOING=1"
 
 bootstrap:
 	@hack/bootstrap.sh

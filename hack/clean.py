@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hack.cache import BUILD, cache_folder, only_one
-from hack.cluster import NAME, cluster_folder
+from hack.cluster import IPV6_CLUSTER, NAME, cluster_folder
 from hack.console import StepError, main_guard, output_of, say
 from hack.engine import INSTALLED_PACKAGES, NETWORK, Engine, Source, usable_programs
 from hack.images import ALL_IMAGES
@@ -14,7 +14,7 @@ from hack.leftovers import remove_folder
 from hack.node_image import BASE_LABEL, NODE_REPOSITORY
 from hack.torch_tests import CONTAINER
 
-_CLUSTER_LABEL: Final = f"io.x-k8s.kind.cluster={NAME}"
+_CLUSTERS: Final = (NAME, IPV6_CLUSTER)
 _NAMES: Final = [image.local_name.rpartition(":")[0] for image in ALL_IMAGES]
 # docker leaves its registry's name out.
 _REPOSITORIES: Final = (*_NAMES, *(name.rpartition("/")[2] for name in _NAMES), NODE_REPOSITORY)
@@ -37,7 +37,9 @@ def our_images(listing: str, labelled: Iterable[str]) -> list[str]:
 
 def remove_from(engine: Engine) -> None:
     """Remove all that is ours from an engine."""
-    _remove(engine, "container", _ids(engine, "ps", "-aq", "--filter", f"label={_CLUSTER_LABEL}"))
+    for name in _CLUSTERS:
+        label = f"label=io.x-k8s.kind.cluster={name}"
+        _remove(engine, "container", _ids(engine, "ps", "-aq", "--filter", label))
     _remove(engine, "container", _ids(engine, "ps", "-aq", "--filter", f"name=^{CONTAINER}"))
     _remove(engine, "volume", _volumes(engine))
     if NETWORK in _ids(engine, "network", "ls", "--format", "{{.Name}}"):
@@ -49,7 +51,7 @@ def remove_from(engine: Engine) -> None:
 
 def _volumes(engine: Engine) -> list[str]:
     """Volumes of nodes whose containers are gone already; kind labels each with the node's name."""
-    nodes = [f"{NAME}-control-plane", f"{NAME}-worker", f"{NAME}-worker2"]
+    nodes = [f"{name}-{node}" for name in _CLUSTERS for node in ("control-plane", "worker", "worker2")]
     found = (_ids(engine, "volume", "ls", "-q", "--filter", f"label={node}") for node in nodes)
     return sorted({volume for volumes in found for volume in volumes})
 
@@ -84,10 +86,11 @@ def _clean(*, everything: bool) -> None:
         engines = [Engine(program, Source.BUILD, "clean") for program in usable_programs()]
         for engine in engines:
             remove_from(engine)
-        if engines:
-            remove_folder(engines[0], cluster_folder())
-        else:
-            shutil.rmtree(cluster_folder(), ignore_errors=True)
+        for name in _CLUSTERS:
+            if engines:
+                remove_folder(engines[0], cluster_folder(name))
+            else:
+                shutil.rmtree(cluster_folder(name), ignore_errors=True)
         packages = INSTALLED_PACKAGES.read_text().split() if INSTALLED_PACKAGES.is_file() else []
         if everything:
             output_of(["chmod", "-R", "u+w", str(cache_folder())])

@@ -21,6 +21,9 @@ from hack.programs import TOOLS, programs_folder
 from hack.shared_storage import FOLDER_ON_NODES, offer_shared_volumes
 
 NAME: Final = os.environ.get("DDPJOB_CLUSTER_NAME", "ddpjob")
+IPV6_CLUSTER: Final = f"{NAME}-ipv6"
+"""The cluster of IPv6 alone, which make test-full makes beside the usual one and removes again."""
+IP_FAMILIES: Final = ("ipv4", "ipv6", "dual")
 READY_WITHIN_SECONDS: Final = 30.0
 NEW_READY_WITHIN_SECONDS: Final = 180.0
 AUDIT_LOG: Final = "audit.log"
@@ -69,18 +72,18 @@ def cluster_at(programs: Path) -> Cluster:
     return Cluster(cluster_folder(), programs)
 
 
-def cluster_folder() -> Path:
-    """Where the cluster's files are."""
-    return cache_folder() / "cluster" / NAME
+def cluster_folder(name: str = NAME) -> Path:
+    """Where the files of a cluster are."""
+    return cache_folder() / "cluster" / name
 
 
-def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str, Any]:
+def configuration(cluster: Cluster, image: str, *, ip_family: str) -> dict[str, Any]:
     """Kind's configuration.
 
     Args:
         cluster: where files of the host are.
         image: node image.
-        dual_stack: whether pods and services have IPv6 addresses beside IPv4 ones.
+        ip_family: of the addresses of pods and services, as kind names it.
     """
     shared = {"hostPath": str(cluster.shared), "containerPath": str(FOLDER_ON_NODES)}
     policy = "/etc/kubernetes/audit/policy.yaml"
@@ -116,10 +119,12 @@ def configuration(cluster: Cluster, image: str, *, dual_stack: bool) -> dict[str
         "kubeadmConfigPatches": [yaml.safe_dump(audit)],
     }
     worker = {"role": "worker", "image": image, "extraMounts": [shared]}
+    # Kind would have it listen at ::1; this machine has 127.0.0.1 whatever its pods have.
+    server = {"apiServerAddress": "127.0.0.1"} if ip_family == "ipv6" else {}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
-        "networking": {"ipFamily": "dual" if dual_stack else "ipv4"},
+        "networking": {"ipFamily": ip_family, **server},
         "nodes": [control_plane, worker, dict(worker)],
     }
 
@@ -184,6 +189,23 @@ def has_ipv6() -> bool:
     return bool(global_ipv6(addresses, bridges)) and output_of(["ip6tables", "-t", "nat", "-L", "-n"]) is not None
 
 
+def ip_family(asked: str | None) -> str:
+    """The family of a new cluster's addresses: what DDPJOB_IP_FAMILY asks for, else all that this machine can carry.
+
+    Raises:
+        StepError: there is no such family, or this machine has no IPv6.
+    """
+    if asked is not None and asked not in IP_FAMILIES:
+        raise StepError(f"DDPJOB_IP_FAMILY={asked}: must be one of {', '.join(IP_FAMILIES)}")
+    if asked == "ipv4":
+        return asked
+    if has_ipv6():
+        return asked or "dual"
+    if asked is not None:
+        raise StepError(f"DDPJOB_IP_FAMILY={asked}: this machine has no global IPv6 address, or no ip6tables nat table")
+    return "ipv4"
+
+
 def ensure_cluster(engine: Engine, log: Path) -> Cluster:
     """The cluster, well: the one that is there, or a new one.
 
@@ -193,7 +215,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
     image = node_image(engine, log)
     programs = programs_folder(log, TOOLS)
     cluster = cluster_at(programs)
-    wanted = configuration(cluster, image, dual_stack=has_ipv6())
+    wanted = configuration(cluster, image, ip_family=ip_family(os.environ.get("DDPJOB_IP_FAMILY")))
     marker = cluster.folder / "inputs"
     inputs = hash_of([ROOT / "images/kind-node/audit-policy.yaml"], image, json.dumps(wanted["networking"]))
     if cluster.folder.is_dir() and cluster.kubeconfig.is_file():

@@ -14,6 +14,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from hack.cache import BUILD, ROOT, only_one
+from hack.cluster import IPV6_CLUSTER, has_ipv6
 from hack.console import StepError, say
 from hack.images import ALL_IMAGES
 from hack.programs import ASSETS, kwok_program, programs_folder
@@ -132,6 +133,26 @@ def _torch() -> Tally:
     return verdict(run.code, run.results)
 
 
+def _kind_ipv6() -> Tally:
+    """What depends on the family of addresses, on a cluster of IPv6 alone, which is removed again."""
+    if os.environ.get("USE_EXISTING_CLUSTER") == "1" or not has_ipv6():
+        say("  skipped: it needs a cluster of its own, and a machine with IPv6")
+        return Tally(skipped=1)
+    results = _RESULTS / "kind-ipv6.xml"
+    results.unlink(missing_ok=True)
+    # In processes of their own: which cluster it is, its modules read once.
+    environment = {**os.environ, "DDPJOB_CLUSTER_NAME": IPV6_CLUSTER, "DDPJOB_IP_FAMILY": "ipv6"}
+
+    def run(*command: str) -> int:
+        return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment, check=False).returncode
+
+    try:
+        code = run("hack.session", "pytest", "-q", f"--junitxml={results}", "tests/kind/test_ip_families.py")
+        return verdict(code, results)
+    finally:
+        run("hack.cluster", "--delete")
+
+
 def _programs() -> Mapping[str, str]:
     own = os.environ.get("KUBEBUILDER_ASSETS")
     if own:
@@ -160,7 +181,7 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
-    return [*always, pytest_stage("scale", _programs_and_kwok)] if full else always
+    return [*always, pytest_stage("scale", _programs_and_kwok), Stage("kind-ipv6", _kind_ipv6)] if full else always
 
 
 def run_stages(todo: list[Stage], *, keep_going: bool) -> Tally:

@@ -108,4 +108,5 @@ def test_an_image_without_mpirun_is_told_with_what_to_install(job: Job, tmp_path
     assert node.end() == 1
     (failure,) = node.report["failures"]
     assert "this image has no mpirun" in failure["message"]
+    assert failure["permanent"] is True
     assert "install Open MPI" in failure["message"]

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack import cluster
 from hack.cache import built, hash_of
 from hack.cluster import Cluster, configuration, global_ipv6, not_ready_nodes, stopped_nodes
 from hack.console import StepError, run_step
@@ -14,7 +15,7 @@ CLUSTER = Cluster(Path("/cache/cluster/ddpjob"), Path("/cache/programs/1"))
 
 
 def test_every_node_has_the_shared_folder_and_the_control_plane_an_audit_log() -> None:
-    wanted = configuration(CLUSTER, "image", dual_stack=True)
+    wanted = configuration(CLUSTER, "image", ip_family="dual")
     assert [node["role"] for node in wanted["nodes"]] == ["control-plane", "worker", "worker"]
     for node in wanted["nodes"]:
         assert {"hostPath": str(CLUSTER.shared), "containerPath": "/var/lib/ddpjob-shared"} in node["extraMounts"]
@@ -24,9 +25,33 @@ def test_every_node_has_the_shared_folder_and_the_control_plane_an_audit_log() -
     assert CLUSTER.environment["DDPJOB_AUDIT_LOG"].startswith(str(CLUSTER.audit))
 
 
-@pytest.mark.parametrize(("dual_stack", "family"), [(True, "dual"), (False, "ipv4")])
-def test_pods_have_ipv6_addresses_where_the_machine_has(dual_stack: bool, family: str) -> None:  # noqa: FBT001
-    assert configuration(CLUSTER, "image", dual_stack=dual_stack)["networking"]["ipFamily"] == family
+@pytest.mark.parametrize(
+    ("asked", "machine", "family"),
+    [
+        (None, True, "dual"),
+        (None, False, "ipv4"),
+        ("ipv4", True, "ipv4"),
+        ("ipv4", False, "ipv4"),
+        ("ipv6", True, "ipv6"),
+        ("dual", True, "dual"),
+        ("ipv6", False, None),
+        ("dual", False, None),
+        ("ipv5", True, None),
+    ],
+)
+def test_pods_have_the_addresses_that_are_asked_for_or_that_the_machine_can_carry(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str | None,
+    machine: bool,  # noqa: FBT001
+    family: str | None,
+) -> None:
+    monkeypatch.setattr(cluster, "has_ipv6", lambda: machine)
+    if family is None:
+        with pytest.raises(StepError, match=f"DDPJOB_IP_FAMILY={asked}: "):
+            cluster.ip_family(asked)
+    else:
+        found = cluster.ip_family(asked)
+        assert configuration(CLUSTER, "image", ip_family=found)["networking"]["ipFamily"] == found == family
 
 
 def test_the_address_of_an_engines_own_bridge_is_no_ipv6_of_the_machine() -> None:

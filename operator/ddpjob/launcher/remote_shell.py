@@ -81,11 +81,11 @@ def server_config(folder: Path, port: int, command: str) -> str:
 
 
 def user_name() -> str:
-    """The name of the user that this runs as; a LaunchError where it has none."""
+    """The name of the user that this runs as; a CannotStart where it has none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError as error:
-        raise launcher.LaunchError(
+        raise launcher.CannotStart(
             f"ssh needs a user with a name, and the image has none for uid {os.getuid()}: "
             "add it in the image (useradd), or run as another by spec.trainer.securityContext.runAsUser"
         ) from error
@@ -108,11 +108,11 @@ def place_key(source: Path, folder: Path) -> None:
 
 
 def needed_program(name: str, package: str) -> str:
-    """Path of a program that the image must have; a LaunchError where it has not."""
+    """Path of a program that the image must have; a CannotStart where it has not."""
     # sshd is seldom in the path of somebody who is not root.
     found = shutil.which(name) or (shutil.which(name, path="/usr/sbin:/usr/local/sbin") if name == "sshd" else None)
     if not found:
-        raise launcher.LaunchError(
+        raise launcher.CannotStart(
             f"this image has no {name}, which the launcher mpirun needs: install {package} in spec.trainer.image, "
             "or choose another spec.launcher"
         )
