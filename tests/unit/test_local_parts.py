@@ -73,6 +73,14 @@ def test_a_namespace_that_is_no_label_names_no_folder(namespace: str, *, option:
         local_manifest([Document("job.yaml", job)], namespace if option else None)
 
 
+def test_mpirun_runs_on_one_node_of_a_machine_and_says_how_to_have_as_many_processes() -> None:
+    with pytest.raises(
+        LocalError, match=r"spec\.nodes: mpirun reaches other nodes by ssh.*nodes: 1 .*procsPerNode: 6 here"
+    ):
+        manifest_of(nodes=3, procsPerNode=2, launcher="mpirun")
+    assert manifest_of(nodes=1, procsPerNode=6, launcher="mpirun").spec.procs_per_node == 6
+
+
 def test_a_namespace_of_the_file_counts_before_the_option() -> None:
     job = {**manifest_of().job, "metadata": {"name": "digits", "namespace": "theirs"}}
     assert local_manifest([Document("job.yaml", job)], "mine").namespace == "theirs"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpjob.api.spec import DDPJobSpec
+from ddpjob.children.ssh_key import needs_ssh_key
+from ddpjob.local.errors import LocalError
 from ddpjob.manifest import Document, checked_job
 from ddpjob.names import check_namespace
 
@@ -38,6 +40,7 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
 
     Raises:
         UsageProblem: there is not exactly one, or something is wrong with it.
+        LocalError: it cannot run on one machine.
     """
     document = checked_job(documents)
     # It becomes the name of a folder, as the job's own name does, which has been checked.
@@ -52,4 +55,11 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
         for each in documents
         if each.kind == "ConfigMap"
     }
-    return LocalManifest(job, DDPJobSpec.model_validate(job["spec"]), config_maps)
+    spec = DDPJobSpec.model_validate(job["spec"])
+    if needs_ssh_key(spec):
+        processes = spec.procs_per_node if isinstance(spec.procs_per_node, int) else 1
+        raise LocalError(
+            "spec.nodes: mpirun reaches other nodes by ssh, which this machine's own nodes have not: "
+            f"use nodes: 1 and procsPerNode: {spec.nodes * processes} here, or another launcher"
+        )
+    return LocalManifest(job, spec, config_maps)
