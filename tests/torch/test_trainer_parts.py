@@ -23,6 +23,7 @@ from ddpjob_trainer.checkpoint import Checkpoints, MisfitError, SaveError, Train
 from ddpjob_trainer.environment import Environment, MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
+from ddpjob_trainer.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord, Plan  # noqa: E402
 from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
@@ -153,7 +154,7 @@ def test_a_volume_that_takes_no_files_fails_the_save(tmp_path: Path, group: Grou
 def test_any_state_comes_back_as_it_was() -> None:
     state = {1: {"a": (torch.tensor(1.5), [None, True, -2])}, "b": {}, "c": float("inf"), "d": ()}
     tensors: dict[str, torch.Tensor] = {}
-    assert repr(from_json(to_json(state, "state", tensors), tensors)) == repr(state)
+    assert repr(from_json(to_json(state, "state", tensors, HostCopies().copy), tensors)) == repr(state)
     assert list(tensors) == ["state.1.a.0"]
 
 

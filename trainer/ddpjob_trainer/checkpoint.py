@@ -12,22 +12,23 @@ from typing import Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from ddpjob_trainer import randomness
 from ddpjob_trainer.ancestry import JobIdentity, NothingToResumeError, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.background import Background
 from ddpjob_trainer.environment import Environment, MisuseError
 from ddpjob_trainer.exchange import Exchange
+from ddpjob_trainer.host_copies import HostCopies
 from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, SupersededError
+from ddpjob_trainer.tensor_file import write_tensors
 from ddpjob_trainer.tree import from_json, to_json
 
 FORMAT: Final = 1
 _MODEL: Final = "model"
 _OPTIMIZER: Final = "optimizer"
 _RANDOM: Final = "random"
-_READABLE: Final = 0o644
 _FILES: Final = (_MODEL, _OPTIMIZER, _RANDOM)
 
 _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
@@ -58,11 +59,21 @@ class TrainingState:
 
 
 class SaveError(RuntimeError):
-    """Rank 0 could not write a checkpoint; raised on every rank."""
+    """Rank 0 could not write a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """All that a checkpoint is to hold, no part of which the training changes any more."""
+
+    step: int
+    manifest: dict[str, Any]
+    tensors: dict[str, dict[str, torch.Tensor]]
+    """By file and name."""
 
 
 class Checkpoints:
-    """Saves and resumes a training; all ranks call its methods together."""
+    """Saves and resumes a training; all ranks call its methods together, but for those that say otherwise."""
 
     def __init__(
         self,
@@ -71,29 +82,63 @@ class Checkpoints:
         *,
         owner: JobIdentity | None = None,
         resume_from: str | None = None,
+        asynchronous: bool = False,
     ) -> None:
         """Args:
         folder: where rank 0 reads and writes; unused on the others.
         exchange: among the ranks of the training.
         owner: the job whose folder it is; None leaves it without a name.
         resume_from: name of the older job to continue while the folder holds no sound checkpoint.
+        asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
+            thread of rank 0 writes it.
         """
         self._folder = folder
         self._exchange = exchange
         self._owner = owner
         self._resume_from = resume_from
+        self._asynchronous = asynchronous
+        self._background = Background()
+        self._copies = _copies()
+        self._durable: int | None = None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a save goes on after `save` has returned."""
+        return self._asynchronous
 
     def save(self, state: TrainingState, position: Position) -> None:
-        """Save a checkpoint of this position.
+        """Save a checkpoint of this position; an asynchronous one before it is waited for first.
 
         Raises:
-            SaveError: rank 0 could not, or must not; no rank goes on as if there were a checkpoint.
+            SaveError: rank 0 could not, or must not, write this one or the one before; raised on every rank, so that
+                none goes on as if there were a checkpoint.
         """
         generators = self._exchange.gather_bytes(randomness.capture())
-        reason = self._write(state, position, generators) if dist.get_rank() == 0 else None
-        reason = self._exchange.broadcast_json(reason)
-        if reason is not None:
-            raise SaveError(reason)
+        self._agree(self._save(state, position, generators) if dist.get_rank() == 0 else None)
+
+    def finish(self) -> None:
+        """Wait until what is being saved is on disk. A training calls it at its end.
+
+        Raises:
+            SaveError: rank 0 could not write it; raised on every rank.
+        """
+        self._agree(self._background.wait() if dist.get_rank() == 0 else None)
+
+    def durable_step(self) -> int | None:
+        """Step of the newest checkpoint of this process that is on disk, None before the first.
+
+        Any rank may ask by itself, after every step: rank 0 knows at once, the others since the last save or `finish`.
+
+        Raises:
+            SaveError: what rank 0 writes asynchronously has failed; on rank 0 alone, whose end the others notice.
+        """
+        if self._background.failed:
+            raise SaveError(self._background.wait())
+        return self._durable
+
+    def close(self) -> None:
+        """Wait for what is being saved without the other ranks, which may be gone; a failure is in the log."""
+        self._background.wait()
 
     def resume(self, state: TrainingState) -> Position | None:
         """Restore the newest sound checkpoint into the state, and every rank's random numbers.
@@ -123,42 +168,53 @@ class Checkpoints:
         self._restore_random_numbers(manifest, tensors)
         return Position(**manifest["position"])
 
-    def _write(self, state: TrainingState, position: Position, generators: list[bytes]) -> str | None:
+    def _agree(self, reason: str | None) -> None:
+        reason, durable = self._exchange.broadcast_json([reason, self._durable])
+        # Rank 0 may have come further meanwhile.
+        if dist.get_rank() != 0:
+            self._durable = durable
+        if reason is not None:
+            raise SaveError(reason)
+
+    def _save(self, state: TrainingState, position: Position, generators: list[bytes]) -> str | None:
+        """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
+        reason = self._background.wait()
+        if reason is not None:
+            return reason
+        copies = self._copies if self._asynchronous else _copies()
+        try:
+            content = _copied(state, position, generators, copies)
+        except TypeError as unsuitable:
+            return _reason(position.step, unsuitable)
+
+        def write() -> str | None:
+            for each in copies.values():
+                each.wait()
+            return self._write(content)
+
+        if not self._asynchronous:
+            return write()
+        self._background.start(write)
+        return None
+
+    def _write(self, content: _Content) -> str | None:
         """Write a checkpoint; the reason where it could not be written."""
-        tensors: dict[str, dict[str, torch.Tensor]] = {_MODEL: {}, _OPTIMIZER: {}}
-        tensors[_RANDOM] = {
-            str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
-        }
-        manifest: dict[str, Any] = {
-            "format": FORMAT,
-            "worldSize": dist.get_world_size(),
-            "position": asdict(position),
-            "scheduler": None,
-            "scaler": None,
-        }
 
         def write(folder: Path) -> None:
             for name in _FILES:
-                file = folder / f"{name}.safetensors"
-                save_file(tensors[name], file)
-                # It is written for its owner alone, while a trained model is for others to use.
-                file.chmod(_READABLE)
+                write_tensors(content.tensors[name], folder / f"{name}.safetensors")
 
         try:
-            # The model's tensors keep their own names, so that its file can be loaded without this library.
-            manifest[_MODEL] = {
-                name: to_json(value, name, tensors[_MODEL]) for name, value in state.model.state_dict().items()
-            }
-            manifest[_OPTIMIZER] = to_json(state.optimizer.state_dict(), _OPTIMIZER, tensors[_OPTIMIZER])
-            if state.scheduler is not None:
-                manifest["scheduler"] = to_json(state.scheduler.state_dict(), "scheduler", tensors[_OPTIMIZER])
-            if state.scaler is not None:
-                manifest["scaler"] = to_json(state.scaler.state_dict(), "scaler", tensors[_OPTIMIZER])
             if self._owner is not None:
                 sign(self._folder.path, self._owner)
-            self._folder.save(position.step, manifest, write)
-        except (OSError, SafetensorError, SupersededError, TypeError) as reason:
-            return f"no checkpoint at step {position.step}: {reason}"
+            self._folder.save(content.step, content.manifest, write)
+        except (OSError, SupersededError, TypeError) as failure:
+            reason = _reason(content.step, failure)
+            if self._asynchronous:
+                # It may be a while until the training asks.
+                _log.error("%s", reason)
+            return reason
+        self._durable = content.step
         return None
 
     def _read(self) -> _Read | None:
@@ -184,6 +240,49 @@ class MisfitError(ValueError):
     """A checkpoint belongs to another model or optimizer."""
 
 
+def _copies() -> dict[str, HostCopies]:
+    return {name: HostCopies() for name in (_MODEL, _OPTIMIZER)}
+
+
+def _copied(
+    state: TrainingState, position: Position, generators: list[bytes], copies: dict[str, HostCopies]
+) -> _Content:
+    """What a checkpoint of this moment holds.
+
+    Raises:
+        TypeError: the state holds what a checkpoint cannot.
+    """
+    tensors: dict[str, dict[str, torch.Tensor]] = {_MODEL: {}, _OPTIMIZER: {}}
+    tensors[_RANDOM] = {
+        str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
+    }
+
+    def of_optimizer(part: Stateful | None, name: str) -> Any:  # noqa: ANN401 anything JSON can hold
+        if part is None:
+            return None
+        return to_json(part.state_dict(), name, tensors[_OPTIMIZER], copies[_OPTIMIZER].copy)
+
+    # The model's tensors keep their own names, so that its file can be loaded without this library.
+    model = {
+        name: to_json(value, name, tensors[_MODEL], copies[_MODEL].copy)
+        for name, value in state.model.state_dict().items()
+    }
+    manifest = {
+        "format": FORMAT,
+        "worldSize": dist.get_world_size(),
+        "position": asdict(position),
+        _MODEL: model,
+        _OPTIMIZER: of_optimizer(state.optimizer, _OPTIMIZER),
+        "scheduler": of_optimizer(state.scheduler, "scheduler"),
+        "scaler": of_optimizer(state.scaler, "scaler"),
+    }
+    return _Content(position.step, manifest, tensors)
+
+
+def _reason(step: int, failure: Exception) -> str:
+    return f"no checkpoint at step {step}: {failure}"
+
+
 def _read_newest(folder: CheckpointFolder) -> _Read | None:
     """Rank 0's manifest and tensors of the newest sound checkpoint in a folder."""
     for checkpoint in folder.newest():
@@ -201,7 +300,12 @@ def _read_newest(folder: CheckpointFolder) -> _Read | None:
 
 
 def checkpoints(
-    environment: Environment, exchange: Exchange, path: str | None = None, keep_last: int | None = None
+    environment: Environment,
+    exchange: Exchange,
+    path: str | None = None,
+    keep_last: int | None = None,
+    *,
+    asynchronous: bool = False,
 ) -> Checkpoints | None:
     """The checkpoints of the job in this environment.
 
@@ -211,6 +315,7 @@ def checkpoints(
         path: folder for the checkpoints of jobs, the job's own are in `<path>/<uid>`, or in the path itself without an
             operator; None takes the operator's choice.
         keep_last: how many checkpoints stay; None takes the operator's choice, or 3.
+        asynchronous: write in a thread of rank 0 while the training goes on (see `Checkpoints`).
 
     Returns:
         None where neither names a folder.
@@ -227,7 +332,7 @@ def checkpoints(
     owner = JobIdentity(job.name, job.namespace, job.uid) if job.uid else None
     keep_last = keep_last or job.checkpoint_keep_last or DEFAULT_KEEP_LAST
     folder = CheckpointFolder(own, attempt=job.attempt, keep_last=keep_last)
-    return Checkpoints(folder, exchange, owner=owner, resume_from=job.resume_from)
+    return Checkpoints(folder, exchange, owner=owner, resume_from=job.resume_from, asynchronous=asynchronous)
 
 
 def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:

@@ -54,7 +54,10 @@ class Listener:
         """A log step is done."""
 
     def checkpoint_saved(self, step: int, seconds: float) -> None:
-        """A checkpoint of this step is on disk; training stood still for so long."""
+        """A checkpoint of this step is on disk; training stood still for so long.
+
+        One written asynchronously is told of after a later step; on other ranks than 0 with the next one.
+        """
 
     def evaluated(self, accuracy: float) -> None:
         """An evaluation is done, with an accuracy from 0 to 1."""

@@ -120,6 +120,7 @@ class Trainer:
         self._position = Position()
         # What a resume would find; at the beginning there is nothing worth saving.
         self._saved = Position()
+        self._blocked: dict[int, float] = {}
         self._total_steps = 0
         self._consumed = 0
 
@@ -138,7 +139,8 @@ class Trainer:
 
         Raises:
             Stopped: all ranks were asked to stop and have saved their last step; a resume goes on with the next one.
-            SaveError: a checkpoint could not be written.
+            SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
+                it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from is of another model.
         """
         try:
@@ -150,12 +152,16 @@ class Trainer:
                 while self._position.epoch < self._settings.total_epochs:
                     self._train_epoch(model)
                     self._finish_epoch()
+                self._finish_saving()
                 self._tell(lambda listener: listener.finished())
         except Stopped as stopped:
             step = stopped.step
             self._tell(lambda listener: listener.stopped(step))
             raise
         except BaseException:
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+                self._tell_of_saved()
             self._tell(lambda listener: listener.failed())
             raise
 
@@ -209,6 +215,7 @@ class Trainer:
                 listener.step_finished(step, samples, seconds, waited)
             if record is not None:
                 self._log(*record)
+            self._tell_of_saved()
             # At the end of the epoch the position is the beginning of the next one.
             if index + 1 < share.steps:
                 if self._is_save_step():
@@ -252,14 +259,32 @@ class Trainer:
         self._checkpoints.save(self._state(), self._position)
         self._saved = self._position
         self._begin(Activity.STEP)
-        step, seconds = self._position.step, self._clock() - before
-        self._tell(lambda listener: listener.checkpoint_saved(step, seconds))
+        self._blocked[self._position.step] = self._clock() - before
+        self._tell_of_saved()
+
+    def _finish_saving(self) -> None:
+        if self._checkpoints is None or not self._checkpoints.asynchronous:
+            return
+        self._begin(Activity.CHECKPOINT)
+        self._checkpoints.finish()
+        self._begin(Activity.STEP)
+        self._tell_of_saved()
+
+    def _tell_of_saved(self) -> None:
+        if not self._blocked or self._checkpoints is None:
+            return
+        durable = self._checkpoints.durable_step()
+        for step in [step for step in self._blocked if durable is not None and step <= durable]:
+            seconds = self._blocked.pop(step)
+            for listener in self._listeners:
+                listener.checkpoint_saved(step, seconds)
 
     def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
         if not agreed:
             return
         if self._position != self._saved:
             self._save()
+        self._finish_saving()
         resume = "from which a resume goes on" if self._checkpoints is not None else "and nothing is saved"
         _log.info("asked to stop: all ranks end after step %d, %s", self._position.step, resume)
         raise Stopped(self._position.step)

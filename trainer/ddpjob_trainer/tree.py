@@ -3,7 +3,7 @@
 Reading a pickle can run any code, and a checkpoint comes from a volume that others may write to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -13,30 +13,37 @@ _TUPLE: Final = "$tuple"
 _ITEMS: Final = "$items"
 
 
-def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401 any state_dict
+Copy = Callable[[str, torch.Tensor], torch.Tensor]
+"""Given a tensor and its name, a contiguous copy in the host's memory."""
+
+
+def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy) -> Any:  # noqa: ANN401 any state_dict
     """The tree with every tensor replaced by the name under which it is added to `tensors`.
 
     Args:
         tree: nested mappings, lists and tuples of tensors and of what JSON can hold.
         prefix: starts the names of its tensors.
-        tensors: takes copies of the tensors in the host's memory.
+        tensors: takes copies of the tensors.
+        copy: makes a copy.
 
     Raises:
         TypeError: it holds something else; the message names the place.
     """
     if isinstance(tree, torch.Tensor):
         # A copy, since the next step changes the tensor, and since tied weights share memory, which files cannot.
-        tensors[prefix] = tree.detach().to("cpu", copy=True).contiguous()
+        tensors[prefix] = copy(prefix, tree)
         return {_TENSOR: prefix}
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     if isinstance(tree, Mapping):
         # As pairs: the keys of an optimizer's state are numbers, which JSON would turn into text.
         return {
-            _ITEMS: [[_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors)] for key, value in tree.items()]
+            _ITEMS: [
+                [_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors, copy)] for key, value in tree.items()
+            ]
         }
     if isinstance(tree, list | tuple):
-        items = [to_json(item, f"{prefix}.{index}", tensors) for index, item in enumerate(tree)]
+        items = [to_json(item, f"{prefix}.{index}", tensors, copy) for index, item in enumerate(tree)]
         return {_TUPLE: items} if isinstance(tree, tuple) else items
     raise TypeError(f"{prefix} is a {type(tree).__name__}, which a checkpoint without pickle cannot hold")
 

@@ -2,10 +2,11 @@
 
 resumable.py FOLDER [--epochs N] [--batch-size N] [--save-every-steps N] [--die-at-step N] [--fail-at-step N] [--nan]
     [--stop-at STEP|start|evaluation] [--stop-rank N] [--step-seconds N] [--data-workers N] [--hang-rank N]
-    [--evaluation-seconds N]
+    [--evaluation-seconds N] [--asynchronous] [--die-while-saving STEP]
 
 --stop-at sends SIGTERM to a rank with its data loader's processes, as torchrun does; without --stop-rank to each rank.
 --hang-rank lets a rank wait for ever for data after its first steps.
+--die-while-saving kills rank 0 when all files of the checkpoint of a step are written and not yet renamed.
 """
 
 import argparse
@@ -14,6 +15,9 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +25,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ddpjob_trainer import (
+    Checkpoints,
     Exchange,
     Listener,
     Settings,
@@ -35,6 +40,7 @@ from ddpjob_trainer.digest import parameters_digest
 from ddpjob_trainer.listener import LogRecord, Plan
 from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
+from ddpjob_trainer.storage import CheckpointFolder
 
 SIZE = 102
 HANGS_AFTER = 20
@@ -114,6 +120,22 @@ class Witness(Listener):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Deadly(CheckpointFolder):
+    """Does not survive the writing of one checkpoint."""
+
+    def __init__(self, folder: Path, die_at: int) -> None:
+        super().__init__(folder)
+        self.die_at = die_at
+
+    def save(self, step: int, content: dict[str, Any], write: Callable[[Path], None]) -> Path:
+        def write_and_die(folder: Path) -> None:
+            write(folder)
+            if step == self.die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return super().save(step, content, write_and_die)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
@@ -129,6 +151,8 @@ def main() -> None:
     parser.add_argument("--data-workers", type=int, default=0)
     parser.add_argument("--hang-rank", type=int)
     parser.add_argument("--evaluation-seconds", type=float, default=0)
+    parser.add_argument("--asynchronous", action="store_true")
+    parser.add_argument("--die-while-saving", type=int)
     environment = current_environment()
     options = parser.parse_args(environment.arguments)
     configure_logging(environment)
@@ -148,6 +172,12 @@ def main() -> None:
             wrong = (model(numbers) - numbers.sum(1, keepdim=True) + noise) ** 2
             return wrong.mean() * (float("nan") if options.nan else 1.0)
 
+        exchange = Exchange(group.device)
+        if options.die_while_saving is None:
+            saved = checkpoints(environment, exchange, options.folder, asynchronous=options.asynchronous)
+        else:
+            deadly = Deadly(Path(options.folder), options.die_while_saving)
+            saved = Checkpoints(deadly, exchange, asynchronous=options.asynchronous)
         Trainer(
             group=group,
             model=model,
@@ -156,7 +186,7 @@ def main() -> None:
             loss=loss,
             dataset=Numbers(hang=options.hang_rank == group.rank),
             evaluate=witness.evaluate,
-            checkpoints=checkpoints(environment, Exchange(group.device), options.folder),
+            checkpoints=saved,
             settings=Settings(
                 total_epochs=options.epochs,
                 batch_size=options.batch_size,
