@@ -13,15 +13,17 @@ from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 from training import Training, checkpoints_in, plain, run, succeed, torchrun  # noqa: E402
 
-from ddpjob_trainer.checkpoint import Checkpoints, SaveError, TrainingState  # noqa: E402
+from ddpjob_trainer.checkpoint import Checkpoints, SaveError  # noqa: E402
 from ddpjob_trainer.environment import parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
 from ddpjob_trainer.listener import Listener  # noqa: E402
 from ddpjob_trainer.sampler import Position  # noqa: E402
+from ddpjob_trainer.settings import Settings  # noqa: E402
+from ddpjob_trainer.snapshot import TrainingState  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.tensor_file import write_tensors  # noqa: E402
-from ddpjob_trainer.trainer import Settings, Trainer  # noqa: E402
+from ddpjob_trainer.trainer import Trainer  # noqa: E402
 
 PROGRAM = str(Path(__file__).with_name("programs") / "resumable.py")
 PATIENCE = 60.0
@@ -94,6 +96,20 @@ def test_what_is_saved_is_the_state_of_its_step_whatever_the_training_does_meanw
     saved = load_file(found.folder / "model.safetensors")
     assert all(torch.equal(saved[name], value) for name, value in expected.items())
     assert not torch.equal(saved["weight"], state.model.weight)
+
+
+def test_memory_that_was_made_ready_is_what_the_first_save_copies_into(gated: Gated, group: Group) -> None:
+    state = state_of(nn.Linear(4, 2))
+    step(state)
+    checkpoints = asynchronous(gated, group)
+    checkpoints.prepare(state)
+    checkpoints.finish()
+    ready = checkpoints._snapshots._copies["model"]._buffers["weight"]
+    checkpoints.save(state, Position(0, 2, 1))
+    assert checkpoints._snapshots._copies["model"]._buffers["weight"] is ready
+    assert torch.equal(ready, state.model.weight)
+    gated.open.set()
+    checkpoints.finish()
 
 
 def test_a_save_waits_for_the_one_before_and_none_is_left_out(gated: Gated, group: Group) -> None:

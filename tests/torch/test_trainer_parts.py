@@ -19,16 +19,18 @@ from training import environment  # noqa: E402
 from ddpjob_trainer import randomness  # noqa: E402
 from ddpjob_trainer.activity import Activity  # noqa: E402
 from ddpjob_trainer.ancestry import NothingToResumeError  # noqa: E402
-from ddpjob_trainer.checkpoint import Checkpoints, MisfitError, SaveError, TrainingState, checkpoints  # noqa: E402
+from ddpjob_trainer.checkpoint import Checkpoints, MisfitError, SaveError, checkpoints  # noqa: E402
 from ddpjob_trainer.environment import Environment, MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
 from ddpjob_trainer.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord, Plan  # noqa: E402
 from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
+from ddpjob_trainer.settings import Settings  # noqa: E402
+from ddpjob_trainer.snapshot import TrainingState  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
-from ddpjob_trainer.trainer import Settings, Trainer  # noqa: E402
+from ddpjob_trainer.trainer import Trainer  # noqa: E402
 from ddpjob_trainer.tree import from_json, to_json  # noqa: E402
 
 

@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ddpjob_trainer.activity import Activity
     from ddpjob_trainer.checkpoint import Checkpoints, checkpoints
+    from ddpjob_trainer.early_stopping import EarlyStopping, Mode
     from ddpjob_trainer.environment import Environment, MisuseError, current_environment
     from ddpjob_trainer.exchange import Exchange
     from ddpjob_trainer.group import Group, process_group
     from ddpjob_trainer.listener import Listener
     from ddpjob_trainer.log import EpochLines, configure_logging
     from ddpjob_trainer.optimization import Compression, Optimization, Precision
+    from ddpjob_trainer.settings import Interval, Settings
     from ddpjob_trainer.spawning import spawn
     from ddpjob_trainer.stop import Stopped, StopRequests
     from ddpjob_trainer.telemetry import Telemetry
-    from ddpjob_trainer.trainer import Settings, Trainer
+    from ddpjob_trainer.trainer import Trainer
 
 __all__ = [
     "Activity",
     "Checkpoints",
     "Compression",
+    "EarlyStopping",
     "Environment",
     "EpochLines",
     "Exchange",
     "Group",
+    "Interval",
     "Listener",
     "MisuseError",
+    "Mode",
     "Optimization",
     "Precision",
     "Settings",
@@ -48,6 +53,8 @@ _HOMES: Final = {
     "Activity": "activity",
     "Checkpoints": "checkpoint",
     "checkpoints": "checkpoint",
+    "EarlyStopping": "early_stopping",
+    "Mode": "early_stopping",
     "Environment": "environment",
     "MisuseError": "environment",
     "current_environment": "environment",
@@ -60,11 +67,12 @@ _HOMES: Final = {
     "Compression": "optimization",
     "Optimization": "optimization",
     "Precision": "optimization",
+    "Interval": "settings",
+    "Settings": "settings",
     "spawn": "spawning",
     "StopRequests": "stop",
     "Stopped": "stop",
     "Telemetry": "telemetry",
-    "Settings": "trainer",
     "Trainer": "trainer",
 }
 

@@ -37,6 +37,11 @@ class Background:
         self._thread.start()
 
     @property
+    def idle(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self._thread is None
+
+    @property
     def failed(self) -> bool:
         """Whether work has failed that nobody has waited for."""
         return self._failure is not None

@@ -6,9 +6,9 @@ A checkpoint's folder holds `model.safetensors`, which is of use by itself, `opt
 """
 
 import logging
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,17 +19,11 @@ from ddpjob_trainer.ancestry import JobIdentity, NothingToResumeError, nothing_t
 from ddpjob_trainer.background import Background
 from ddpjob_trainer.environment import Environment, MisuseError
 from ddpjob_trainer.exchange import Exchange
-from ddpjob_trainer.host_copies import HostCopies
 from ddpjob_trainer.sampler import Position
+from ddpjob_trainer.snapshot import FILES, FORMAT, MODEL, OPTIMIZER, RANDOM, Snapshot, Snapshots, TrainingState
 from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, SupersededError
 from ddpjob_trainer.tensor_file import write_tensors
-from ddpjob_trainer.tree import from_json, to_json
-
-FORMAT: Final = 1
-_MODEL: Final = "model"
-_OPTIMIZER: Final = "optimizer"
-_RANDOM: Final = "random"
-_FILES: Final = (_MODEL, _OPTIMIZER, _RANDOM)
+from ddpjob_trainer.tree import from_json
 
 _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 """The manifest and all tensors of a checkpoint, by file and name."""
@@ -37,39 +31,8 @@ _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 _log = logging.getLogger(__name__)
 
 
-class Stateful(Protocol):
-    """A model, an optimizer or a scheduler."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its state."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> object:
-        """Take over a state."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingState:
-    """What a checkpoint saves and restores in place."""
-
-    model: Stateful
-    optimizer: Stateful
-    scheduler: Stateful | None = None
-    scaler: Stateful | None = None
-    """Of the loss, for float16."""
-
-
 class SaveError(RuntimeError):
     """Rank 0 could not write a checkpoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """All that a checkpoint is to hold, no part of which the training changes any more."""
-
-    step: int
-    manifest: dict[str, Any]
-    tensors: dict[str, dict[str, torch.Tensor]]
-    """By file and name."""
 
 
 class Checkpoints:
@@ -98,7 +61,7 @@ class Checkpoints:
         self._resume_from = resume_from
         self._asynchronous = asynchronous
         self._background = Background()
-        self._copies = _copies()
+        self._snapshots = Snapshots()
         self._durable: int | None = None
 
     @property
@@ -115,6 +78,16 @@ class Checkpoints:
         """
         generators = self._exchange.gather_bytes(randomness.capture())
         self._agree(self._save(state, position, generators) if dist.get_rank() == 0 else None)
+
+    def prepare(self, state: TrainingState) -> None:
+        """Have the memory for asynchronous saves ready before the first one, which else stands still meanwhile.
+
+        Any rank may call it by itself, between two steps. Optimizers have their full state after the first one.
+        """
+        if self._asynchronous and dist.get_rank() == 0 and self._background.idle:
+            # What cannot be saved is told by the save.
+            with suppress(TypeError):
+                self._background.start(self._snapshots.reservation(state))
 
     def finish(self) -> None:
         """Wait until what is being saved is on disk. A training calls it at its end.
@@ -181,40 +154,39 @@ class Checkpoints:
         reason = self._background.wait()
         if reason is not None:
             return reason
-        copies = self._copies if self._asynchronous else _copies()
+        snapshots = self._snapshots if self._asynchronous else Snapshots()
         try:
-            content = _copied(state, position, generators, copies)
+            snapshot = snapshots.take(state, position, generators)
         except TypeError as unsuitable:
             return _reason(position.step, unsuitable)
 
         def write() -> str | None:
-            for each in copies.values():
-                each.wait()
-            return self._write(content)
+            snapshots.wait()
+            return self._write(snapshot)
 
         if not self._asynchronous:
             return write()
         self._background.start(write)
         return None
 
-    def _write(self, content: _Content) -> str | None:
+    def _write(self, snapshot: Snapshot) -> str | None:
         """Write a checkpoint; the reason where it could not be written."""
 
         def write(folder: Path) -> None:
-            for name in _FILES:
-                write_tensors(content.tensors[name], folder / f"{name}.safetensors")
+            for name in FILES:
+                write_tensors(snapshot.tensors[name], folder / f"{name}.safetensors")
 
         try:
             if self._owner is not None:
                 sign(self._folder.path, self._owner)
-            self._folder.save(content.step, content.manifest, write)
+            self._folder.save(snapshot.step, snapshot.manifest, write)
         except (OSError, SupersededError, TypeError) as failure:
-            reason = _reason(content.step, failure)
+            reason = _reason(snapshot.step, failure)
             if self._asynchronous:
                 # It may be a while until the training asks.
                 _log.error("%s", reason)
             return reason
-        self._durable = content.step
+        self._durable = snapshot.step
         return None
 
     def _read(self) -> _Read | None:
@@ -228,7 +200,7 @@ class Checkpoints:
         raise nothing_to_resume(self._folder.path, self._owner, self._resume_from)
 
     def _restore_random_numbers(self, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        saved = tensors.get(f"{_RANDOM}/{dist.get_rank()}")
+        saved = tensors.get(f"{RANDOM}/{dist.get_rank()}")
         if saved is not None:
             randomness.restore(bytes(saved.numpy()))
             return
@@ -238,45 +210,6 @@ class Checkpoints:
 
 class MisfitError(ValueError):
     """A checkpoint belongs to another model or optimizer."""
-
-
-def _copies() -> dict[str, HostCopies]:
-    return {name: HostCopies() for name in (_MODEL, _OPTIMIZER)}
-
-
-def _copied(
-    state: TrainingState, position: Position, generators: list[bytes], copies: dict[str, HostCopies]
-) -> _Content:
-    """What a checkpoint of this moment holds.
-
-    Raises:
-        TypeError: the state holds what a checkpoint cannot.
-    """
-    tensors: dict[str, dict[str, torch.Tensor]] = {_MODEL: {}, _OPTIMIZER: {}}
-    tensors[_RANDOM] = {
-        str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
-    }
-
-    def of_optimizer(part: Stateful | None, name: str) -> Any:  # noqa: ANN401 anything JSON can hold
-        if part is None:
-            return None
-        return to_json(part.state_dict(), name, tensors[_OPTIMIZER], copies[_OPTIMIZER].copy)
-
-    # The model's tensors keep their own names, so that its file can be loaded without this library.
-    model = {
-        name: to_json(value, name, tensors[_MODEL], copies[_MODEL].copy)
-        for name, value in state.model.state_dict().items()
-    }
-    manifest = {
-        "format": FORMAT,
-        "worldSize": dist.get_world_size(),
-        "position": asdict(position),
-        _MODEL: model,
-        _OPTIMIZER: of_optimizer(state.optimizer, _OPTIMIZER),
-        "scheduler": of_optimizer(state.scheduler, "scheduler"),
-        "scaler": of_optimizer(state.scaler, "scaler"),
-    }
-    return _Content(position.step, manifest, tensors)
 
 
 def _reason(step: int, failure: Exception) -> str:
@@ -291,7 +224,7 @@ def _read_newest(folder: CheckpointFolder) -> _Read | None:
             _log.error("checkpoint %s has format %s, not %d", checkpoint.folder, manifest.get("format"), FORMAT)
             continue
         tensors: dict[str, torch.Tensor] = {}
-        for name in _FILES:
+        for name in FILES:
             for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():
                 tensors[f"{name}/{key}"] = tensor
         _log.info("resuming from %s", checkpoint.folder)
@@ -340,15 +273,16 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
         return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
 
     try:
-        model = part(_MODEL)
-        state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[_MODEL].items()})
-        optimizer = part(_OPTIMIZER)
-        state.optimizer.load_state_dict(from_json(manifest[_OPTIMIZER], optimizer))
+        model = part(MODEL)
+        state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[MODEL].items()})
+        optimizer = part(OPTIMIZER)
+        state.optimizer.load_state_dict(from_json(manifest[OPTIMIZER], optimizer))
         if state.scheduler is not None and manifest["scheduler"] is not None:
             state.scheduler.load_state_dict(from_json(manifest["scheduler"], optimizer))
         # Checkpoints of older versions have none.
-        if state.scaler is not None and manifest.get("scaler"):
-            state.scaler.load_state_dict(from_json(manifest["scaler"], optimizer))
+        for name, added in (("scaler", state.scaler), ("earlyStop", state.early_stop)):
+            if added is not None and manifest.get(name):
+                added.load_state_dict(from_json(manifest[name], optimizer))
     except (RuntimeError, ValueError, KeyError) as reason:
         raise MisfitError(
             "the checkpoint does not fit this model and optimizer: give another checkpoint folder, or the program "

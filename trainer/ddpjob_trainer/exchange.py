@@ -65,6 +65,12 @@ class Exchange:
         dist.all_gather(parts, self._hold(padded))
         return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
 
+    def first(self, value: float) -> float:
+        """Rank 0's number on every rank."""
+        number = torch.tensor([value], dtype=torch.float64, device=self._device)
+        dist.broadcast(self._hold(number), src=0)
+        return float(number)
+
     def mean(self, value: torch.Tensor) -> float:
         """The mean over all ranks of a number that each holds as a tensor on its device."""
         total = value.detach().to(self._device, dtype=torch.float32, copy=True)

@@ -16,11 +16,7 @@ class HostCopies:
 
     def copy(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """A contiguous copy of a tensor; of one on a GPU it is sound once `wait` has returned."""
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
-            # Only memory that the kernel cannot move is copied to while the GPU goes on.
-            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-            self._buffers[name] = buffer
+        buffer = self._buffer(name, tensor)
         buffer.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
         if tensor.is_cuda:
             # What the training does next to the tensor is queued behind the copy.
@@ -32,3 +28,16 @@ class HostCopies:
         """Return when all copies are there; another thread than the one that trains may wait."""
         if self._copied is not None:
             self._copied.synchronize()
+
+    def reserve(self, name: str, tensor: torch.Tensor) -> None:
+        """Have the memory for copies of a tensor ready."""
+        # Not before it is written to does the kernel provide it.
+        self._buffer(name, tensor).zero_()
+
+    def _buffer(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            # Only memory that the kernel cannot move is copied to while the GPU goes on.
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            self._buffers[name] = buffer
+        return buffer

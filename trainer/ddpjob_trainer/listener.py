@@ -60,7 +60,10 @@ class Listener:
         """
 
     def evaluated(self, accuracy: float) -> None:
-        """An evaluation is done, with an accuracy from 0 to 1."""
+        """An evaluation is done, with an accuracy from 0 to 1; of one that measures a loss nobody is told."""
+
+    def shortened(self, epochs: int, steps: int) -> None:
+        """The training ends early: it has so many epochs and steps instead of those planned."""
 
     def finished(self) -> None:
         """All epochs are done."""

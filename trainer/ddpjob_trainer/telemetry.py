@@ -162,6 +162,12 @@ class Telemetry(Listener):
         self._progress = replace(self._progress, accuracy=accuracy)
         self.metrics.accuracy.set(accuracy)
 
+    def shortened(self, epochs: int, steps: int) -> None:
+        """Take over what the training has come to have."""
+        self._progress = replace(self._progress, total_epochs=epochs, total_steps=steps)
+        self.metrics.planned_epochs.set(epochs)
+        self.metrics.planned_steps.set(steps)
+
     def finished(self) -> None:
         """Leave the final progress in the file."""
         self._pulse.change(Activity.FINISHED)

@@ -4,54 +4,36 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, Dataset
 
 from ddpjob_trainer import randomness
 from ddpjob_trainer.activity import Activity
-from ddpjob_trainer.checkpoint import Checkpoints, TrainingState
+from ddpjob_trainer.checkpoint import Checkpoints
+from ddpjob_trainer.early_stopping import EarlyStop, Mode
+from ddpjob_trainer.environment import MisuseError
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
-from ddpjob_trainer.optimization import Loss, Optimization, Optimizing
+from ddpjob_trainer.optimization import Loss, Optimizing
 from ddpjob_trainer.sampler import Position, ResumableSampler
+from ddpjob_trainer.settings import Interval, Settings
 from ddpjob_trainer.sharing import Share
+from ddpjob_trainer.snapshot import TrainingState
 from ddpjob_trainer.stop import Stopped, StopRequests
 
 Evaluate = Callable[[nn.Module], float]
-"""Given the model in evaluation mode, its accuracy from 0 to 1; called on all ranks, and the same on all."""
+"""Given the model in evaluation mode, its accuracy from 0 to 1, or with `Mode.MIN` a loss; called on all ranks.
+
+All ranks go by what rank 0 has measured.
+"""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a training proceeds."""
-
-    total_epochs: int
-    batch_size: int
-    """Samples a process and batch; a step is one batch, or several (see `Optimization.accumulate`)."""
-    save_every: int = 1
-    """Epochs between two checkpoints and evaluations; the last epoch has both in any case."""
-    save_every_steps: int | None = None
-    """Steps between two checkpoints inside an epoch; None saves at the end of epochs alone."""
-    log_every: int = 10
-    """Steps between two times that the loss is read back, which waits for the device."""
-    seed: int = 0
-    data_workers: int = 0
-    """Processes that load data; 0 loads it in the training process."""
-    optimization: Optimization = field(default_factory=Optimization)
-    """How a step is made: precision, accumulation, clipping, compression."""
-
-    def __post_init__(self) -> None:
-        for name in ("total_epochs", "batch_size", "save_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
 
 class Trainer:
@@ -66,7 +48,7 @@ class Trainer:
         loss: Loss,
         dataset: Dataset[Any],
         settings: Settings,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        scheduler: LRScheduler | None = None,
         evaluate: Evaluate | None = None,
         checkpoints: Checkpoints | None = None,
         listeners: Sequence[Listener] = (),
@@ -79,19 +61,36 @@ class Trainer:
         loss: of a batch.
         dataset: with a length; the same on all ranks, each reads its own part.
         settings: how to proceed.
-        scheduler: advanced after every step.
+        scheduler: of the optimizer; advanced after every step, or as the settings say.
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
         checkpoints: where to save and resume; None does neither.
         listeners: are told of everything.
         clock: seconds.
+
+        Raises:
+            MisuseError: the settings or the scheduler ask for evaluations, and there is no `evaluate`.
         """
+        if evaluate is None:
+            if settings.early_stopping is not None:
+                raise MisuseError("early_stopping goes by evaluations: give the Trainer evaluate=..., or leave it out")
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise MisuseError("ReduceLROnPlateau goes by evaluations: give the Trainer evaluate=...")
         self._group = group
         self._module = model
         self._optimizer = optimizer
         self._scheduler = scheduler
+        self._plateau = scheduler if isinstance(scheduler, ReduceLROnPlateau) else None
+        by_step = settings.scheduler_interval is Interval.STEP
+        self._by_epoch = None if by_step or self._plateau is not None else scheduler
         self._optimizing = Optimizing(
-            model, optimizer, loss, scheduler=scheduler, device=group.device, how=settings.optimization
+            model,
+            optimizer,
+            loss,
+            scheduler=scheduler if by_step and self._plateau is None else None,
+            device=group.device,
+            how=settings.optimization,
         )
+        self._early_stop = None if settings.early_stopping is None else EarlyStop(settings.early_stopping)
         self._settings = settings
         self._evaluate = evaluate
         self._checkpoints = checkpoints
@@ -121,6 +120,7 @@ class Trainer:
         # What a resume would find; at the beginning there is nothing worth saving.
         self._saved = Position()
         self._blocked: dict[int, float] = {}
+        self._prepared = False
         self._total_steps = 0
         self._consumed = 0
 
@@ -149,7 +149,7 @@ class Trainer:
                 self._tell(lambda listener: listener.started(plan))
                 # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
                 model = self._optimizing.distributed()
-                while self._position.epoch < self._settings.total_epochs:
+                while self._position.epoch < self._last_epoch:
                     self._train_epoch(model)
                     self._finish_epoch()
                 self._finish_saving()
@@ -171,13 +171,19 @@ class Trainer:
         if found is not None:
             self._position = self._saved = found
             _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
-        epochs_left = self._settings.total_epochs - self._position.epoch
+        epochs_left = self._last_epoch - self._position.epoch
         steps_left = 0
         if epochs_left > 0:
             rest = self._steps(self._sampler.share(self._position.consumed))
             steps_left = rest + (epochs_left - 1) * self.steps_per_epoch
         self._total_steps = self._position.step + steps_left
-        return Plan(self._settings.total_epochs, self._total_steps, self._position.step, resumed=found is not None)
+        return Plan(self._last_epoch, self._total_steps, self._position.step, resumed=found is not None)
+
+    @property
+    def _last_epoch(self) -> int:
+        """Epochs when the training ends, by what is known now."""
+        ended = self._early_stop is not None and self._early_stop.due
+        return self._position.epoch if ended else self._settings.total_epochs
 
     def _steps(self, share: Share) -> int:
         return -(-share.steps // self._settings.optimization.accumulate)
@@ -216,6 +222,8 @@ class Trainer:
             if record is not None:
                 self._log(*record)
             self._tell_of_saved()
+            if not self._prepared:
+                self._prepare_saving()
             # At the end of the epoch the position is the beginning of the next one.
             if index + 1 < share.steps:
                 if self._is_save_step():
@@ -241,15 +249,36 @@ class Trainer:
             # An evaluation may last longer than a stop may take. A resume begins with the one that is still due.
             self._stop_if(self._requests.agreed_now(self._position.step))
         self._position = Position(epoch, 0, self._position.step)
+        if self._by_epoch is not None:
+            self._by_epoch.step()
         if due and self._evaluate is not None:
-            self._begin(Activity.EVALUATION)
-            self._module.eval()
-            with torch.no_grad():
-                accuracy = self._evaluate(self._module)
-            self._begin(Activity.STEP)
-            self._tell(lambda listener: listener.evaluated(accuracy))
+            self._take_over(self._evaluated(self._evaluate))
         if due or self._is_save_step():
             self._save()
+
+    def _evaluated(self, evaluate: Evaluate) -> float:
+        self._begin(Activity.EVALUATION)
+        self._module.eval()
+        with torch.no_grad():
+            value = evaluate(self._module)
+        self._begin(Activity.STEP)
+        # Ranks that did not agree to end, or on a learning rate, would wait for each other or train two models.
+        return self._exchange.first(value)
+
+    def _take_over(self, value: float) -> None:
+        how = self._settings.early_stopping
+        if how is None or how.mode is Mode.MAX:
+            self._tell(lambda listener: listener.evaluated(value))
+        if self._plateau is not None:
+            self._plateau.step(value)
+        if self._early_stop is None or how is None:
+            return
+        self._early_stop.add(value)
+        if self._early_stop.due and self._position.epoch < self._settings.total_epochs:
+            epoch, step = self._position.epoch, self._position.step
+            _log.info("early stop after epoch %d: %d evaluations have brought nothing better", epoch, how.patience)
+            self._total_steps = step
+            self._tell(lambda listener: listener.shortened(epoch, step))
 
     def _save(self) -> None:
         if self._checkpoints is None:
@@ -261,6 +290,11 @@ class Trainer:
         self._begin(Activity.STEP)
         self._blocked[self._position.step] = self._clock() - before
         self._tell_of_saved()
+
+    def _prepare_saving(self) -> None:
+        self._prepared = True
+        if self._checkpoints is not None:
+            self._checkpoints.prepare(self._state())
 
     def _finish_saving(self) -> None:
         if self._checkpoints is None or not self._checkpoints.asynchronous:
@@ -302,7 +336,7 @@ class Trainer:
         return every is not None and self._position.step % every == 0
 
     def _state(self) -> TrainingState:
-        return TrainingState(self._module, self._optimizer, self._scheduler, self._optimizing.scaler)
+        return TrainingState(self._module, self._optimizer, self._scheduler, self._optimizing.scaler, self._early_stop)
 
     def _begin(self, activity: Activity) -> None:
         self._requests.activity_changed(activity)

@@ -1,0 +1,181 @@
+"""What changes in the course of a training, the learning rate and the end itself, and that a resume goes on with it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.optim import lr_scheduler  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+from training import plain  # noqa: E402
+
+from ddpjob_trainer.checkpoint import Checkpoints  # noqa: E402
+from ddpjob_trainer.early_stopping import EarlyStopping, Mode  # noqa: E402
+from ddpjob_trainer.environment import MisuseError, parse_environment  # noqa: E402
+from ddpjob_trainer.exchange import Exchange  # noqa: E402
+from ddpjob_trainer.group import Group, process_group  # noqa: E402
+from ddpjob_trainer.listener import Listener, LogRecord  # noqa: E402
+from ddpjob_trainer.settings import Interval, Settings  # noqa: E402
+from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
+from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
+from ddpjob_trainer.trainer import Trainer  # noqa: E402
+
+STEPS_AN_EPOCH = 3
+Make = Callable[[torch.optim.Optimizer], Any]
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    with process_group(parse_environment({})) as group:
+        yield group
+
+
+class Heard(Listener):
+    """Remembers the learning rate of every step, and the evaluations."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self.evaluations: list[float] = []
+
+    def logged(self, record: LogRecord) -> None:
+        self.rates.append(record.learning_rate)
+
+    def evaluated(self, accuracy: float) -> None:
+        self.evaluations.append(accuracy)
+
+
+def train(
+    group: Group,
+    *,
+    epochs: int,
+    scheduler: Make | None = None,
+    values: list[float] | None = None,
+    folder: Path | None = None,
+    telemetry: Telemetry | None = None,
+    **settings: Any,
+) -> Heard:
+    """Train; the n-th epoch's evaluation gives the n-th value."""
+    heard, model = Heard(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    trainer = Trainer(
+        group=group,
+        model=model,
+        optimizer=optimizer,
+        scheduler=None if scheduler is None else scheduler(optimizer),
+        loss=lambda model, batch: (model(batch[0]) ** 2).mean(),
+        dataset=TensorDataset(torch.ones(STEPS_AN_EPOCH, 1)),
+        settings=Settings(total_epochs=epochs, batch_size=1, log_every=1, **settings),
+        evaluate=None if values is None else lambda _: values[trainer.position.epoch - 1],
+        checkpoints=None if folder is None else Checkpoints(CheckpointFolder(folder), Exchange(group.device)),
+        listeners=(heard,) if telemetry is None else (heard, telemetry),
+    )
+    trainer.run()
+    return heard
+
+
+def halves(optimizer: torch.optim.Optimizer) -> lr_scheduler.StepLR:
+    return lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+
+def test_a_scheduler_is_advanced_after_every_step_or_after_every_epoch(group: Group) -> None:
+    assert train(group, epochs=1, scheduler=halves).rates == [1.0, 0.5, 0.25]
+    by_epoch = train(group, epochs=3, scheduler=halves, scheduler_interval=Interval.EPOCH)
+    assert by_epoch.rates == [1.0] * 3 + [0.5] * 3 + [0.25] * 3
+
+
+def test_a_plateau_of_evaluations_lowers_the_learning_rate(group: Group) -> None:
+    def plateau(optimizer: torch.optim.Optimizer) -> lr_scheduler.ReduceLROnPlateau:
+        return lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.1, patience=0)
+
+    rates = train(group, epochs=4, scheduler=plateau, values=[0.5, 0.6, 0.6, 0.7]).rates
+    assert rates == pytest.approx([1.0] * 9 + [0.1] * 3)
+    with pytest.raises(MisuseError, match="ReduceLROnPlateau goes by evaluations"):
+        train(group, epochs=1, scheduler=plateau)
+
+
+SCHEDULERS: dict[str, Make] = {
+    "cosine": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 12),
+    "restarts": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 5),
+    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 2.0, total_steps=20),
+    "linear": lambda optimizer: lr_scheduler.LinearLR(optimizer, total_iters=7),
+    "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1)),
+    "warm up": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, total_iters=4), lr_scheduler.CosineAnnealingLR(optimizer, 9)],
+        milestones=[4],
+    ),
+    "plateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=1),
+}
+
+
+@pytest.mark.parametrize("interval", list(Interval))
+@pytest.mark.parametrize("name", list(SCHEDULERS))
+def test_after_a_resume_a_scheduler_goes_on_where_it_was(
+    group: Group, tmp_path: Path, name: str, interval: Interval
+) -> None:
+    how: dict[str, Any] = {"scheduler": SCHEDULERS[name], "scheduler_interval": interval, "values": [0.5] * 6}
+    whole = train(group, epochs=6, **how).rates
+    first = train(group, epochs=3, folder=tmp_path, **how).rates
+    second = train(group, epochs=6, folder=tmp_path, **how).rates
+    assert len(set(whole)) > 1
+    assert first + second == whole
+
+
+def test_a_training_ends_when_evaluations_bring_nothing_better_and_is_then_complete(
+    group: Group, tmp_path: Path
+) -> None:
+    how = {"values": [0.5, 0.7, 0.6, 0.7, 0.9], "early_stopping": EarlyStopping(patience=2)}
+    telemetry = Telemetry(parse_environment({}), group)
+    ended = train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how)
+    assert ended.evaluations == [0.5, 0.7, 0.6, 0.7]
+    progress = telemetry.progress()
+    assert (progress.epoch, progress.total_epochs, progress.finished) == (4, 4, True)
+    assert (progress.step, progress.total_steps) == (12, 12)
+    # It stays at its end, unless it is given more patience.
+    telemetry = Telemetry(parse_environment({}), group)
+    assert train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how).rates == []
+    assert (telemetry.progress().total_steps, telemetry.progress().finished) == (12, True)
+    more = {**how, "early_stopping": EarlyStopping(patience=3)}
+    assert train(group, epochs=5, folder=tmp_path, **more).evaluations == [0.9]
+
+
+def test_after_a_resume_the_evaluations_before_it_count(group: Group, tmp_path: Path) -> None:
+    how = {"values": [0.5, 0.4, 0.4, 0.4, 0.4], "early_stopping": EarlyStopping(patience=3)}
+    assert train(group, epochs=2, folder=tmp_path, **how).evaluations == [0.5, 0.4]
+    assert train(group, epochs=5, folder=tmp_path, **how).evaluations == [0.4, 0.4]
+
+
+def test_an_evaluation_of_a_loss_ends_a_training_and_is_not_shown_as_an_accuracy(group: Group) -> None:
+    how = EarlyStopping(patience=1, mode=Mode.MIN)
+    heard = train(group, epochs=4, values=[2.0, 1.0, 1.5, 0.5], early_stopping=how)
+    assert (len(heard.rates), heard.evaluations) == (9, [])
+    with pytest.raises(MisuseError, match="early_stopping goes by evaluations"):
+        train(group, epochs=1, early_stopping=how)
+
+
+OF_TWO_MINDS = """
+import torch
+from ddpjob_trainer import *
+environment = current_environment()
+configure_logging(environment)
+with process_group(environment) as group:
+    model = torch.nn.Linear(1, 1)
+    trainer = Trainer(
+        group=group, model=model, optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).mean(), dataset=torch.utils.data.TensorDataset(torch.ones(4, 1)),
+        evaluate=lambda _: trainer.position.epoch * (1.0 if group.rank else -1.0),
+        settings=Settings(total_epochs=9, batch_size=1, early_stopping=EarlyStopping(patience=2)),
+    )
+    trainer.run()
+    print("ENDED", trainer.position.epoch)
+"""
+
+
+def test_ranks_that_have_measured_differently_end_together() -> None:
+    ranks = plain(2, "-c", OF_TWO_MINDS)
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+    assert all("ENDED 3\n" in rank.output for rank in ranks)
+    assert "early stop after epoch 3" in ranks[0].output

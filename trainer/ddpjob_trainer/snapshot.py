@@ -1,0 +1,114 @@
+"""All that a checkpoint holds, copied at one moment between two steps."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+import torch
+import torch.distributed as dist
+
+from ddpjob_trainer.host_copies import HostCopies
+from ddpjob_trainer.sampler import Position
+from ddpjob_trainer.tree import Copy, to_json
+
+FORMAT: Final = 1
+MODEL: Final = "model"
+OPTIMIZER: Final = "optimizer"
+RANDOM: Final = "random"
+FILES: Final = (MODEL, OPTIMIZER, RANDOM)
+
+
+class Stateful(Protocol):
+    """A model, an optimizer or a scheduler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object:
+        """Take over a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """What a checkpoint saves and restores in place."""
+
+    model: Stateful
+    optimizer: Stateful
+    scheduler: Stateful | None = None
+    scaler: Stateful | None = None
+    """Of the loss, for float16."""
+    early_stop: Stateful | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A checkpoint that is still to be written."""
+
+    step: int
+    manifest: dict[str, Any]
+    tensors: dict[str, dict[str, torch.Tensor]]
+    """By file and name."""
+
+
+class Snapshots:
+    """Takes snapshots, each into the memory of the one before: a new one makes the older unsound."""
+
+    def __init__(self) -> None:
+        self._copies = {name: HostCopies() for name in (MODEL, OPTIMIZER)}
+
+    def take(self, state: TrainingState, position: Position, generators: list[bytes]) -> Snapshot:
+        """Copy a training's state as it is now.
+
+        Args:
+            state: of the training.
+            position: of the training.
+            generators: every rank's random numbers.
+
+        Raises:
+            TypeError: the state holds what a checkpoint cannot.
+        """
+        manifest, tensors = _collect(state, {name: copies.copy for name, copies in self._copies.items()})
+        tensors[RANDOM] = {
+            str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
+        }
+        manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": asdict(position)}
+        return Snapshot(position.step, manifest, tensors)
+
+    def reservation(self, state: TrainingState) -> Callable[[], None]:
+        """Work that makes the memory for snapshots of such a state ready, for another thread."""
+        _, tensors = _collect(state, dict.fromkeys(self._copies, lambda _, tensor: tensor))
+
+        def reserve() -> None:
+            for file, copies in self._copies.items():
+                for name, tensor in tensors[file].items():
+                    copies.reserve(name, tensor)
+
+        return reserve
+
+    def wait(self) -> None:
+        """Return when the last snapshot is sound; another thread than the one that trains may wait."""
+        for copies in self._copies.values():
+            copies.wait()
+
+
+def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
+    """What the manifest says of the state, and the state's tensors by file and name."""
+    tensors: dict[str, dict[str, torch.Tensor]] = {MODEL: {}, OPTIMIZER: {}}
+
+    def of_optimizer(part: Stateful | None, name: str) -> Any:  # noqa: ANN401 anything JSON can hold
+        if part is None:
+            return None
+        return to_json(part.state_dict(), name, tensors[OPTIMIZER], copy[OPTIMIZER])
+
+    # The model's tensors keep their own names, so that its file can be loaded without this library.
+    model = {
+        name: to_json(value, name, tensors[MODEL], copy[MODEL]) for name, value in state.model.state_dict().items()
+    }
+    manifest = {
+        MODEL: model,
+        OPTIMIZER: of_optimizer(state.optimizer, OPTIMIZER),
+        "scheduler": of_optimizer(state.scheduler, "scheduler"),
+        "scaler": of_optimizer(state.scaler, "scaler"),
+        "earlyStop": of_optimizer(state.early_stop, "earlyStop"),
+    }
+    return manifest, tensors
