@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench-recovery lint verify images cluster clean clean-cache bootstrap
+.PHONY: help demo test test-full bench-recovery bench-training lint verify images cluster clean clean-cache bootstrap
 
 help: ## show what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,6 +24,9 @@ test-full: bootstrap ## test, and what takes longer
 
 bench-recovery: bootstrap ## seconds from a fault to the next step of all ranks; ARGS="--runs 5 --faults process"
 	$(PYTHON_RUN) hack.session hack.recovery $(ARGS)
+
+bench-training: bootstrap ## what the library costs a training; fails where a goal is missed; ARGS="--pairs 12"
+	$(PYTHON_RUN) hack.training $(ARGS)
 
 lint: bootstrap ## format, style, types, imports between modules
 	$(PYTHON_RUN) hack.lint

@@ -31,7 +31,7 @@ _ASK_PYTHON: Final = "import platform, sys; print(*sys.version_info[:2], sep='.'
 _GLIBC: Final = ("2_28", "2_17")
 # A third of such a test is waiting.
 _SIDE_BY_SIDE: Final = side_by_side(more=1)
-_TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
+TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
 
 
 CONTAINER: Final = "ddpjob-torch-tests"
@@ -77,7 +77,7 @@ def run_in_trainer_image(log: Path) -> Run:
         StepError: the image or pytest cannot be had.
     """
     engine = choose_engine(log)
-    keyed = build_images(engine, log, [_TRAINER])[_TRAINER]
+    keyed = build_images(engine, log, [TRAINER])[TRAINER]
     asked = engine.output("run", "--rm", keyed, "python3", "-c", _ASK_PYTHON)
     if asked is None:
         raise StepError("the trainer image does not run its python3")

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from ddpjob_trainer.listener import Listener
     from ddpjob_trainer.log import EpochLines, configure_logging
     from ddpjob_trainer.optimization import Compression, Optimization, Precision
+    from ddpjob_trainer.reporting import report_progress
     from ddpjob_trainer.settings import Interval, Settings
     from ddpjob_trainer.spawning import spawn
     from ddpjob_trainer.stop import Stopped, StopRequests
     from ddpjob_trainer.telemetry import Telemetry
     from ddpjob_trainer.trainer import Trainer
+    from ddpjob_trainer.training import train
 
 __all__ = [
     "Activity",
@@ -46,7 +48,9 @@ __all__ = [
     "configure_logging",
     "current_environment",
     "process_group",
+    "report_progress",
     "spawn",
+    "train",
 ]
 
 _HOMES: Final = {
@@ -69,11 +73,13 @@ _HOMES: Final = {
     "Precision": "optimization",
     "Interval": "settings",
     "Settings": "settings",
+    "report_progress": "reporting",
     "spawn": "spawning",
     "StopRequests": "stop",
     "Stopped": "stop",
     "Telemetry": "telemetry",
     "Trainer": "trainer",
+    "train": "training",
 }
 
 

@@ -143,8 +143,14 @@ class Telemetry(Listener):
 
     def logged(self, record: LogRecord) -> None:
         """Take over what was read back from the device."""
-        self._measure_speed(record)
-        self._progress = replace(self._progress, loss=record.loss, learning_rate=record.learning_rate)
+        speed, per_step = self._measured_speed(record)
+        self._progress = replace(
+            self._progress,
+            loss=record.loss,
+            learning_rate=record.learning_rate,
+            samples_per_second=speed,
+            seconds_per_step=per_step,
+        )
         self.metrics.loss.set(record.loss)
         self.metrics.learning_rate.set(record.learning_rate)
         self.metrics.gradient_norm.set(record.gradient_norm)
@@ -183,19 +189,16 @@ class Telemetry(Listener):
         """Leave the last progress in the file."""
         self._write(last=True)
 
-    def _measure_speed(self, record: LogRecord) -> None:
-        now = self._clock()
+    def _measured_speed(self, record: LogRecord) -> tuple[float | None, float | None]:
+        """Samples a second and seconds a step."""
+        now, known = self._clock(), self._progress
         before, self._mark = self._mark, (now, record.step, record.consumed)
         if before is None or now <= before[0] or record.step <= before[1]:
-            return
+            return known.samples_per_second, known.seconds_per_step
         seconds = now - before[0]
-        speed = _smooth(self._progress.samples_per_second, (record.consumed - before[2]) / seconds)
-        self._progress = replace(
-            self._progress,
-            samples_per_second=speed,
-            seconds_per_step=_smooth(self._progress.seconds_per_step, seconds / (record.step - before[1])),
-        )
+        speed = _smooth(known.samples_per_second, (record.consumed - before[2]) / seconds)
         self.metrics.samples_per_second.set(speed)
+        return speed, _smooth(known.seconds_per_step, seconds / (record.step - before[1]))
 
     def _write(self, *, last: bool = False) -> None:
         if self._file is None:

@@ -1,0 +1,1 @@
+"""What the trainer library costs a training, measured."""

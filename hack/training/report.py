@@ -1,0 +1,164 @@
+"""The page of the benchmark, and whether its goals are met."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from hack.training.statistics import Estimate
+
+LEAST_RATIO: Final = 0.99
+MOST_HOOK_P50: Final = 20.0
+MOST_HOOK_P99: Final = 60.0
+MOST_BLOCKED: Final = 0.01
+SAMPLES_A_STEP: Final = 2 * 128
+"""Of both processes (hack/training/workload.py, which needs torch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Samples a second of two runs, one right after the other."""
+
+    bare: float
+    library: float
+
+    @property
+    def ratio(self) -> float:
+        """The library's speed over the bare loop's."""
+        return self.library / self.bare
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Microseconds of the library's own work beside a step."""
+
+    steps: int
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What saves took from a training."""
+
+    processes: int
+    asynchronous: bool
+    bytes: int
+    """Of the model; the optimizer has twice as many."""
+    blocked: Sequence[float]
+    """Milliseconds that each save kept the training from going on."""
+    between: float
+    """Seconds in which it went on."""
+
+    @property
+    def share(self) -> float:
+        """Of the time that the saves took."""
+        seconds = sum(self.blocked) / 1e3
+        return seconds / (seconds + self.between)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Samples a second of one process, of two that train together, and of two that do not know each other."""
+
+    one: float
+    together: float
+    apart: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that was measured."""
+
+    pairs: Sequence[Pair]
+    ratio: Estimate
+    hooks: Sequence[Hook]
+    saving: Sequence[Saving]
+    scaling: Sequence[Scaling]
+
+
+def missed(found: Measured) -> list[str]:
+    """The goals that are not met, each with what was measured."""
+    hook = middle_hook(found.hooks)
+    goals = [
+        (found.ratio.median >= LEAST_RATIO, f"the library's loop has {found.ratio.median:.3f} of the bare one's speed"),
+        (hook.p50 <= MOST_HOOK_P50, f"the step hook takes {hook.p50:.0f} us at p50"),
+        (hook.p99 <= MOST_HOOK_P99, f"the step hook takes {hook.p99:.0f} us at p99"),
+    ]
+    goals += [
+        (saving.share <= MOST_BLOCKED, f"asynchronous saves block {saving.share:.2%} of {saving.processes} process(es)")
+        for saving in found.saving
+        if saving.asynchronous
+    ]
+    return [text for met, text in goals if not met]
+
+
+def middle_hook(hooks: Sequence[Hook]) -> Hook:
+    """The medians of some runs: a machine that does something else meanwhile delays single steps, not most runs."""
+    return Hook(hooks[0].steps, median(each.p50 for each in hooks), median(each.p99 for each in hooks))
+
+
+def report(found: Measured, *, commit: str, command: str, load: float, cores: int, torch: str) -> str:
+    """The page, in Markdown.
+
+    Args:
+        found: what was measured.
+        commit: of the repository.
+        command: options of the benchmark.
+        load: average of runnable processes over a minute, before the first run.
+        cores: of the machine.
+        torch: version.
+    """
+    hook, ratio = middle_hook(found.hooks), found.ratio
+    one, together, apart = (
+        median(getattr(each, name) for each in found.scaling) for name in ("one", "together", "apart")
+    )
+    failed = missed(found)
+    speed = (
+        f"| speed of the library's loop over a bare one's, 2 processes, median of {ratio.count} interleaved "
+        f"pairs (95 % interval) | {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | at least {LEAST_RATIO} |"
+    )
+    hooks = (
+        f"| all of the library's work beside a step, {hook.steps} steps, p50 / p99, median of {len(found.hooks)} "
+        f"runs | {hook.p50:.0f} / {hook.p99:.0f} us | at most {MOST_HOOK_P50:.0f} / {MOST_HOOK_P99:.0f} us |"
+    )
+    scaling = (
+        f"| from 1 process to 2, median of {len(found.scaling)} runs | {together / one:.2f} times the samples; two "
+        f"processes that do not know each other have {apart / one:.2f} times | |"
+    )
+    lines = [
+        "# What the library costs a training",
+        "",
+        f'`make bench-training ARGS="{command}"` at commit `{commit}`, torch {torch}, {cores} cores, gloo,',
+        f"load average {load:.1f} before the first run: "
+        + (f"missed: {'; '.join(failed)}." if failed else "all goals are met."),
+        "",
+        "| | measured | goal |",
+        "|---|---|---|",
+        speed,
+        hooks,
+        *(_saving_row(saving) for saving in found.saving),
+        scaling,
+        "",
+        f"A step of the compared loops takes {_milliseconds(found):.0f} ms; each rank is bound to a core of its own.",
+        "The bare loop is `hack/training/bare.py`: DDP, DataLoader, DistributedSampler, the loss printed every 10",
+        "steps. The library's has progress, metrics, watchdog, agreed stop, and the loss and the gradients' norm every",
+        "10 steps. Both run by turns of some 50 steps in the same processes under torchrun.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _saving_row(saving: Saving) -> str:
+    kind = "asynchronous" if saving.asynchronous else "synchronous"
+    processes = "1 process" if saving.processes == 1 else f"{saving.processes} processes"
+    goal = f"at most {MOST_BLOCKED:.0%}" if saving.asynchronous else ""
+    return (
+        f"| training stands still for {kind} saves, one every 2 s, model of {saving.bytes / 1e6:.0f} MB with AdamW, "
+        f"{processes}, {len(saving.blocked)} saves | {saving.share:.2%} (median {median(saving.blocked):.0f} ms, "
+        f"longest {max(saving.blocked):.0f} ms) | {goal} |"
+    )
+
+
+def _milliseconds(found: Measured) -> float:
+    from_samples = median(pair.bare for pair in found.pairs)
+    return SAMPLES_A_STEP / from_samples * 1e3
