@@ -20,7 +20,7 @@ from hack.images import ALL_IMAGES
 from hack.programs import ASSETS, kwok_program, programs_folder
 from hack.session import cluster_with_images
 from hack.side_by_side import side_by_side
-from hack.torch_tests import run_in_trainer_image
+from hack.torch_tests import Run, run_in_trainer_image, run_with_newest_torch
 
 _RESULTS: Final = BUILD / "results"
 _NOTHING_COLLECTED: Final = 5
@@ -124,13 +124,18 @@ def module_stage(name: str, *command: str) -> Stage:
     return Stage(name, run)
 
 
-def _torch() -> Tally:
-    if not has_tests(ROOT / "tests/torch"):
-        say("  no tests yet")
-        return Tally()
-    with only_one("trainer image", say):
-        run = run_in_trainer_image(BUILD / "log/torch.log")
-    return verdict(run.code, run.results)
+def torch_stage(name: str, run: Callable[[Path], Run]) -> Stage:
+    """A stage that runs tests in the trainer image."""
+
+    def tally() -> Tally:
+        if not has_tests(ROOT / "tests/torch"):
+            say("  no tests yet")
+            return Tally()
+        with only_one("trainer image", say):
+            done = run(BUILD / f"log/{name}.log")
+        return verdict(done.code, done.results)
+
+    return Stage(name, tally)
 
 
 def _kind_ipv6() -> Tally:
@@ -176,12 +181,17 @@ def stages(*, full: bool) -> list[Stage]:
         module_stage("verify", "hack.generate", "--check"),
         pytest_stage("unit", dict, *side_by_side()),
         pytest_stage("promtool"),
-        Stage("torch", _torch),
+        torch_stage("torch", run_in_trainer_image),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
         pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
-    return [*always, pytest_stage("scale", _programs_and_kwok), Stage("kind-ipv6", _kind_ipv6)] if full else always
+    longer = [
+        torch_stage("torch-newest", run_with_newest_torch),
+        pytest_stage("scale", _programs_and_kwok),
+        Stage("kind-ipv6", _kind_ipv6),
+    ]
+    return [*always, *longer] if full else always
 
 
 def run_stages(todo: list[Stage], *, keep_going: bool) -> Tally:

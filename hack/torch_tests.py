@@ -1,15 +1,19 @@
 """Runs tests/torch inside the trainer's image: torch is there, and nowhere else on this machine."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hack.cache import BUILD, ROOT, built, cache_folder, hash_of
-from hack.console import StepError, run_step
-from hack.engine import choose_engine
+from hack.console import StepError, run_step, say
+from hack.engine import Engine, choose_engine
 from hack.images import IMAGES, build_images
 from hack.lock import SOURCE, part
 from hack.side_by_side import side_by_side
@@ -31,6 +35,10 @@ _ASK_PYTHON: Final = "import platform, sys; print(*sys.version_info[:2], sep='.'
 _GLIBC: Final = ("2_28", "2_17")
 # A third of such a test is waiting.
 _SIDE_BY_SIDE: Final = side_by_side(more=1)
+# What the trainer image has from Debian. Its own torch is the oldest that is supported; this is the other end.
+_NEWEST: Final = ("torch", "numpy", "safetensors", "prometheus-client")
+_TORCH: Final = "/opt/torch"
+_FREE_GIB: Final = 25
 TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
 
 
@@ -70,8 +78,75 @@ def packages_folder(log: Path, python: str, machine: str) -> Path:
     return built(cache_folder() / "pytest" / hash_of([], lock, python, machine), install)
 
 
-def run_in_trainer_image(log: Path) -> Run:
-    """Run the tests in a container of the trainer image, as the image's own user.
+@contextmanager
+def newest_torch(log: Path, python: str, machine: str) -> Iterator[Path]:
+    """A folder with the newest torch and what the library needs beside it, removed afterwards: it has 5 GB and more.
+
+    Args:
+        log: for what uv says.
+        python: version of the image's Python, as 3.13.
+        machine: its architecture, as x86_64.
+
+    Raises:
+        StepError: there is no room for it, or it cannot be had.
+    """
+    base = cache_folder()
+    base.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(base).free >> 30
+    if free < _FREE_GIB:
+        raise StepError(f"the newest torch needs {_FREE_GIB} GiB of room in {base}, where {free} GiB are free")
+    folder = Path(tempfile.mkdtemp(prefix=".torch.", dir=base))
+    folder.chmod(0o755)
+    try:
+        # pip cannot resolve for another Python than its own.
+        uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--quiet", "--no-cache"]
+        target = ["--python-version", python, "--python-platform", f"{machine}-manylinux_2_28", "--target", str(folder)]
+        run_step("the newest torch (5 GB)", [*uv, "--only-binary", ":all:", *target, *_NEWEST], log)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Container:
+    """Where tests that need torch run."""
+
+    engine: Engine
+    image: str
+    python: str
+    """Version of its Python, as 3.13."""
+    machine: str
+    """Its architecture, as x86_64."""
+    packages: Path
+
+    def pytest(self, name: str, tests: Sequence[str], torch: Path | None = None) -> Run:
+        """Run tests as the image's own user.
+
+        Args:
+            name: of the file with the results.
+            tests: files and folders.
+            torch: folder of another torch than the image's.
+        """
+        results = BUILD / "results/torch"
+        results.mkdir(parents=True, exist_ok=True)
+        (results / f"{name}.xml").unlink(missing_ok=True)
+        # The image's user is nobody on this machine.
+        results.chmod(0o777)
+        path = ["/opt/pytest", "/repo/operator"]
+        command = [self.engine.program, "run", "--rm", "--name", f"{CONTAINER}-{os.getpid()}", "--shm-size=1g"]
+        command += ["-v", f"{ROOT}:/repo:ro", "-v", f"{self.packages}:/opt/pytest:ro", "-v", f"{results}:/results"]
+        if torch is not None:
+            command += ["-v", f"{torch}:{_TORCH}:ro"]
+            path.insert(0, _TORCH)
+        command += ["-w", "/repo", "-e", f"PYTHONPATH={':'.join(path)}", "-e", "PYTHONDONTWRITEBYTECODE=1"]
+        command += ["--entrypoint", "python3", self.image, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [*_SIDE_BY_SIDE, f"--junitxml=/results/{name}.xml", *tests]
+        code = subprocess.run(command, env={**os.environ, **self.engine.environment}, check=False).returncode
+        return Run(code, results / f"{name}.xml")
+
+
+def trainer_container(log: Path) -> Container:
+    """The trainer image with pytest.
 
     Raises:
         StepError: the image or pytest cannot be had.
@@ -82,16 +157,27 @@ def run_in_trainer_image(log: Path) -> Run:
     if asked is None:
         raise StepError("the trainer image does not run its python3")
     python, machine = asked.split()
-    packages = packages_folder(log, python, machine)
-    results = BUILD / "results/torch"
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "torch.xml").unlink(missing_ok=True)
-    # The image's user is nobody on this machine.
-    results.chmod(0o777)
-    command = [engine.program, "run", "--rm", "--name", f"{CONTAINER}-{os.getpid()}", "--shm-size=1g"]
-    command += ["-v", f"{ROOT}:/repo:ro", "-v", f"{packages}:/opt/pytest:ro", "-v", f"{results}:/results"]
-    command += ["-w", "/repo", "-e", "PYTHONPATH=/opt/pytest:/repo/operator", "-e", "PYTHONDONTWRITEBYTECODE=1"]
-    command += ["--entrypoint", "python3", keyed, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_SIDE_BY_SIDE]
-    command += ["--junitxml=/results/torch.xml", "tests/torch"]
-    code = subprocess.run(command, env={**os.environ, **engine.environment}, check=False).returncode
-    return Run(code, results / "torch.xml")
+    return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
+
+
+def run_in_trainer_image(log: Path) -> Run:
+    """Run the tests with the image's torch.
+
+    Raises:
+        StepError: the image or pytest cannot be had.
+    """
+    return trainer_container(log).pytest("torch", ["tests/torch"])
+
+
+def run_with_newest_torch(log: Path) -> Run:
+    """Run the library's own tests with the newest torch that there is.
+
+    Raises:
+        StepError: the image, pytest or that torch cannot be had.
+    """
+    container = trainer_container(log)
+    tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/torch").glob("test_trainer_*.py"))
+    with newest_torch(log, container.python, container.machine) as torch:
+        version = next(torch.glob("torch-*.dist-info")).name.removesuffix(".dist-info")
+        say(f"  {version} instead of the image's")
+        return container.pytest("torch-newest", [*tests, "tests/torch/test_readme.py"], torch)
