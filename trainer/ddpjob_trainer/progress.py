@@ -108,16 +108,20 @@ class ProgressFile:
         self._clock = clock
         self._written: float | None = None
 
+    @property
+    def due(self) -> bool:
+        """Whether the last write is a second ago, so that the next one would not be left out."""
+        return self._written is None or self._clock() - self._written >= LEAST_SECONDS_BETWEEN_FILES
+
     def write(self, progress: Progress, *, last: bool = False) -> None:
         """Write the progress, at most once a second unless it is the last.
 
         Raises:
             OSError: the file cannot be written.
         """
-        now = self._clock()
-        if not last and self._written is not None and now - self._written < LEAST_SECONDS_BETWEEN_FILES:
+        if not last and not self.due:
             return
-        self._written = now
+        self._written = self._clock()
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         temporary.write_text(progress.as_json() + "\n", encoding="utf-8")
         temporary.replace(self._path)

@@ -201,7 +201,7 @@ class Telemetry(Listener):
         return speed, _smooth(known.seconds_per_step, seconds / (record.step - before[1]))
 
     def _write(self, *, last: bool = False) -> None:
-        if self._file is None:
+        if self._file is None or not (last or self._file.due):
             return
         try:
             # The stack is for those who look while it hangs, and the file is kept small for the report.
