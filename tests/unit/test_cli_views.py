@@ -99,6 +99,17 @@ def test_the_status_of_a_running_job_tells_nodes_progress_and_pace() -> None:
     assert "Root cause" not in shown
 
 
+def test_before_its_first_report_an_attempt_shows_whose_checkpoint_it_goes_on_from() -> None:
+    left = {**RUNNING["progress"], "attempt": 0, "lastCheckpointStep": 180}
+    resumed = {**RUNNING, "attempt": 1, "progress": left, "summary": {"nodes": "2/2", "step": "180/600"}}
+    shown = text_of(status_lines(job(**resumed), LATER))
+    assert "Progress: step 180/600 (30%), saved by attempt 0: no step of attempt 1 is reported so far" in shown
+    assert "loss" not in shown
+    assert progress_line(status_of(resumed)) == "Running  2/2 nodes  attempt 1  step 180/600  30%"
+    without = {**resumed, "progress": {**left, "lastCheckpointStep": None}, "summary": {"nodes": "2/2"}}
+    assert "Progress" not in text_of(status_lines(job(**without), LATER))
+
+
 def test_the_status_of_a_failed_job_names_the_rank_and_where_it_ran() -> None:
     lines = status_lines(job(**FAILED), LATER)
     shown = text_of(lines)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ddpjob.api.restart import RestartAction, RestartRule
 from ddpjob.api.status import Failure
-from ddpjob.policies.failure_class import DISRUPTION_TARGET, FailureClass, is_permanent
+from ddpjob.policies.failure_class import CANNOT_START, DISRUPTION_TARGET, FailureClass, is_permanent
 
 
 def action_for(failure: Failure, rules: Sequence[RestartRule]) -> RestartAction:
@@ -36,4 +36,11 @@ def matches(rule: RestartRule, failure: Failure) -> bool:
 def _names(failure: Failure) -> set[str | None]:
     # The pod condition's own name, as Job's podFailurePolicy has it.
     disrupted = failure.failure_class == FailureClass.DISRUPTION.value
-    return {failure.reason, failure.failure_class, *([DISRUPTION_TARGET] if disrupted else [])}
+    cannot_start = is_permanent(failure.reason, failure.message)
+    return {
+        failure.reason,
+        failure.failure_class,
+        *([DISRUPTION_TARGET] if disrupted else []),
+        # Whether the launcher or the kubelet has found it missing.
+        *([CANNOT_START] if cannot_start else []),
+    }
