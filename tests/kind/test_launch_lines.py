@@ -148,7 +148,11 @@ def places(text: str) -> list[dict[str, Any]]:
 def converted(*command: str) -> list[dict[str, Any]]:
     """The jobs that the command line makes of a launch line or a script, with the programs where the lines say."""
     done = subprocess.run(
-        [DDPJOB, *command, "--image", TRAINER_IMAGE], capture_output=True, text=True, timeout=60, check=False
+        [DDPJOB, command[0], "--image", TRAINER_IMAGE, *command[1:]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     jobs: list[dict[str, Any]] = list(yaml.safe_load_all(done.stdout))
