@@ -52,7 +52,9 @@ IMAGES: Final = (
 )
 PROMETHEUS: Final = Image("ddpjob-prometheus:dev", "images/prometheus/Dockerfile", "", "DDPJOB_PROMETHEUS_IMAGE")
 """Tests alone need it: what a user waits for does not."""
-ALL_IMAGES: Final = (*IMAGES, PROMETHEUS)
+EXAMPLES: Final = Image("ddpjob-examples:cpu", "images/trainer/Dockerfile", "examples", "DDPJOB_EXAMPLES_IMAGE")
+"""Two of the examples need it."""
+ALL_IMAGES: Final = (*IMAGES, PROMETHEUS, EXAMPLES)
 # On stages that no image is made from layer by layer: they have no name, and stay as the cache of the next build.
 STAGES_LABEL: Final = "ddpjob.dev/stages-of"
 # podman's build names what it makes by so many digits.

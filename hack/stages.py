@@ -20,7 +20,7 @@ from hack.images import ALL_IMAGES
 from hack.programs import ASSETS, kwok_program, programs_folder
 from hack.session import cluster_with_images
 from hack.side_by_side import side_by_side
-from hack.torch_tests import Run, run_in_trainer_image, run_with_newest_torch
+from hack.torch_tests import Run, run_in_examples_image, run_in_trainer_image, run_with_newest_torch
 
 _RESULTS: Final = BUILD / "results"
 _NOTHING_COLLECTED: Final = 5
@@ -124,11 +124,11 @@ def module_stage(name: str, *command: str) -> Stage:
     return Stage(name, run)
 
 
-def torch_stage(name: str, run: Callable[[Path], Run]) -> Stage:
-    """A stage that runs tests in the trainer image."""
+def torch_stage(name: str, run: Callable[[Path], Run], of: str = "torch") -> Stage:
+    """A stage that runs tests of a folder of tests/ in an image that has torch."""
 
     def tally() -> Tally:
-        if not has_tests(ROOT / "tests/torch"):
+        if not has_tests(ROOT / "tests" / of):
             say("  no tests yet")
             return Tally()
         with only_one("trainer image", say):
@@ -182,6 +182,7 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("unit", dict, *side_by_side()),
         pytest_stage("promtool"),
         torch_stage("torch", run_in_trainer_image),
+        torch_stage("examples", run_in_examples_image, of="examples"),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
         pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),

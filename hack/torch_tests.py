@@ -14,7 +14,7 @@ from typing import Final
 from hack.cache import BUILD, ROOT, built, cache_folder, hash_of
 from hack.console import StepError, run_step, say
 from hack.engine import Engine, choose_engine
-from hack.images import IMAGES, build_images
+from hack.images import EXAMPLES, IMAGES, Image, build_images
 from hack.lock import SOURCE, part
 from hack.side_by_side import side_by_side
 
@@ -145,17 +145,17 @@ class Container:
         return Run(code, results / f"{name}.xml")
 
 
-def trainer_container(log: Path) -> Container:
-    """The trainer image with pytest.
+def container_of(image: Image, log: Path) -> Container:
+    """An image that has torch, with pytest.
 
     Raises:
         StepError: the image or pytest cannot be had.
     """
     engine = choose_engine(log)
-    keyed = build_images(engine, log, [TRAINER])[TRAINER]
+    keyed = build_images(engine, log, [image])[image]
     asked = engine.output("run", "--rm", keyed, "python3", "-c", _ASK_PYTHON)
     if asked is None:
-        raise StepError("the trainer image does not run its python3")
+        raise StepError(f"the image {image.name} does not run its python3")
     python, machine = asked.split()
     return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
 
@@ -166,7 +166,16 @@ def run_in_trainer_image(log: Path) -> Run:
     Raises:
         StepError: the image or pytest cannot be had.
     """
-    return trainer_container(log).pytest("torch", ["tests/torch"])
+    return container_of(TRAINER, log).pytest("torch", ["tests/torch"])
+
+
+def run_in_examples_image(log: Path) -> Run:
+    """Run the tests of the examples that need torchvision or transformers.
+
+    Raises:
+        StepError: the image or pytest cannot be had.
+    """
+    return container_of(EXAMPLES, log).pytest("examples", ["tests/examples"])
 
 
 def run_with_newest_torch(log: Path) -> Run:
@@ -175,7 +184,7 @@ def run_with_newest_torch(log: Path) -> Run:
     Raises:
         StepError: the image, pytest or that torch cannot be had.
     """
-    container = trainer_container(log)
+    container = container_of(TRAINER, log)
     tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/torch").glob("test_trainer_*.py"))
     with newest_torch(log, container.python, container.machine) as torch:
         version = next(torch.glob("torch-*.dist-info")).name.removesuffix(".dist-info")

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 TRAINER_IMAGE = os.environ.get("DDPJOB_TRAINER_IMAGE", "ddpjob-trainer:cpu")
+EXAMPLES_IMAGE = os.environ.get("DDPJOB_EXAMPLES_IMAGE", "ddpjob-examples:cpu")
 TORCH_IMAGE = os.environ.get("DDPJOB_TORCH_IMAGE", "ddpjob-torch:cpu")
 
 

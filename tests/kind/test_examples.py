@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import TRAINER_IMAGE
+from jobs import EXAMPLES_IMAGE, TRAINER_IMAGE
 from kubectl import Kubectl, wait_until
 
 from hack.cache import ROOT
@@ -23,6 +23,14 @@ TRAININGS = {
     "multinode-torchrun": (20, 4, 16),
     "pytorch-multinode-ddp-mpi": (20, 2, 32),
 }
+# Name to epochs, processes in all, and steps of an epoch; of programs that tell their accuracy on held-out images.
+ON_IMAGES = {
+    "huggingface-mnist": (4, 4, 63),
+    "huggingface-mnist-nodes": (4, 8, 63),
+    "resnet": (5, 4, 8),
+}
+DIGEST = re.compile(r"^\[CPU(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})$", re.MULTILINE)
+ACCURACY = re.compile(r"^Accuracy (\d\.\d+) on \d+ held-out images$", re.MULTILINE)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,7 +38,7 @@ pytestmark = pytest.mark.timeout(600)
 def example(name: str) -> dict[str, Any]:
     job: dict[str, Any] = yaml.safe_load((ROOT / f"manifests/examples/{name}.yaml").read_text())
     trainer = job["spec"]["trainer"]
-    trainer["image"] = TRAINER_IMAGE
+    trainer["image"] = EXAMPLES_IMAGE if name in ON_IMAGES else TRAINER_IMAGE
     # 1,000 epochs show nothing that 20 do not.
     trainer["args"] = ["20" if argument == "1000" else argument for argument in trainer.get("args", [])]
     return job
@@ -51,6 +59,23 @@ def test_each_tutorial_trains_on_as_many_processes_as_its_launch_line_says(kubec
         ], name
         progress = kubectl.job(name)["status"]["progress"]
         assert (progress["epoch"], progress["step"]) == (epochs, epochs * steps), name
+
+
+@pytest.mark.parametrize("name", ON_IMAGES)
+def test_a_trainer_of_somebody_else_and_a_resnet_learn_images_and_show_how_far_they_are(
+    kubectl: Kubectl, name: str
+) -> None:
+    epochs, processes, steps = ON_IMAGES[name]
+    kubectl.apply(example(name))
+    said = "".join(output(kubectl, name))
+    ranks = DIGEST.findall(said)
+    assert sorted((int(rank), int(size)) for rank, size, _ in ranks) == [(rank, processes) for rank in range(processes)]
+    assert len({digest for _, _, digest in ranks}) == 1
+    (accuracy,) = ACCURACY.findall(said)
+    assert float(accuracy) > 0.9
+    progress = kubectl.job(name)["status"]["progress"]
+    assert (progress["epoch"], progress["totalEpochs"], progress["step"]) == (epochs, epochs, epochs * steps)
+    assert progress["loss"] < 0.5
 
 
 def test_messages_are_passed_places_told_and_collectives_measured(kubectl: Kubectl) -> None:

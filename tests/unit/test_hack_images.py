@@ -97,6 +97,9 @@ def test_stages_are_labelled_with_the_name_of_the_image_that_they_are_built_for(
     assert {image.name: found for image, found in labels.items() if found} == {
         "ddpjob-operator:dev": ["ddpjob-operator"],
         "ddpjob-prometheus:dev": ["ddpjob-prometheus"],
+        "ddpjob-torch:cpu": ["ddpjob-examples"],
+        "ddpjob-trainer:cpu": ["ddpjob-examples"],
+        "ddpjob-examples:cpu": ["ddpjob-examples"],
     }
 
 

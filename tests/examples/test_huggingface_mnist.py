@@ -1,0 +1,116 @@
+"""Hugging Face's Trainer on MNIST's images, as a DDPJob trains: shown, saved, stopped and resumed."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from datasets import Dataset, Features, Image
+from training import Training, checkpoints_in, environment, ranks_started, run, succeed, torchrun
+
+from ddpjob_trainer.examples.huggingface_mnist import bundled_images
+from tests.ports import free_port
+
+PROGRAM = ("-m", "ddpjob_trainer.examples.huggingface_mnist")
+BUNDLED = (*PROGRAM, "--dataset", "bundled")
+# Ranks start within seconds of one another, and each takes some for its imports.
+pytestmark = pytest.mark.timeout(600)
+
+
+def accuracy(training: Training) -> float:
+    found = re.findall(r"^Accuracy (\d\.\d+) on 1000 held-out images$", training.output, re.MULTILINE)
+    assert len(found) == 1, training.output
+    return float(found[0])
+
+
+def test_four_processes_of_a_node_learn_real_images_and_show_how_far_they_are(tmp_path: Path) -> None:
+    variables = {
+        "DDPJOB_PROGRESS_FILE": str(tmp_path / "progress.json"),
+        "DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid"),
+    }
+    training = succeed(torchrun(4, *BUNDLED, "--total-epochs", "4", "--batch-size", "16"), variables)
+    assert "Dataset bundled | 4000 images to train on, 1000 held out" in training.output
+    assert training.world_sizes == dict.fromkeys(range(4), 4)
+    assert training.digest
+    assert accuracy(training) > 0.9
+    progress = json.loads((tmp_path / "progress.json").read_text())
+    assert (progress["epoch"], progress["totalEpochs"], progress["step"], progress["totalSteps"]) == (4, 4, 252, 252)
+    assert (progress["finished"], progress["lastCheckpointStep"]) == (True, 252)
+    assert 0 < progress["loss"] < 0.5
+    assert progress["samplesPerSecond"] > 0
+    assert progress["accuracy"] == pytest.approx(accuracy(training), abs=1e-4)
+    assert checkpoints_in(tmp_path / "uid") == [f"step-{step:09d}.attempt-0" for step in (126, 189, 252)]
+
+
+def test_two_nodes_that_meet_at_a_master_address_train_one_model() -> None:
+    port = free_port()
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--nnodes=2"]
+    launch += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    nodes = [
+        subprocess.Popen(
+            [*launch, f"--node-rank={node}", *BUNDLED, "--total-epochs", "1"],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    outputs = [node.communicate()[0] for node in nodes]
+    together = Training(max(node.returncode for node in nodes), "".join(outputs))
+    assert together.code == 0, together.output
+    assert together.world_sizes == dict.fromkeys(range(4), 4)
+    assert together.digest
+
+
+def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_comes_of_the_rest(tmp_path: Path) -> None:
+    program = (*BUNDLED, "--total-epochs", "1", "--batch-size", "8", "--checkpoint-dir")
+    undisturbed = succeed(torchrun(2, *program, str(tmp_path / "undisturbed")))
+    folder = tmp_path / "stopped"
+    with ranks_started(2, *program, str(folder)) as (first, second):
+        assert first.stdout is not None
+        said = []
+        for line in first.stdout:
+            said.append(line)
+            if "step 20/" in line:
+                second.send_signal(signal.SIGTERM)
+                break
+        said.append(first.communicate()[0])
+        codes = [first.returncode, second.wait()]
+    assert codes == [143, 143], said
+    step = int(re.findall(r"asked to stop: all ranks end after step (\d+), from which a resume goes on", said[-1])[0])
+    assert checkpoints_in(folder)[-1] == f"step-{step:09d}.attempt-0"
+    refused = run([sys.executable, *program, str(folder)])
+    assert refused.code == 1
+    assert "the checkpoint was saved by 2 processes" in refused.output
+    resumed = succeed(torchrun(2, *program, str(folder)))
+    assert f"after step {step}\n" in resumed.output
+    assert min(resumed.losses) > step
+    assert resumed.digest == undisturbed.digest
+    assert accuracy(resumed) == accuracy(undisturbed)
+
+
+def test_images_as_the_hub_stores_them_train_a_single_process(tmp_path: Path) -> None:
+    # A folder of that name is read where the hub would be: pictures in Parquet files.
+    features = Features(image=Image(), label=bundled_images()["train"].features["label"])
+    for part, images in bundled_images().items():
+        few = images.with_format("numpy")[:200]
+        stored = Dataset.from_dict(
+            {"image": list(few["image"].astype("uint8")), "label": few["label"]}, features=features
+        )
+        stored.to_parquet(tmp_path / "ylecun/mnist/mnist" / f"{part}-00000-of-00001.parquet")
+    training = succeed(["env", f"--chdir={tmp_path}", sys.executable, *PROGRAM, "--total-epochs", "2"])
+    assert "Dataset mnist | 200 images to train on, 200 held out" in training.output
+    losses = [float(loss) for loss in training.losses.values()]
+    assert losses[-1] < losses[0]
+
+
+def test_a_hub_that_cannot_be_reached_is_named_with_what_to_do_and_nothing_else_is_trained_on() -> None:
+    training = run([sys.executable, *PROGRAM], {"HF_HUB_OFFLINE": "1"})
+    assert training.code == 1
+    assert "ylecun/mnist cannot be had from Hugging Face's hub" in training.output
+    assert "--dataset bundled" in training.output
+    assert "Dataset " not in training.output

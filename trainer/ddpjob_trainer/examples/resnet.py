@@ -1,0 +1,242 @@
+r"""Trains a ResNet of torchvision on a folder of images.
+
+    python3 -m torch.distributed.launch --nproc-per-node=2 --nnodes=2 --node-rank=0 \
+        --master-addr=10.0.0.1 --master-port=1234 resnet.py --data /data/imagenet
+
+The folder has `train/<class>/*.jpg` and `val/<class>/*.jpg`, as torchvision's ImageFolder reads them. With
+`--synthetic 512` there is no folder: so many images are made, striped in a direction that is their class. It needs
+`ddpjob[vision]`, and runs unchanged as a DDPJob, under torchrun and as a single process, on GPUs and without.
+"""
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils.data import DataLoader, Dataset, Subset
+from torchvision import datasets, models, transforms
+
+from ddpjob_trainer import (
+    EpochLines,
+    Exchange,
+    Settings,
+    Telemetry,
+    Trainer,
+    checkpoints,
+    configure_logging,
+    current_environment,
+    process_group,
+)
+from ddpjob_trainer.digest import parameters_digest
+from ddpjob_trainer.environment import MisuseError
+from ddpjob_trainer.group import Group
+from ddpjob_trainer.log import say
+from ddpjob_trainer.randomness import seed_everything
+
+MODELS: Final = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+CHANNELS: Final = 3
+SMALLEST_SIDE: Final = 64
+"""A ResNet makes 2 x 2 of it: a BatchNorm needs several values of a channel, also where a batch has one image."""
+SYNTHETIC_CLASSES: Final = 4
+SYNTHETIC_HELD_OUT: Final = 64
+STRIPES: Final = 6
+NOISE: Final = 0.5
+# ImageNet's, by which everybody normalizes.
+MEAN: Final = (0.485, 0.456, 0.406)
+DEVIATION: Final = (0.229, 0.224, 0.225)
+MOMENTUM: Final = 0.9
+WEIGHT_DECAY: Final = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The program's command line."""
+
+    data: Path | None
+    synthetic: int | None
+    model: str
+    image_size: int
+    total_epochs: int
+    save_every: int
+    batch_size: int
+    learning_rate: float
+    data_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Two parts of a data set that share no image."""
+
+    training: Dataset[Any]
+    held_out: Dataset[Any]
+    classes: int
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Parse the command line; exits with a message where it is wrong."""
+    parser = argparse.ArgumentParser(prog="resnet", description="Train a ResNet on a folder of images.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", type=Path, help="folder with train/<class>/ and val/<class>/")
+    source.add_argument("--synthetic", type=int, metavar="IMAGES", help="make so many images to train on")
+    parser.add_argument("--model", choices=MODELS, default="resnet18")
+    parser.add_argument("--image-size", type=int, default=224, help="pixels of a side, as the model sees an image")
+    parser.add_argument("--total-epochs", type=int, default=90, help="how often to go through the data")
+    parser.add_argument("--save-every", type=int, default=1, help="epochs between two checkpoints")
+    parser.add_argument("--batch-size", type=int, default=32, help="images a process and step")
+    parser.add_argument("--learning-rate", type=float, default=0.1, help="for 256 images a step of all processes")
+    parser.add_argument("--data-workers", type=int, default=0, help="processes that read images, for each process")
+    parsed = Arguments(**vars(parser.parse_args(arguments)))
+    if min(parsed.total_epochs, parsed.save_every, parsed.batch_size, parsed.synthetic or 1) < 1:
+        parser.error("--total-epochs, --save-every, --batch-size and --synthetic must be at least 1")
+    if parsed.image_size < SMALLEST_SIDE:
+        parser.error(f"--image-size must be at least {SMALLEST_SIDE}")
+    if parsed.data_workers < 0:
+        parser.error("--data-workers must be at least 0")
+    return parsed
+
+
+class Stripes(Dataset[Any]):  # type: ignore[misc]  # torch has no types where it is not installed
+    """Images made of stripes and noise: the direction of the stripes is the class."""
+
+    def __init__(self, images: int, side: int, seed: int) -> None:
+        """Args:
+        images: how many.
+        side: pixels.
+        seed: images of two seeds are different ones.
+        """
+        self._images = images
+        self._side = side
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return self._images
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        """An image [3, side, side], normalized, and its class; the same each time."""
+        label = index % SYNTHETIC_CLASSES
+        random = torch.Generator().manual_seed(self._seed * 1_000_003 + index)
+        angle = math.pi * label / SYNTHETIC_CLASSES
+        phase = 2 * math.pi * torch.rand(CHANNELS, 1, 1, generator=random)
+        across = torch.linspace(0, 2 * math.pi * STRIPES, self._side)
+        waves = torch.sin(math.cos(angle) * across + math.sin(angle) * across.unsqueeze(1) + phase)
+        return waves + NOISE * torch.randn(waves.shape, generator=random), label
+
+
+def load_images(arguments: Arguments) -> Images:
+    """The images that the command line asks for.
+
+    Raises:
+        MisuseError: the folder does not have them; the message says what is missing.
+    """
+    if arguments.synthetic is not None:
+        made = (
+            Stripes(arguments.synthetic, arguments.image_size, 0),
+            Stripes(SYNTHETIC_HELD_OUT, arguments.image_size, 1),
+        )
+        return Images(*made, SYNTHETIC_CLASSES)
+    normal = [transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)]
+    side = arguments.image_size
+    augmented = [transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), *normal]
+    # An eighth of an image is left out at its edges, as the published accuracies are measured.
+    plain = [transforms.Resize(side * 8 // 7), transforms.CenterCrop(side), *normal]
+    folder = arguments.data or Path()
+    try:
+        training = datasets.ImageFolder(folder / "train", transforms.Compose(augmented))
+        held_out = datasets.ImageFolder(folder / "val", transforms.Compose(plain))
+    except OSError as reason:
+        raise MisuseError(
+            f"--data {folder}: {reason}. It needs train/<class>/ and val/<class>/ with images; in a DDPJob mount them "
+            "by spec.trainer.volumeMounts and spec.template.spec.volumes"
+        ) from reason
+    if training.classes != held_out.classes:
+        raise MisuseError(f"--data {folder}: train/ and val/ have different classes (folders)")
+    return Images(training, held_out, len(training.classes))
+
+
+def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Mean loss of a batch of images and labels."""
+    images, labels = batch
+    return nn.functional.cross_entropy(model(images), labels)
+
+
+class Accuracy:
+    """The part of all held-out images that a model recognises, of which each rank looks at its own share."""
+
+    def __init__(self, group: Group, exchange: Exchange, images: Dataset[Any], arguments: Arguments) -> None:
+        """Args:
+        group: the processes of the training.
+        exchange: among them.
+        images: the held-out ones.
+        arguments: the command line.
+        """
+        self._group = group
+        self._exchange = exchange
+        own = Subset(images, range(group.rank, len(images), group.world_size))
+        self._loader = DataLoader(own, batch_size=arguments.batch_size, num_workers=arguments.data_workers)
+
+    def __call__(self, model: nn.Module) -> float:
+        """From 0 to 1, the same on all ranks."""
+        for buffer in model.buffers():
+            # The running means of BatchNorm are each rank's own, and rank 0's are saved.
+            dist.broadcast(buffer, src=0)
+        right, count = 0.0, 0
+        for images, labels in self._loader:
+            found = model(images.to(self._group.device)).argmax(1)
+            right += float((found == labels.to(self._group.device)).sum())
+            count += len(labels)
+        total_right, total = self._exchange.sum(right, count)
+        return total_right / total
+
+
+@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+def main() -> None:
+    """Train, and print what proves that all processes have trained one model."""
+    environment = current_environment()
+    arguments = parse_arguments(environment.arguments)
+    configure_logging(environment)
+    with process_group(environment) as group:
+        seed_everything(0)
+        images = load_images(arguments)
+        if group.first:
+            source = f"{arguments.data}" if arguments.synthetic is None else "synthetic images"
+            say(f"Dataset {source} | {len(images.training)} to train on, {len(images.held_out)} held out")
+        exchange = Exchange(group.device)
+        model = models.get_model(arguments.model, num_classes=images.classes).to(group.device)
+        # As large as the step is: arXiv:1706.02677.
+        rate = arguments.learning_rate * arguments.batch_size * group.world_size / 256
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+        steps = -(-len(images.training) // (arguments.batch_size * group.world_size)) * arguments.total_epochs
+        accuracy = Accuracy(group, exchange, images.held_out, arguments)
+        Trainer(
+            group=group,
+            model=model,
+            optimizer=optimizer,
+            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps),
+            loss=cross_entropy,
+            dataset=images.training,
+            evaluate=accuracy,
+            checkpoints=checkpoints(environment, exchange),
+            settings=Settings(
+                total_epochs=arguments.total_epochs,
+                batch_size=arguments.batch_size,
+                save_every=arguments.save_every,
+                data_workers=arguments.data_workers,
+            ),
+            listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
+        ).run()
+        model.eval()
+        with torch.no_grad():
+            final = accuracy(model)
+        say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(model)}")
+        if group.first:
+            say(f"Accuracy {final:.4f} on {len(images.held_out)} held-out images")
+
+
+if __name__ == "__main__":
+    main()
