@@ -5,6 +5,7 @@ from typing import Any
 
 TRAINER_IMAGE = os.environ.get("DDPJOB_TRAINER_IMAGE", "ddpjob-trainer:cpu")
 EXAMPLES_IMAGE = os.environ.get("DDPJOB_EXAMPLES_IMAGE", "ddpjob-examples:cpu")
+OPERATOR_IMAGE = os.environ.get("DDPJOB_OPERATOR_IMAGE", "ddpjob-operator:dev")
 TORCH_IMAGE = os.environ.get("DDPJOB_TORCH_IMAGE", "ddpjob-torch:cpu")
 
 

@@ -3,8 +3,9 @@
 import re
 
 import pytest
-from jobs import program, scripted
+from jobs import OPERATOR_IMAGE, program, scripted
 from kubectl import Kubectl
+from steady import STEADY, claim, losses, resilient, resumed_at, trains
 
 # Both spellings of the local rank, as programs for torch.distributed.launch have them.
 LAUNCHED = """
@@ -83,3 +84,43 @@ def test_mpirun_starts_the_ranks_of_all_nodes_by_ssh(kubectl: Kubectl, backend: 
     said = re.findall(r"rank (\d) of (\d) sum (\d) on node (\d)", kubectl.logs("ranks-a0-0"))
     assert sorted(said) == [(str(rank), "4", "6", str(rank // 2)) for rank in range(4)]
     assert kubectl.job("ranks")["status"]["nodes"]["succeeded"] == 2, kubectl.story("ranks")
+
+
+KILLED = """
+import os, signal, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "3":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+
+
+def test_under_mpirun_the_rank_that_failed_is_named_and_none_of_those_that_mpirun_ended_for_it(
+    kubectl: Kubectl,
+) -> None:
+    once = {"maxRestarts": 0}
+    # This image has Python, and no mpirun.
+    other = scripted("without", config_map="killed", nodes=1, launcher="mpirun")
+    other["spec"]["trainer"]["image"] = OPERATOR_IMAGE
+    kubectl.apply(
+        program("killed", KILLED),
+        scripted("killed", config_map="killed", procs=2, launcher="mpirun", restart=once),
+        other,
+    )
+    failure = kubectl.wait_for_phase("killed", "Failed")["status"]["failure"]
+    assert (failure["rank"], failure["signal"], failure["pod"]) == (3, "SIGKILL", "killed-a0-1"), failure
+    status = kubectl.wait_for_phase("without", "Failed")["status"]
+    assert (status["failure"]["reason"], status["attempt"]) == ("CannotStart", 0)
+    assert "this image has no mpirun" in status["failure"]["message"]
+
+
+def test_a_job_of_mpirun_that_is_suspended_saves_and_goes_on_at_that_step(kubectl: Kubectl) -> None:
+    kubectl.apply(claim(), program("steady", STEADY), resilient("paused", launcher="mpirun"))
+    trains(kubectl, "paused")
+    kubectl.patch("ddpjob", "paused", {"spec": {"suspend": True}})
+    progress = kubectl.wait_for_phase("paused", "Suspended")["status"]["progress"]
+    assert progress["step"] == progress["lastCheckpointStep"], kubectl.story("paused")
+    kubectl.patch("ddpjob", "paused", {"spec": {"suspend": False}})
+    kubectl.wait_for_phase("paused", "Succeeded")
+    log = kubectl.logs("paused-a1-0")
+    assert resumed_at(log) == progress["step"]
+    assert min(losses(log)) == progress["step"] + 1

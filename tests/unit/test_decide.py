@@ -15,6 +15,7 @@ from ddpjob.decide import decide
 from ddpjob.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
 from ddpjob.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
 from ddpjob.policies.node_lost import SILENCE, SILENCE_OF_LOST
+from ddpjob.policies.success import OTHERS_END_WITHIN
 from ddpjob.policies.writes import NEWER_REPORT
 
 
@@ -47,12 +48,26 @@ def test_under_mpirun_the_key_is_made_once_an_attempt_before_any_pod() -> None:
 def test_under_mpirun_the_job_has_succeeded_when_node_0_has() -> None:
     world = running_world(launcher="mpirun")
     world.end("digits-a0-0", 0)
+    world.end("digits-a0-1", 143)
     world.settle()
     assert world.status is not None
     assert world.status.phase is Phase.SUCCEEDED
     succeeded = world.status.condition(ConditionType.SUCCEEDED)
     assert succeeded is not None
     assert succeeded.message.startswith("mpirun on 2 nodes exited with 0")
+
+
+def test_under_mpirun_the_other_nodes_have_a_moment_to_end_before_they_are_deleted_with_their_logs() -> None:
+    world = running_world(launcher="mpirun")
+    world.end("digits-a0-0", 0)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.RUNNING
+    assert world.reconcile().requeue_after is not None
+    world.advance(OTHERS_END_WITHIN.total_seconds())
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+    assert [request.name for request in world.requests if isinstance(request, DeletePod)] == ["digits-a0-1"]
 
 
 def test_under_mpirun_a_node_that_ends_well_is_not_the_end() -> None:

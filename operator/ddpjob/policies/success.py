@@ -1,14 +1,23 @@
 """When a job has succeeded: the trainer of every node has exited with 0, whatever else runs in its pod.
 
-Under mpirun that of node 0 decides: mpirun runs there, and ends with 0 when all ranks have.
+Under mpirun that of node 0 decides: mpirun runs there, and ends with 0 when all ranks have. The others have nothing to
+do from then on and end by themselves; they are given a moment, since a pod that still runs when its job has succeeded
+is deleted, and its log with it.
 """
+
+from datetime import timedelta
+from typing import Final
 
 from ddpjob.api.spec import Launcher
 from ddpjob.api.status import ConditionType
+from ddpjob.observed import Terminated
 from ddpjob.policies.attempt import NodeState
 from ddpjob.policies.conditions import Fact, with_facts
 from ddpjob.policies.situation import Decision, Situation
 from ddpjob.policies.summary import format_seconds
+
+OTHERS_END_WITHIN: Final = timedelta(seconds=15)
+"""How long the other nodes of mpirun have to end after node 0."""
 
 
 def succeeded(situation: Situation) -> Decision | None:
@@ -17,6 +26,10 @@ def succeeded(situation: Situation) -> Decision | None:
     decisive = states[:1] if situation.spec.launcher is Launcher.MPIRUN else states
     if any(state is not NodeState.SUCCEEDED for state in decisive):
         return None
+    first = situation.attempt.nodes[0]
+    ended = first.trainer.finished_at if first is not None and isinstance(first.trainer, Terminated) else None
+    if NodeState.RUNNING in states and ended is not None and situation.now < ended + OTHERS_END_WITHIN:
+        return Decision(situation.status, look_again=(ended + OTHERS_END_WITHIN,))
     start = situation.status.start_time or situation.now
     status = situation.status.model_copy(
         update={
