@@ -124,7 +124,7 @@ class Container:
 
         Args:
             name: of the file with the results.
-            tests: files and folders.
+            tests: files and folders, and options.
             torch: folder of another torch than the image's.
         """
         results = BUILD / "results/torch"
@@ -169,13 +169,18 @@ def run_in_trainer_image(log: Path) -> Run:
     return container_of(TRAINER, log).pytest("torch", ["tests/torch"])
 
 
-def run_in_examples_image(log: Path) -> Run:
+def run_in_examples_image(log: Path, *, full: bool) -> Run:
     """Run the tests of the examples that need torchvision or transformers.
+
+    Args:
+        log: for what the build says.
+        full: whether those marked `full` run too.
 
     Raises:
         StepError: the image or pytest cannot be had.
     """
-    return container_of(EXAMPLES, log).pytest("examples", ["tests/examples"])
+    chosen = [] if full else ["-m", "not full"]
+    return container_of(EXAMPLES, log).pytest("examples", [*chosen, "tests/examples"])
 
 
 def run_with_newest_torch(log: Path) -> Run:

@@ -26,6 +26,7 @@ def accuracy(training: Training) -> float:
     return float(found[0])
 
 
+@pytest.mark.full
 def test_four_processes_of_a_node_learn_real_images_and_show_how_far_they_are(tmp_path: Path) -> None:
     variables = {
         "DDPJOB_PROGRESS_FILE": str(tmp_path / "progress.json"),
@@ -45,6 +46,7 @@ def test_four_processes_of_a_node_learn_real_images_and_show_how_far_they_are(tm
     assert checkpoints_in(tmp_path / "uid") == [f"step-{step:09d}.attempt-0" for step in (126, 189, 252)]
 
 
+@pytest.mark.full
 def test_two_nodes_that_meet_at_a_master_address_train_one_model() -> None:
     port = free_port()
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--nnodes=2"]
@@ -93,6 +95,7 @@ def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_come
     assert accuracy(resumed) == accuracy(undisturbed)
 
 
+@pytest.mark.full
 def test_images_as_the_hub_stores_them_train_a_single_process(tmp_path: Path) -> None:
     # A folder of that name is read where the hub would be: pictures in Parquet files.
     features = Features(image=Image(), label=bundled_images()["train"].features["label"])

@@ -30,6 +30,7 @@ def test_made_images_are_learned_by_two_processes_that_go_on_where_they_were(tmp
     assert [float(accuracy) > 0.9 for accuracy in accuracies] == [True], training.output
 
 
+@pytest.mark.full
 def test_a_folder_of_pictures_is_trained_on(tmp_path: Path) -> None:
     for part, images in (("train", resnet.Stripes(32, 80, 0)), ("val", resnet.Stripes(16, 80, 1))):
         for index in range(len(images)):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from jobs import digits, program, scripted
 from kubectl import Kubectl, wait_until
 from test_examples import EPOCH, example
@@ -41,8 +42,10 @@ def test_the_example_trains_on_its_nodes_network(kubectl: Kubectl) -> None:
     kubectl.wait_for_phase("host-network", "Succeeded", timeout=300)
     lines = [EPOCH.findall(kubectl.logs(f"host-network-a0-{ordinal}")) for ordinal in (0, 1)]
     assert [len(found) for found in lines] == [100, 100]
+    assert kubectl.job("host-network")["status"]["progress"]["percent"] == 100
 
 
+@pytest.mark.full
 def test_progress_is_read_at_the_addresses_of_the_nodes(kubectl: Kubectl) -> None:
     job = digits("long", epochs=10_000, template=HOST, rendezvous={"port": 29610}, metrics={"port": 19410})
     kubectl.apply(job)

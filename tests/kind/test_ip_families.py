@@ -33,11 +33,12 @@ def families(kubectl: Kubectl) -> list[str]:
     ("name", "spec"),
     [
         ("c10d", {}),
-        ("static", {"rendezvous": {"backend": "static"}}),
-        ("python", {"launcher": "python"}),
-        (
+        pytest.param("static", {"rendezvous": {"backend": "static"}}, marks=pytest.mark.full),
+        pytest.param("python", {"launcher": "python"}, marks=pytest.mark.full),
+        pytest.param(
             "host",
             {"template": {"spec": {"hostNetwork": True}}, "rendezvous": {"port": 29640}, "metrics": {"port": 19440}},
+            marks=pytest.mark.full,
         ),
     ],
 )
@@ -55,6 +56,7 @@ def test_nodes_meet_at_a_name_with_an_address_of_each_family_of_the_cluster(
     assert (service["spec"]["ipFamilyPolicy"], sorted(service["spec"]["ipFamilies"])) == ("PreferDualStack", families)
 
 
+@pytest.mark.full
 def test_progress_is_read_and_a_rank_that_is_killed_comes_back(kubectl: Kubectl) -> None:
     kubectl.apply(digits("long", epochs=10_000))
     wait_until(
