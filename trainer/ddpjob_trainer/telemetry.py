@@ -62,6 +62,9 @@ class Telemetry(Listener):
         # Written by the thread that trains, read by the one that serves: replaced as one, so that they fit together.
         self._newest: tuple[int, float | None] = (0, None)
         self._mark: tuple[float, int, int] | None = None
+        # Of the last log step: the record, samples a second and seconds a step. What a step costs is to leave it here;
+        # to make a Progress of it is left to those who ask.
+        self._logged: tuple[LogRecord | None, float | None, float | None] = (None, None, None)
         self._file: ProgressFile | None = None
         if group.first and environment.job.progress_file:
             self._file = ProgressFile(Path(environment.job.progress_file), clock)
@@ -79,9 +82,14 @@ class Telemetry(Listener):
     def progress(self) -> Progress:
         """How far the training is now."""
         step, ended = self._newest
+        record, speed, per_step = self._logged
         moment = self._pulse.moment()
         return replace(
             self._progress,
+            loss=None if record is None else record.loss,
+            learning_rate=None if record is None else record.learning_rate,
+            samples_per_second=speed,
+            seconds_per_step=per_step,
             step=step,
             last_step_time=ended,
             activity=moment.activity,
@@ -143,14 +151,7 @@ class Telemetry(Listener):
 
     def logged(self, record: LogRecord) -> None:
         """Take over what was read back from the device."""
-        speed, per_step = self._measured_speed(record)
-        self._progress = replace(
-            self._progress,
-            loss=record.loss,
-            learning_rate=record.learning_rate,
-            samples_per_second=speed,
-            seconds_per_step=per_step,
-        )
+        self._logged = (record, *self._measured_speed(record))
         self.metrics.loss.set(record.loss)
         self.metrics.learning_rate.set(record.learning_rate)
         self.metrics.gradient_norm.set(record.gradient_norm)
@@ -191,14 +192,14 @@ class Telemetry(Listener):
 
     def _measured_speed(self, record: LogRecord) -> tuple[float | None, float | None]:
         """Samples a second and seconds a step."""
-        now, known = self._clock(), self._progress
+        now, (_, speed, per_step) = self._clock(), self._logged
         before, self._mark = self._mark, (now, record.step, record.consumed)
         if before is None or now <= before[0] or record.step <= before[1]:
-            return known.samples_per_second, known.seconds_per_step
+            return speed, per_step
         seconds = now - before[0]
-        speed = _smooth(known.samples_per_second, (record.consumed - before[2]) / seconds)
+        speed = _smooth(speed, (record.consumed - before[2]) / seconds)
         self.metrics.samples_per_second.set(speed)
-        return speed, _smooth(known.seconds_per_step, seconds / (record.step - before[1]))
+        return speed, _smooth(per_step, seconds / (record.step - before[1]))
 
     def _write(self, *, last: bool = False) -> None:
         if self._file is None or not (last or self._file.due):
