@@ -181,7 +181,7 @@ def stages(*, full: bool) -> list[Stage]:
         module_stage("verify", "hack.generate", "--check"),
         pytest_stage("unit", dict, *side_by_side()),
         pytest_stage("promtool"),
-        torch_stage("torch", run_in_trainer_image),
+        torch_stage("torch", functools.partial(run_in_trainer_image, full=full)),
         torch_stage("examples", functools.partial(run_in_examples_image, full=full), of="examples"),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
         pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone" if full else "not alone and not full"),

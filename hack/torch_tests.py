@@ -160,13 +160,17 @@ def container_of(image: Image, log: Path) -> Container:
     return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
 
 
-def run_in_trainer_image(log: Path) -> Run:
+def run_in_trainer_image(log: Path, *, full: bool) -> Run:
     """Run the tests with the image's torch.
+
+    Args:
+        log: for what the build says.
+        full: whether those marked `full` run too.
 
     Raises:
         StepError: the image or pytest cannot be had.
     """
-    return container_of(TRAINER, log).pytest("torch", ["tests/torch"])
+    return container_of(TRAINER, log).pytest("torch", [*_chosen(full=full), "tests/torch"])
 
 
 def run_in_examples_image(log: Path, *, full: bool) -> Run:
@@ -179,8 +183,11 @@ def run_in_examples_image(log: Path, *, full: bool) -> Run:
     Raises:
         StepError: the image or pytest cannot be had.
     """
-    chosen = [] if full else ["-m", "not full"]
-    return container_of(EXAMPLES, log).pytest("examples", [*chosen, "tests/examples"])
+    return container_of(EXAMPLES, log).pytest("examples", [*_chosen(full=full), "tests/examples"])
+
+
+def _chosen(*, full: bool) -> list[str]:
+    return [] if full else ["-m", "not full"]
 
 
 def run_with_newest_torch(log: Path) -> Run:

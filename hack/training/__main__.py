@@ -62,7 +62,8 @@ class Bench:
 def compare(bench: Bench, pairs: int) -> list[Pair]:
     """The bare loop and the library's by turns."""
     found = [Pair(**pair) for pair in bench.run(bench.command(_PROCESSES, "speed", str(pairs)), *_OPERATOR)]
-    say(f"  speed of the library's loop over the bare one's: {estimate([pair.ratio for pair in found])}")
+    ratio = estimate([pair.ratio for pair in found])
+    say(f"  speed of the library's loop over the bare one's: {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})")
     return found
 
 

@@ -6,9 +6,11 @@
 FROM docker.io/library/debian:trixie-slim
 ARG TORCH=torch==2.15.0
 ARG TORCH_INDEX=
+# Beside Python what the launcher mpirun needs on a node.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
- && rm -rf /var/lib/apt/lists/*
+      openmpi-bin openssh-client openssh-server systemd-standalone-sysusers \
+ && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 # torch by itself: another index has it and what it needs, and nothing else.
 RUN python3 -m venv /opt/ddpjob \
  && /opt/ddpjob/bin/python -m pip install --no-cache-dir --no-compile ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$TORCH" numpy \

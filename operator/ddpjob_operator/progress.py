@@ -21,6 +21,9 @@ from ddpjob_operator.store import Key
 
 _LONGEST_ANSWER: Final = 64 * 1024
 
+_FRESH: Final = 0.25
+"""Seconds before a write at which its progress is read: a poll takes a fraction of that."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +86,7 @@ class ProgressPoller:
         self._waits: dict[str, dict[int, RendezvousWait]] = {}
         self._due: list[tuple[float, str]] = []
         self._scheduled: set[str] = set()
+        self._fresh: dict[str, float] = {}
         self._added = asyncio.Event()
 
     def follow(self, uid: str, key: Key, targets: tuple[PollTarget, ...]) -> None:
@@ -99,9 +103,20 @@ class ProgressPoller:
         elif known is not None and len(targets) > len(known.targets):
             # The training seems to stand still: what the other ranks say is wanted now.
             self._due = [(due, other) for due, other in self._due if other != uid]
+            self._fresh.pop(uid, None)
             heapq.heapify(self._due)
             self._schedule(uid, loop.time())
         self._jobs[uid] = _Job(key, targets)
+
+    def freshen(self, uid: str, seconds: float) -> None:
+        """Read a job's progress once more shortly before so many seconds have passed, when it is to be written.
+
+        Where many jobs wait for their turn to be written, what was read at the last regular poll would add its own age.
+        """
+        if uid not in self._jobs or uid in self._fresh or seconds <= _FRESH:
+            return
+        self._fresh[uid] = asyncio.get_running_loop().time() + seconds - _FRESH
+        self._schedule(uid, self._fresh[uid])
 
     def _schedule(self, uid: str, due: float) -> None:
         heapq.heappush(self._due, (due, uid))
@@ -158,15 +173,20 @@ class ProgressPoller:
         ):
             while True:
                 await self._sleep_until_due()
-                _, uid = heapq.heappop(self._due)
+                due, uid = heapq.heappop(self._due)
+                once = self._fresh.get(uid) == due
+                if once:
+                    del self._fresh[uid]
                 if uid not in self._jobs:
-                    self._scheduled.discard(uid)
+                    if not once:
+                        self._scheduled.discard(uid)
                     continue
                 for target in self._jobs[uid].targets:
                     await slots.acquire()
                     poll = polls.create_task(self._poll(session, uid, target))
                     poll.add_done_callback(lambda _: slots.release())
-                heapq.heappush(self._due, (loop.time() + self._interval, uid))
+                if not once:
+                    heapq.heappush(self._due, (loop.time() + self._interval, uid))
 
     async def _sleep_until_due(self) -> None:
         loop = asyncio.get_running_loop()

@@ -132,6 +132,7 @@ class Reconciler:
             wait = 0.0 if plan.urgent else self._progress_writes.ask(job.uid)
             if wait > 0:
                 self._queue.add_after(key, wait)
+                self._poller.freshen(job.uid, wait)
             elif await self._write_status(key, job, plan, memory):
                 wrote = True
             else:

@@ -86,9 +86,11 @@ def test_mpirun_starts_the_ranks_of_all_nodes_by_ssh(kubectl: Kubectl, backend: 
     assert kubectl.job("ranks")["status"]["nodes"]["succeeded"] == 2, kubectl.story("ranks")
 
 
+# Later than a node waits for a word of node 0 once its connection has ended, which must not end before.
 KILLED = """
 import os, signal, time
 if os.environ["OMPI_COMM_WORLD_RANK"] == "3":
+    time.sleep(15)
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(600)
 """

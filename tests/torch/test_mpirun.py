@@ -97,6 +97,22 @@ def test_ranks_that_are_to_stop_may_finish_what_they_do_and_mpirun_does_not_end_
     assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
 
 
+def test_a_rank_that_ends_at_once_when_it_is_to_stop_does_not_cut_off_one_that_saves(job: Job) -> None:
+    program = job.program(
+        "import os, pathlib, signal, sys, time\n"
+        "told, rank = [], os.environ['OMPI_COMM_WORLD_RANK']\n"
+        "if rank == '0': signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
+        "pathlib.Path('up-' + rank).touch()\n"
+        "while not told: time.sleep(0.01)\n"
+        "time.sleep(4); pathlib.Path('saved-' + rank).touch()\n"
+    )
+    node = start(job, program)
+    job.wait_for("up-0", "up-1")
+    node.process.send_signal(signal.SIGTERM)
+    assert node.end() == 143, node.output
+    assert (job.folder / "saved-0").exists(), node.output
+
+
 def test_ranks_that_agreed_to_stop_by_themselves_are_reported_as_stopped(job: Job) -> None:
     node = start(job, job.program("import sys; sys.exit(143)"))
     assert node.end() == 143, node.output

@@ -223,6 +223,7 @@ def test_a_training_that_fails_finishes_the_checkpoint_it_has_begun_and_tells_of
     assert [version.step for version in gated.versions()] == [2]
 
 
+@pytest.mark.full
 def test_stopped_in_the_middle_of_an_epoch_the_same_curve_goes_on_bit_for_bit(
     tmp_path: Path, undisturbed: Training
 ) -> None:

@@ -28,6 +28,7 @@ def test_twenty_epochs_on_four_processes_recognise_at_least_97_of_100_digits_nev
     )
 
 
+@pytest.mark.full
 def test_the_same_command_gives_the_same_parameters_and_half_of_the_data_gives_others(short: Training) -> None:
     assert one_model_of_four(short)
     assert succeed(torchrun(4, *DIGITS, *SHORT)).digest == short.digest

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,11 +135,115 @@ def test_the_end_of_a_node_is_that_of_its_ranks_which_mpirun_has_not_ended(
     assert [failure.get("rank") for failure in report.get("failures", [])] == expected.get("failures", [])
 
 
+def judged(modules: tuple[ModuleType, ...], folder: Path, code: int, *, of_mpirun: bool = False) -> dict[str, Any]:
+    agent = modules[0].MpirunAgent(str(folder))
+    agent._context = agent._ranks = modules[0].Ranks(folder)
+    agent._judge(code, of_mpirun=of_mpirun)
+    report: dict[str, Any] = json.loads((folder / "termination-log").read_text())
+    return report
+
+
+def recorded(folder: Path, rank: int, message: str) -> None:
+    file = folder / f"error-{rank}" / "error.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"message": {"message": message, "extraInfo": {"time": 2.0}}}))
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_rank_whose_exception_was_on_its_way_when_mpirun_ended_it_is_told(
+    modules: tuple[ModuleType, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_ended: bool
+) -> None:
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "termination-log"))
+    ended(tmp_path, 2, -15, aborted=True)
+    if not has_ended:
+        (tmp_path / "2.ended").unlink()
+    ended(tmp_path, 3, -15, aborted=True)
+    recorded(tmp_path, 2, "ValueError: bad batch")
+    report = judged(modules, tmp_path, 1)
+    (failure,) = report["failures"]
+    assert (failure["rank"], failure["exitCode"], failure["errorType"]) == (2, 1, "ValueError")
+
+
+def test_a_rank_that_leaves_by_agreement_is_no_failure_however_it_ends(
+    modules: tuple[ModuleType, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "termination-log"))
+    ended(tmp_path, 2, 143)
+    ended(tmp_path, 3, -9, aborted=True)
+    recorded(tmp_path, 3, "Stopped: 143")
+    assert judged(modules, tmp_path, 1)["stopped"] is True
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (-9, {"signal": "SIGKILL", "message": "mpirun itself was killed by SIGKILL"}),
+        (14, {"exitCode": 14, "message": "connection lost: mpirun ended all ranks, with exit code 14"}),
+    ],
+)
+def test_what_mpirun_itself_ended_with_is_told_where_it_ran(
+    modules: tuple[ModuleType, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    code: int,
+    expected: dict[str, Any],
+) -> None:
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "termination-log"))
+    ended(tmp_path, 0, -15, aborted=True)
+    report = judged(modules, tmp_path, code, of_mpirun=True)
+    (failure,) = report["failures"]
+    assert failure.get("signal") == expected.get("signal")
+    assert failure.get("exitCode") == expected.get("exitCode")
+    assert failure["message"].startswith(expected["message"])
+
+
+def test_of_all_nodes_that_are_waited_for_the_first_is_told_with_the_number_of_the_others(
+    modules: tuple[ModuleType, ...],
+) -> None:
+    told: list[tuple[str, str]] = []
+    page = SimpleNamespace(tell=lambda *words: told.append(words))
+    missing = modules[0].MissingNodes(page)
+    missing.of(7).tell("NodeNotReached", "seven")
+    missing.of(3).tell("NameNotResolved", "three")
+    missing.of(7).tell("NodeNotReached", "seven again")
+    missing.found(3)
+    missing.found(7)
+    assert told == [
+        ("NodeNotReached", "seven"),
+        ("NameNotResolved", "three, and 1 more"),
+        ("NameNotResolved", "three, and 1 more"),
+        ("NodeNotReached", "seven again"),
+    ]
+
+
+def test_who_may_not_log_in_cannot_serve_ssh(modules: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, shell, launcher = modules
+    nobody = SimpleNamespace(pw_name="nobody", pw_shell="/usr/sbin/nologin")
+    monkeypatch.setattr(shell.pwd, "getpwuid", lambda _: nobody)
+    with pytest.raises(launcher.CannotStart, match=r"for nobody is /usr/sbin/nologin: give it /bin/sh in the image"):
+        shell.user_name()
+
+
+def test_open_mpi_keeps_a_connection_to_each_node_however_many_there_are(
+    modules: tuple[ModuleType, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(modules[0].os, "environ", environment)
+    modules[0]._use(SimpleNamespace(command=["ssh", "-F", "config"]), 200)
+    for prefix, name in (("OMPI_MCA", "plm_rsh"), ("PRTE_MCA", "plm_ssh")):
+        assert environment[f"{prefix}_{name}_agent"] == "ssh -F config"
+        assert environment[f"{prefix}_{name}_num_concurrent"] == "200"
+    assert environment["PRTE_MCA_prte_leave_session_attached"] == "1"
+
+
 def test_a_rank_that_begins_and_ends_meanwhile_is_never_half_read(
     modules: tuple[ModuleType, ...], tmp_path: Path
 ) -> None:
     ended(tmp_path, 0, -signal.SIGKILL)
+    (tmp_path / "1.begun").write_text('{"localRank": 1, "pid": 7}')
     (tmp_path / "1.ended.new").write_text('{"localRank": 1, "co')
     ranks = modules[0].Ranks(tmp_path)
-    assert ranks.pids() == {0: 1}
+    # The number of a process that has ended may be another's by now.
+    assert ranks.pids() == {1: 7}
     assert list(ranks.ended()) == [0]

@@ -35,14 +35,14 @@ class Seen:
 
 @asynccontextmanager
 async def polling(
-    answer: Answer, *, host: str = "127.0.0.1", patience: float = 5.0
+    answer: Answer, *, host: str = "127.0.0.1", patience: float = 5.0, interval: float = 0.05
 ) -> AsyncIterator[tuple[ProgressPoller, Seen, PollTarget]]:
     seen = Seen()
     poller = ProgressPoller(
         changed=seen.changed.append,
         count=seen.outcomes.append,
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-        interval=0.05,
+        interval=interval,
         patience=patience,
     )
     app = web.Application()
@@ -81,6 +81,29 @@ async def test_progress_is_read_and_kept_after_the_target_is_gone() -> None:
         assert poller.report("u1") == report
         poller.forget("u1")
         assert poller.report("u1") is None
+
+
+async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_before() -> None:
+    number = 0
+
+    async def answer(_: web.Request) -> web.Response:
+        nonlocal number
+        number += 1
+        return web.json_response({"step": number})
+
+    # The regular poll may be an hour away, and is the only one that is left after each of these.
+    async with polling(answer, interval=3600) as (poller, seen, target):
+        poller.freshen("unknown", 0.3)
+        poller.follow("u1", KEY, (target,))
+        for times in (1, 2):
+            poller.freshen("u1", 0.3)
+            poller.freshen("u1", 60)
+            await seen.outcome("ok", times)
+            assert len(poller._due) == 1
+        # What is to be written at once is as fresh as it can be.
+        poller.freshen("u1", 0.1)
+        assert len(poller._due) == 1
+        assert (await report_of(poller, "u1")).progress.step == 2
 
 
 async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:

@@ -36,7 +36,11 @@ def failure(**fields: Any) -> Failure:
         ({"reasons": ["DisruptionTarget"]}, {"reason": "Evicted", "class": "Disruption"}, True),
         ({"reasons": ["DisruptionTarget"]}, {"reason": "ExitCode"}, False),
         ({"reasons": ["CannotStart"]}, {"reason": "CannotStart", "message": "no script"}, True),
-        ({"reasons": ["CannotStart"]}, {"reason": "StartError", "message": "stat /x: no such file or directory"}, True),
+        (
+            {"reasons": ["CannotStart"]},
+            {"reason": "StartError", "message": 'exec: "/x": stat /x: no such file or directory'},
+            True,
+        ),
         ({"reasons": ["CannotStart"]}, {"reason": "StartError", "message": "cgroup: device busy"}, False),
         ({"message": "CUDA error"}, {"message": "RuntimeError: CUDA error: no kernel"}, True),
         ({"message": "CUDA error"}, {"traceback": "...\nCUDA error: x"}, True),
@@ -184,7 +188,14 @@ NOT_IN_PATH = 'exec: "python3": executable file not found in $PATH: unknown'
         (f"failed to create containerd task: {NOT_IN_PATH}", "StartError", True),
         ('exec: "/no/such": stat /no/such: no such file or directory', "StartError", True),
         ("exec: no such file or directory", "Error", False),
+        ("runc create failed: exec /bin/train: exec format error", "StartError", True),
+        ("crun: executable file `train` not found in $PATH: No such file or directory", "StartError", True),
+        ('exec: "/work": is a directory', "StartError", True),
         ("failed to write to cgroup.procs: device busy", "StartError", False),
+        ("cgroup.procs: no such file or directory", "StartError", False),
+        ("nvidia-container-cli: libnvidia-ml.so.1: cannot open: no such file or directory", "StartError", False),
+        ('error mounting "/var/lib/x" to rootfs at "/x": no such file or directory', "StartError", False),
+        ("error gathering device information /dev/nvidia0: permission denied", "StartError", False),
     ],
 )
 def test_a_program_that_cannot_be_started_fails_the_job_at_once(

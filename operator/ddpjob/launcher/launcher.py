@@ -36,7 +36,10 @@ import threading
 import time
 import traceback
 from types import ModuleType, SimpleNamespace, TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPORT_BYTES = 2048
 # What a worker ends with once the ranks have agreed to stop and have saved.
@@ -530,10 +533,13 @@ def await_rank_zero(host: str, port: int, timeout: float, *, connect: bool, page
 
 
 def await_node(
-    ordinal: int, host: str, port: int, timeout: float, *, connect: bool, page: WaitPage | None = None
+    ordinal: int, host: str, port: int, timeout: float, *, connect: bool, page: Any = None, begun: float | None = None
 ) -> None:
-    """Wait until a node's name resolves and, with `connect`, its port answers."""
-    begin, pause, say_at = time.monotonic(), 0.1, 2.0
+    """Wait until a node's name resolves and, with `connect`, its port answers.
+
+    What keeps it is told to the `page`. The `timeout` in seconds counts from the moment `begun` of the monotonic clock.
+    """
+    begin, pause, say_at = time.monotonic() if begun is None else begun, 0.1, 2.0
     # Many who wait ask less often: the server and the store are one for all.
     longest = max(1.0, int(os.environ.get("DDPJOB_NODES", "1")) / 100)
     # Should a server deny every name when asked for a strange type, then the usual question is put now and then.
@@ -858,18 +864,21 @@ class Agent:
     def _outlast(self, context: Any, number: int = 0) -> str:
         """Wait for the workers' end, if need be after a signal to each, and kill who is late; say how many were."""
         workers = list(context.pids().values()) if context else []
-        alive = [pid for pid in workers if _runs(pid)]
+        alive = [pid for pid in workers if self._is_alive(pid)]
         for pid in alive:
             # The program alone, not its process group: data loaders are needed to finish the step and save.
             # It may end, and be reaped, at any moment: the others must be told all the same.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        late = _still_running(alive, self._patience)
+        late = _still_running(alive, self._patience, self._is_alive)
         for pid in late:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        _still_running(late, 0.5)
+        _still_running(late, 0.5, self._is_alive)
         return f"; {len(late)} of {len(workers)} workers did not end within {self._patience:g} s" if late else ""
+
+    def _is_alive(self, pid: int) -> bool:
+        return _runs(pid)
 
     def _park_if_stopping(self) -> None:
         while self._stopping:
@@ -1021,24 +1030,15 @@ def _runs(pid: int) -> bool:
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
-        return _runs_elsewhere(pid)
-
-
-def _runs_elsewhere(pid: int) -> bool:
-    """Whether a process runs that is not our child, as the workers under mpirun are not."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except (OSError, IndexError):
         return False
 
 
-def _still_running(pids: list[int], patience: float) -> list[int]:
+def _still_running(pids: list[int], patience: float, runs: Callable[[int], bool]) -> list[int]:
     deadline = time.monotonic() + patience
-    alive = [pid for pid in pids if _runs(pid)]
+    alive = [pid for pid in pids if runs(pid)]
     while alive and time.monotonic() < deadline:
         time.sleep(0.05)
-        alive = [pid for pid in alive if _runs(pid)]
+        alive = [pid for pid in alive if runs(pid)]
     return alive
 
 

@@ -15,8 +15,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ else:
     import remote_shell
 
 _FOLDER = "DDPJOB_NODE_FOLDER"
+# There from the moment on at which this node is to stop.
+_STOPPING = "stopping"
 _PAUSE = 0.1
 
 
@@ -71,23 +74,30 @@ class Ranks:
         return self._read(".ended")
 
     def pids(self) -> dict[int, int]:
-        """Local rank to process id of the workers."""
-        return {entry["localRank"]: entry["pid"] for entry in self.begun().values()}
+        """Local rank to process id of the workers that have not ended."""
+        ended = self.ended()
+        return {entry["localRank"]: entry["pid"] for rank, entry in self.begun().items() if rank not in ended}
 
     def failures(self) -> dict[int, Any]:
-        """Rank to the end of each worker that failed by itself, in the words of torch's ProcessFailure."""
+        """Rank to the end of each worker that failed by itself, in the words of torch's ProcessFailure.
+
+        One that mpirun has ended counts where it has recorded an exception before: that it was about to leave by itself
+        may be the reason why another lost the connection to it, and was quicker.
+        """
         found: dict[int, Any] = {}
-        for rank, end in self.ended().items():
-            if end["code"] == 0 or end["aborted"]:
-                continue
+        ended = self.ended()
+        for rank, begun in self.begun().items():
+            end = ended.get(rank, {**begun, "code": -signal.SIGKILL, "time": int(time.time()), "aborted": True})
             file = error_file(self._folder, rank)
-            self.error_files[end["localRank"]] = str(file)
             data: dict[str, Any] = {}
             with contextlib.suppress(OSError, ValueError):
                 data = json.loads(file.read_text())
+            if end["code"] == 0 or (end["aborted"] and (not data or _agreed(end["code"], data))):
+                continue
+            self.error_files[end["localRank"]] = str(file)
             found[rank] = SimpleNamespace(
                 local_rank=end["localRank"],
-                exitcode=end["code"],
+                exitcode=1 if end["aborted"] and end["code"] < 0 else end["code"],
                 error_file=str(file),
                 error_file_data=data,
                 timestamp=end["time"],
@@ -107,10 +117,46 @@ class Ranks:
         return found
 
 
+def _agreed(code: int, data: dict[str, Any]) -> bool:
+    """Whether an end was agreed upon by all ranks, which leaves a SystemExit as well."""
+    message = data.get("message")
+    said = str(message.get("message") if isinstance(message, dict) else message)
+    return code == launcher.AGREED_STOP or said.endswith(f": {launcher.AGREED_STOP}")
+
+
+class MissingNodes:
+    """What keeps node 0 from each node that it waits for, told as one: of the first of them, and of how many."""
+
+    def __init__(self, page: launcher.WaitPage) -> None:
+        """Tell it to a page."""
+        self._page = page
+        self._problems: dict[int, tuple[str, str]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, ordinal: int) -> SimpleNamespace:
+        """The page of one node."""
+        return SimpleNamespace(tell=lambda reason, message: self._tell(ordinal, (reason, message)))
+
+    def found(self, ordinal: int) -> None:
+        """A node is not waited for any more."""
+        self._tell(ordinal, None)
+
+    def _tell(self, ordinal: int, problem: tuple[str, str] | None) -> None:
+        with self._lock:
+            self._problems.pop(ordinal, None)
+            if problem is not None:
+                self._problems[ordinal] = problem
+            if self._problems:
+                reason, message = self._problems[min(self._problems)]
+                more = len(self._problems) - 1
+                self._page.tell(reason, f"{message}, and {more} more" if more else message)
+
+
 class MpirunAgent(launcher.Agent):
     """Node 0: mpirun. Any other: sshd, until node 0 tells the end."""
 
     _mpirun: subprocess.Popen[bytes] | None = None
+    _server: remote_shell.Server | None = None
 
     def _launch(self) -> None:
         environment = os.environ
@@ -139,7 +185,7 @@ class MpirunAgent(launcher.Agent):
             port = int(os.environ.get("DDPJOB_RENDEZVOUS_PORT", "29500"))
             client = remote_shell.Client(folder, port)
             hosts = self._await_all(client, nodes, port)
-            _use(client)
+            _use(client, nodes)
         (folder / "hostfile").write_text(hostfile(hosts, processes))
         rank = [sys.executable, "-u", str(Path(__file__).absolute()), kind, program, *sys.argv[1:]]
         command = mpirun_command(mpirun, folder / "hostfile", nodes * processes, rank)
@@ -150,33 +196,45 @@ class MpirunAgent(launcher.Agent):
         assert self._mpirun is not None  # noqa: S101 -- without it this thread is parked for good
         code = self._mpirun.wait()
         self._park_if_stopping()
-        self._judge(code)
+        self._judge(code, of_mpirun=True)
         if client is not None:
-            client.tell_end(hosts[1:], code)
+            client.tell_end(hosts[1:], launcher.container_code(code))
 
     def _await_all(self, client: remote_shell.Client, nodes: int, port: int) -> list[str]:
         """Wait until every other node takes a command, and this one has its name; answer the addresses of all."""
         first = os.environ["MASTER_ADDR"]
-        deadline = time.monotonic() + float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+        begun, timeout = time.monotonic(), float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
         page = launcher.WaitPage(int(os.environ.get("DDPJOB_METRICS_PORT", "0")))
+        missing = MissingNodes(page)
 
         def reached(ordinal: int) -> str:
-            host, left = node_name(first, ordinal, nodes), max(0.1, deadline - time.monotonic())
-            launcher.await_node(ordinal, host, port, left, connect=ordinal > 0, page=page)
+            host = node_name(first, ordinal, nodes)
+            own = missing.of(ordinal)
+            launcher.await_node(ordinal, host, port, timeout, connect=ordinal > 0, page=own, begun=begun)
+            missing.found(ordinal)
             address = remote_shell.address_of(host)
             problem = client.probe(address) if ordinal else ""
             if problem:
                 raise launcher.LaunchError(f"node {ordinal} ({host}:{port}) does not take the job's ssh key: {problem}")
             return address
 
+        # Not left as a context: that waits for all, also where one has said why it can never be reached.
+        pool = ThreadPoolExecutor(remote_shell.AT_A_TIME)
+        asked = [pool.submit(reached, ordinal) for ordinal in range(nodes)]
         try:
-            with ThreadPoolExecutor(remote_shell.AT_A_TIME) as pool:
-                return list(pool.map(reached, range(nodes)))
+            for each in as_completed(asked):
+                each.result()
+            return [each.result() for each in asked]
         finally:
             page.close()
+            for each in asked:
+                each.cancel()
+            pool.shutdown(wait=False)
 
     def _serve(self) -> None:
-        server = remote_shell.Server(Path(self._folder), int(os.environ.get("DDPJOB_RENDEZVOUS_PORT", "29500")))
+        self._server = server = remote_shell.Server(
+            Path(self._folder), int(os.environ.get("DDPJOB_RENDEZVOUS_PORT", "29500"))
+        )
         deadline = time.monotonic() + float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
         left: float | None = None
         while (code := server.told_end()) is None:
@@ -191,8 +249,11 @@ class MpirunAgent(launcher.Agent):
         self._park_if_stopping()
         self._judge(code)
 
-    def _judge(self, code: int | None) -> None:
-        """Tell how this node ended; `code` is mpirun's own end, None where node 0 has left without telling it."""
+    def _judge(self, code: int | None, *, of_mpirun: bool = False) -> None:
+        """Tell how this node ended; `code` is mpirun's own end, None where node 0 has left without telling it.
+
+        What mpirun itself ended with, `of_mpirun`, is told by the node where it ran, unless its ranks tell more.
+        """
         failures = self._ranks.failures()
         if self._ranks.agreed_to_stop():
             self._end(launcher.AGREED_STOP, message="the ranks agreed to stop", stopped=True)
@@ -203,6 +264,18 @@ class MpirunAgent(launcher.Agent):
             self._end(1, [{"exitCode": 1, "time": time.time(), "message": lost}])
         elif code == 0:
             self._end(0)
+        elif of_mpirun and code < 0:
+            name = launcher.signal_name(-code)
+            killed = {"signal": name, "time": time.time(), "message": f"mpirun itself was killed by {name}"}
+            if code == -signal.SIGKILL and launcher.oom_kills() > self._oom_kills:
+                killed.update(
+                    oom=True, message=f"mpirun was killed by the kernel: out of memory{launcher.memory_limit()}"
+                )
+            self._end(launcher.container_code(code), [killed])
+        elif of_mpirun and self._ranks.begun():
+            # Of another node's rank that failed its own node tells, and that counts more.
+            lost = f"connection lost: mpirun ended all ranks, with exit code {code}: see the lines above"
+            self._end(1, [{"exitCode": code, "time": time.time(), "message": lost}])
         elif self._ranks.begun():
             self._end(launcher.AGREED_STOP, message="mpirun ended the ranks of this node: see the others", stopped=True)
         else:
@@ -212,23 +285,44 @@ class MpirunAgent(launcher.Agent):
     def _agreed(self) -> bool:
         return self._ranks.agreed_to_stop()
 
+    def _is_alive(self, pid: int) -> bool:
+        """Whether a worker runs: they are children of others here."""
+        with contextlib.suppress(OSError, IndexError):
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return False
+
     def _outlast(self, context: Any, number: int = 0) -> str:
+        begun = time.monotonic()
+        # Whatever a rank ends with from now on is no reason for mpirun to end those that still save.
+        (Path(self._folder) / _STOPPING).touch()
         told = super()._outlast(context, number)
-        if self._mpirun is not None:
-            # Ranks of other nodes may be a little later, and would be ended with mpirun.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._mpirun.wait(remote_shell.LAST_WORD / 2)
+        # Ranks of other nodes may be a little later, and are ended with mpirun, which ends with any node that leaves.
+        while time.monotonic() - begun < self._patience and not self._is_over():
+            time.sleep(_PAUSE)
         return told
 
+    def _is_over(self) -> bool:
+        if self._server is not None:
+            return self._server.told_end() is not None or not any(self._server.sessions())
+        return self._mpirun is None or self._mpirun.poll() is not None
 
-def _use(client: remote_shell.Client) -> None:
-    """Let Open MPI 4 and 5 reach the nodes by our ssh, and from here alone: the others are no clients of each other."""
+
+def _use(client: remote_shell.Client, nodes: int) -> None:
+    """Let Open MPI 4 and 5 reach the nodes by our ssh, and from here alone: the others are no clients of each other.
+
+    Each connection stays for as long as the daemon that it has started: by its end a node knows that mpirun is gone. So
+    there have to be as many at a time as there are nodes, where the default is 128.
+    """
     agent = " ".join(client.command)
     os.environ.update(
         OMPI_MCA_plm_rsh_agent=agent,
         PRTE_MCA_plm_ssh_agent=agent,
         OMPI_MCA_plm_rsh_no_tree_spawn="1",
         PRTE_MCA_plm_ssh_no_tree_spawn="1",
+        OMPI_MCA_plm_rsh_num_concurrent=str(max(nodes, 128)),
+        PRTE_MCA_plm_ssh_num_concurrent=str(max(nodes, 128)),
+        OMPI_MCA_orte_leave_session_attached="1",
+        PRTE_MCA_prte_leave_session_attached="1",
     )
 
 
@@ -256,7 +350,8 @@ def run_rank(kind: str, program: str, arguments: list[str]) -> int:
     ended = {**begun, "code": code, "time": time.time(), "aborted": bool(told)}
     remote_shell.write_whole(folder / f"{rank}.ended", ended)
     # A rank that has saved and left on purpose is no reason for mpirun to end the others.
-    return 0 if code == launcher.AGREED_STOP else launcher.container_code(code)
+    on_purpose = code == launcher.AGREED_STOP or (folder / _STOPPING).exists()
+    return 0 if on_purpose else launcher.container_code(code)
 
 
 def _end_with_parent() -> None:

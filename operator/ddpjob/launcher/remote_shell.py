@@ -81,14 +81,21 @@ def server_config(folder: Path, port: int, command: str) -> str:
 
 
 def user_name() -> str:
-    """The name of the user that this runs as; a CannotStart where it has none."""
+    """The name of the user that this runs as; a CannotStart where it has none, or may not log in."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        user = pwd.getpwuid(os.getuid())
     except KeyError as error:
         raise launcher.CannotStart(
             f"ssh needs a user with a name, and the image has none for uid {os.getuid()}: "
             "add it in the image (useradd), or run as another by spec.trainer.securityContext.runAsUser"
         ) from error
+    # sshd starts whatever it starts by the user's shell.
+    if Path(user.pw_shell).name in ("nologin", "false"):
+        raise launcher.CannotStart(
+            f"ssh runs what it is asked for by the user's shell, which for {user.pw_name} is {user.pw_shell}: "
+            "give it /bin/sh in the image (usermod -s), or run as another by spec.trainer.securityContext.runAsUser"
+        )
+    return user.pw_name
 
 
 def place_key(source: Path, folder: Path) -> None:
@@ -175,7 +182,13 @@ class Server:
         user_name()
         if os.getuid() == 0:
             # Where sshd as root locks the process in that talks to who has not logged in yet.
-            Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+            try:
+                Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+            except OSError as error:
+                raise launcher.CannotStart(
+                    f"sshd as root needs the folder /run/sshd, which cannot be made ({error}): "
+                    "mount an emptyDir there, or run as another by spec.trainer.securityContext.runAsUser"
+                ) from error
         place_key(KEY_FOLDER, folder)
         write_whole(folder / "environment", dict(os.environ))
         config = folder / "sshd_config"

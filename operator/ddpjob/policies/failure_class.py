@@ -15,9 +15,11 @@ _LOST_CONNECTION: Final = re.compile(
     r"connectFullMesh failed|Rendezvous\w*Error|DistNetworkError|DistStoreError|NCCL.*(system|remote) error",
     re.IGNORECASE,
 )
-# The runtime's words where the image or the command is wrong. Other start errors, as of cgroups or the disk, may pass.
+# The runtime's words where the image or the command is wrong: those about the program itself, which runc names after
+# `exec:`. Other start errors may pass, also with words like these, as of cgroups, mounts, a GPU's driver or the disk.
 _NO_PROGRAM: Final = re.compile(
-    r"executable file not found|no such file or directory|permission denied|is a directory|exec format error",
+    r"executable file (`.*` )?not found|exec format error"
+    r'|\bexec: \\?"[^"]*": (.*: )?(no such file or directory|permission denied|is a directory)',
     re.IGNORECASE,
 )
 _TIMEOUT: Final = re.compile(r"\btimed out\b|watchdog caught collective operation", re.IGNORECASE)
