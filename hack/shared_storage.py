@@ -12,7 +12,7 @@ from hack.console import output_of, run_step
 
 FOLDER_ON_NODES: Final = Path("/var/lib/ddpjob-shared")
 SHARED_CLASS: Final = "ddpjob-shared"
-SHARED_VOLUMES: Final = 16
+SHARED_VOLUMES: Final = 24
 # The trainer image's user: fsGroup does not reach hostPath volumes.
 TRAINER_UID: Final = 1000
 

@@ -6,7 +6,7 @@ from typing import Any
 from jobs import TRAINER_IMAGE, scripted
 from kubectl import Kubectl, wait_until
 
-EPOCHS, STEPS_PER_EPOCH = 28, 10
+EPOCHS, STEPS_PER_EPOCH = 34, 10
 LOSS = re.compile(r"step (\d+)/(\d+) \| loss (\S+)")
 RESUMED = re.compile(r"resumed in epoch \d+ after step (\d+)")
 SAVED = re.compile(r"checkpoint at step (\d+)")
