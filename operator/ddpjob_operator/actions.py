@@ -66,7 +66,7 @@ class ActionRunner:
         chosen = [action for action in actions if not skip(object_of(action))]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
         pods = [action for action in chosen if isinstance(action, CreatePod)]
-        shared = [action for action in chosen if isinstance(action, Create) and action not in pods]
+        shared = [action for action in chosen if isinstance(action, Create) and not isinstance(action, CreatePod)]
         await self._together(job, (*deletions, *shared), outcome)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:

@@ -248,7 +248,7 @@ def test_what_a_dry_run_prints_is_what_kubectl_would_apply(
     assert jobs(admin, namespace) == []
 
 
-@pytest.mark.parametrize("example", ["digits", "checkpoint", "script"])
+@pytest.mark.parametrize("example", ["digits", "checkpoint", "script", "message-passing-mpirun"])
 def test_the_api_server_accepts_what_is_rendered(program: Program, example: str) -> None:
     done = program("render", "--dry-run", "server", "-f", str(ROOT / f"manifests/examples/{example}.yaml"))
     assert done.exit_code == 0, done.stderr

@@ -33,7 +33,8 @@ def build_ssh_key(job: JobRecord) -> Manifest:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": child_metadata(job, ssh_key_name(job)),
-        "type": "kubernetes.io/ssh-auth",
+        # Not of the type kubernetes.io/ssh-auth, which the API server refuses without a key, in a dry run too.
+        "type": "Opaque",
         "immutable": True,
     }
 

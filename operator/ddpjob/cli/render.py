@@ -16,13 +16,14 @@ from ddpjob.errors import AlreadyExists, ClusterError, ExitCode
 from ddpjob.manifest import checked_job, named_namespace, placed
 from ddpjob.plan import Manifest
 from ddpjob.rendering import record_of, rendered
-from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
+from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
 
 _RESOURCES = {
     "DDPJob": JOBS,
     "Service": SERVICES,
     "ConfigMap": CONFIG_MAPS,
     "PersistentVolumeClaim": CLAIMS,
+    "Secret": SECRETS,
     "Pod": PODS,
 }
 
