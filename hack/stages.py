@@ -16,11 +16,11 @@ from xml.etree import ElementTree as ET
 from hack.cache import BUILD, ROOT, only_one
 from hack.cluster import IPV6_CLUSTER, has_ipv6
 from hack.console import StepError, say
-from hack.images import ALL_IMAGES
+from hack.images import ALL_IMAGES, EXAMPLES
 from hack.programs import ASSETS, kwok_program, programs_folder
 from hack.session import cluster_with_images
 from hack.side_by_side import side_by_side
-from hack.torch_tests import Run, run_in_examples_image, run_in_trainer_image, run_with_newest_torch
+from hack.torch_tests import TRAINER, Run, run_in_image, run_with_newest_torch
 
 _RESULTS: Final = BUILD / "results"
 _NOTHING_COLLECTED: Final = 5
@@ -181,8 +181,8 @@ def stages(*, full: bool) -> list[Stage]:
         module_stage("verify", "hack.generate", "--check"),
         pytest_stage("unit", dict, *side_by_side()),
         pytest_stage("promtool"),
-        torch_stage("torch", functools.partial(run_in_trainer_image, full=full)),
-        torch_stage("examples", functools.partial(run_in_examples_image, full=full), of="examples"),
+        torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
+        torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
         pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone" if full else "not alone and not full"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),

@@ -14,7 +14,7 @@ from typing import Final
 from hack.cache import BUILD, ROOT, built, cache_folder, hash_of
 from hack.console import StepError, run_step, say
 from hack.engine import Engine, choose_engine
-from hack.images import EXAMPLES, IMAGES, Image, build_images
+from hack.images import IMAGES, Image, build_images
 from hack.lock import SOURCE, part
 from hack.side_by_side import side_by_side
 
@@ -160,34 +160,20 @@ def container_of(image: Image, log: Path) -> Container:
     return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
 
 
-def run_in_trainer_image(log: Path, *, full: bool) -> Run:
-    """Run the tests with the image's torch.
+def run_in_image(image: Image, name: str, log: Path, *, full: bool) -> Run:
+    """Run the tests of a folder of tests/ with the torch of an image.
 
     Args:
+        image: with torch.
+        name: of the folder.
         log: for what the build says.
         full: whether those marked `full` run too.
 
     Raises:
         StepError: the image or pytest cannot be had.
     """
-    return container_of(TRAINER, log).pytest("torch", [*_chosen(full=full), "tests/torch"])
-
-
-def run_in_examples_image(log: Path, *, full: bool) -> Run:
-    """Run the tests of the examples that need torchvision or transformers.
-
-    Args:
-        log: for what the build says.
-        full: whether those marked `full` run too.
-
-    Raises:
-        StepError: the image or pytest cannot be had.
-    """
-    return container_of(EXAMPLES, log).pytest("examples", [*_chosen(full=full), "tests/examples"])
-
-
-def _chosen(*, full: bool) -> list[str]:
-    return [] if full else ["-m", "not full"]
+    chosen = [] if full else ["-m", "not full"]
+    return container_of(image, log).pytest(name, [*chosen, f"tests/{name}"])
 
 
 def run_with_newest_torch(log: Path) -> Run:

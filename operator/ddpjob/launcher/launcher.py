@@ -309,6 +309,15 @@ def own_failure(error: BaseException) -> dict[str, Any]:
     return entry
 
 
+def killed_program(what: str, number: int, oom_kills_before: int) -> dict[str, Any]:
+    """For the report: a program around the workers was killed by a signal, by the kernel for its memory or not."""
+    name = signal_name(number)
+    entry: dict[str, Any] = {"signal": name, "time": time.time(), "message": f"{what} itself was killed by {name}"}
+    if number == signal.SIGKILL and oom_kills() > oom_kills_before:
+        entry.update(oom=True, message=f"{what} was killed by the kernel: out of memory{memory_limit()}")
+    return entry
+
+
 def container_code(code: int) -> int:
     """The container's exit code for a worker's: its own from 1 to 125, 128 + n for signal n, else 1."""
     if code < 0:
@@ -437,7 +446,7 @@ def absolute_name(name: str) -> str:
     return name
 
 
-def endpoint(host: str, port: str) -> str:
+def endpoint(host: str, port: int) -> str:
     """Host and port as torch reads them: an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -678,7 +687,7 @@ class Agent:
         environment = os.environ
         first = environment.get("DDPJOB_NODE_RANK", "0") == "0"
         host = absolute_name(environment.get("DDPJOB_RENDEZVOUS_HOST", ""))
-        port = environment.get("DDPJOB_RENDEZVOUS_PORT", "29500")
+        port = rendezvous_port()
         if options.nnodes in ("1", "1:1"):
             options.local_addr = options.master_addr = host = "127.0.0.1"
         elif options.local_addr:
@@ -693,11 +702,10 @@ class Agent:
         if not first or options.rdzv_backend == "static":
             self._await_node_0(host, port, connect=not first)
 
-    def _await_node_0(self, host: str, port: str, *, connect: bool) -> None:
-        timeout = float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+    def _await_node_0(self, host: str, port: int, *, connect: bool) -> None:
         page = WaitPage(int(os.environ.get("DDPJOB_METRICS_PORT", "0")))
         try:
-            await_rank_zero(host, int(port), timeout, connect=connect, page=page)
+            await_rank_zero(host, port, rendezvous_timeout(), connect=connect, page=page)
         finally:
             page.close()
 
@@ -923,7 +931,7 @@ class PythonAgent(Agent):
             host = "127.0.0.1"
         elif host:
             # What would serve the store is the program itself: whether it answers is torch's to wait for.
-            self._await_node_0(host, environment.get("MASTER_PORT", "29500"), connect=False)
+            self._await_node_0(host, int(environment.get("MASTER_PORT", "29500")), connect=False)
         environment["MASTER_ADDR"] = host
         error_file = os.path.join(self._folder, "error.json")
         environment["TORCHELASTIC_ERROR_FILE"] = error_file
@@ -1053,6 +1061,16 @@ def has_libuv() -> bool:
     return True
 
 
+def rendezvous_port() -> int:
+    """Where node 0's store answers, or under mpirun the sshd of each other node."""
+    return int(os.environ.get("DDPJOB_RENDEZVOUS_PORT", "29500"))
+
+
+def rendezvous_timeout() -> float:
+    """How long nodes wait for each other, in seconds."""
+    return float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+
+
 def grace_period() -> float:
     """How long the pod may take to stop, in seconds."""
     return float(os.environ.get("DDPJOB_GRACE_PERIOD_SECONDS", "30"))
@@ -1091,9 +1109,7 @@ def guard(child: int, watched: set[int]) -> int:
         number = stopped or os.WTERMSIG(status)
         name = signal_name(number)
         if not os.path.exists(_termination_log()) or not os.path.getsize(_termination_log()):
-            killed = {"signal": name, "time": time.time(), "message": f"the launcher itself was killed by {name}"}
-            if number == signal.SIGKILL and oom_kills() > kills:
-                killed.update(oom=True, message=f"the launcher was killed by the kernel: out of memory{memory_limit()}")
+            killed = killed_program("the launcher", number, kills)
             message = f"stopped by {name}" if stopped else ""
             write_report(encode_report(128 + number, [] if stopped else [killed], message, stopped=bool(stopped)))
         return 128 + number

@@ -92,7 +92,7 @@ class Ranks:
             data: dict[str, Any] = {}
             with contextlib.suppress(OSError, ValueError):
                 data = json.loads(file.read_text())
-            if end["code"] == 0 or (end["aborted"] and (not data or _agreed(end["code"], data))):
+            if end["code"] == 0 or (end["aborted"] and (not data or _left_on_purpose(end["code"], data))):
                 continue
             self.error_files[end["localRank"]] = str(file)
             found[rank] = SimpleNamespace(
@@ -117,7 +117,7 @@ class Ranks:
         return found
 
 
-def _agreed(code: int, data: dict[str, Any]) -> bool:
+def _left_on_purpose(code: int, data: dict[str, Any]) -> bool:
     """Whether an end was agreed upon by all ranks, which leaves a SystemExit as well."""
     message = data.get("message")
     said = str(message.get("message") if isinstance(message, dict) else message)
@@ -182,7 +182,7 @@ class MpirunAgent(launcher.Agent):
         mpirun = remote_shell.needed_program("mpirun", "Open MPI (Debian's openmpi-bin)")
         folder, hosts, client = Path(self._folder), ["localhost"], None
         if nodes > 1:
-            port = int(os.environ.get("DDPJOB_RENDEZVOUS_PORT", "29500"))
+            port = launcher.rendezvous_port()
             client = remote_shell.Client(folder, port)
             hosts = self._await_all(client, nodes, port)
             _use(client, nodes)
@@ -203,7 +203,7 @@ class MpirunAgent(launcher.Agent):
     def _await_all(self, client: remote_shell.Client, nodes: int, port: int) -> list[str]:
         """Wait until every other node takes a command, and this one has its name; answer the addresses of all."""
         first = os.environ["MASTER_ADDR"]
-        begun, timeout = time.monotonic(), float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+        begun, timeout = time.monotonic(), launcher.rendezvous_timeout()
         page = launcher.WaitPage(int(os.environ.get("DDPJOB_METRICS_PORT", "0")))
         missing = MissingNodes(page)
 
@@ -232,10 +232,8 @@ class MpirunAgent(launcher.Agent):
             pool.shutdown(wait=False)
 
     def _serve(self) -> None:
-        self._server = server = remote_shell.Server(
-            Path(self._folder), int(os.environ.get("DDPJOB_RENDEZVOUS_PORT", "29500"))
-        )
-        deadline = time.monotonic() + float(os.environ.get("DDPJOB_RENDEZVOUS_TIMEOUT", "600"))
+        self._server = server = remote_shell.Server(Path(self._folder), launcher.rendezvous_port())
+        deadline = time.monotonic() + launcher.rendezvous_timeout()
         left: float | None = None
         while (code := server.told_end()) is None:
             server.check()
@@ -265,13 +263,7 @@ class MpirunAgent(launcher.Agent):
         elif code == 0:
             self._end(0)
         elif of_mpirun and code < 0:
-            name = launcher.signal_name(-code)
-            killed = {"signal": name, "time": time.time(), "message": f"mpirun itself was killed by {name}"}
-            if code == -signal.SIGKILL and launcher.oom_kills() > self._oom_kills:
-                killed.update(
-                    oom=True, message=f"mpirun was killed by the kernel: out of memory{launcher.memory_limit()}"
-                )
-            self._end(launcher.container_code(code), [killed])
+            self._end(launcher.container_code(code), [launcher.killed_program("mpirun", -code, self._oom_kills)])
         elif of_mpirun and self._ranks.begun():
             # Of another node's rank that failed its own node tells, and that counts more.
             lost = f"connection lost: mpirun ended all ranks, with exit code {code}: see the lines above"

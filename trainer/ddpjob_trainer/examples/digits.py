@@ -29,8 +29,7 @@ from ddpjob_trainer import (
     process_group,
 )
 from ddpjob_trainer.data import DIGITS
-from ddpjob_trainer.digest import parameters_digest
-from ddpjob_trainer.log import say
+from ddpjob_trainer.examples.classification import cross_entropy, say_outcome
 from ddpjob_trainer.randomness import seed_everything
 
 HELD_OUT: Final = 360
@@ -109,12 +108,6 @@ def build_model() -> nn.Module:
     )
 
 
-def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Mean loss of a batch of images and labels."""
-    images, labels = batch
-    return nn.functional.cross_entropy(model(images), labels)
-
-
 @record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
 def main() -> None:
     """Train, and print what proves that all processes have trained one model."""
@@ -158,9 +151,7 @@ def main() -> None:
         model.eval()
         with torch.no_grad():
             final = accuracy(model)
-        say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(model)}")
-        if group.first:
-            say(f"Accuracy {final:.4f} on {HELD_OUT} held-out images")
+        say_outcome(group, model, final, HELD_OUT)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import EvalPrediction, PrinterCallback, Trainer, TrainingArguments
 
 from ddpjob_trainer import configure_logging, current_environment, process_group
-from ddpjob_trainer.digest import parameters_digest
 from ddpjob_trainer.environment import MisuseError
+from ddpjob_trainer.examples.classification import say_outcome
 from ddpjob_trainer.huggingface import ACCURACY, train
 from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
@@ -187,9 +187,7 @@ def main() -> None:
         trainer.remove_callback(PrinterCallback)
         train(trainer, environment, group, save_every=asked.save_every, checkpoint_dir=asked.checkpoint_dir)
         final = trainer.evaluate()[ACCURACY]
-        say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(trainer.model)}")
-        if group.first:
-            say(f"Accuracy {final:.4f} on {len(held_out)} held-out images")
+        say_outcome(group, trainer.model, final, len(held_out))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from ddpjob_trainer import (
     current_environment,
     process_group,
 )
-from ddpjob_trainer.digest import parameters_digest
 from ddpjob_trainer.environment import MisuseError
+from ddpjob_trainer.examples.classification import cross_entropy, say_outcome
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
@@ -159,12 +159,6 @@ def load_images(arguments: Arguments) -> Images:
     return Images(training, held_out, len(training.classes))
 
 
-def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Mean loss of a batch of images and labels."""
-    images, labels = batch
-    return nn.functional.cross_entropy(model(images), labels)
-
-
 class Accuracy:
     """The part of all held-out images that a model recognises, of which each rank looks at its own share."""
 
@@ -233,9 +227,7 @@ def main() -> None:
         model.eval()
         with torch.no_grad():
             final = accuracy(model)
-        say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(model)}")
-        if group.first:
-            say(f"Accuracy {final:.4f} on {len(images.held_out)} held-out images")
+        say_outcome(group, model, final, len(images.held_out))
 
 
 if __name__ == "__main__":
