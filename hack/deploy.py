@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from hack.cache import only_one
+from hack.console import say
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 NAMESPACE: Final = "ddpjob-system"
 DEPLOYMENT: Final = "ddpjob-operator"
@@ -46,16 +49,18 @@ def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
     The image's tag does not change with its contents, so the pod template carries their digest: an operator of an
     older tree is replaced.
     """
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(root / "manifests/crd/ddpjobs.yaml"))
-    kubectl("wait", "--for=condition=Established", "crd/ddpjobs.ddpjob.dev", "--timeout=60s")
-    kubectl("apply", "-k", str(root / overlay))
-    patch = {"spec": {"template": {"metadata": {"annotations": {_BUILD_ANNOTATION: build_of(root)}}}}}
-    image = os.environ.get("DDPJOB_OPERATOR_IMAGE")
-    if image:
-        # Pushed to a registry, for a cluster that is not ours.
-        kubectl("-n", NAMESPACE, "set", "image", f"deployment/{DEPLOYMENT}", f"operator={image}")
-    kubectl("-n", NAMESPACE, "patch", "deployment", DEPLOYMENT, "--type=merge", "-p", json.dumps(patch))
-    kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=120s")
+    # Two at once, as two workers of pytest on a new cluster, would both find that an object is missing and create it.
+    with only_one("operator", say):
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(root / "manifests/crd/ddpjobs.yaml"))
+        kubectl("wait", "--for=condition=Established", "crd/ddpjobs.ddpjob.dev", "--timeout=60s")
+        kubectl("apply", "-k", str(root / overlay))
+        patch = {"spec": {"template": {"metadata": {"annotations": {_BUILD_ANNOTATION: build_of(root)}}}}}
+        image = os.environ.get("DDPJOB_OPERATOR_IMAGE")
+        if image:
+            # Pushed to a registry, for a cluster that is not ours.
+            kubectl("-n", NAMESPACE, "set", "image", f"deployment/{DEPLOYMENT}", f"operator={image}")
+        kubectl("-n", NAMESPACE, "patch", "deployment", DEPLOYMENT, "--type=merge", "-p", json.dumps(patch))
+        kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=120s")
 
 
 if __name__ == "__main__":
