@@ -1,5 +1,7 @@
 """Checkpoint folders: complete or not there, whatever a disk, a crash or a left-over process does."""
 
+import errno
+import hashlib
 import json
 import logging
 import os
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpjob_trainer.storage import MANIFEST, CheckpointFolder, SupersededError, Version
+from ddpjob_trainer.storage import MANIFEST, CheckpointFolder, ResumeError, SupersededError, Version
 
 ONE_MIB = bytes(1024) * 1024
 
@@ -111,6 +113,22 @@ def test_a_manifest_of_another_form_counts_as_damage(tmp_path: Path, manifest: o
     folder = CheckpointFolder(tmp_path)
     (save(folder, 1) / MANIFEST).write_text(json.dumps(manifest))
     assert newest_step(folder) is None
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOMEM])
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    for step in (1, 2):
+        save(folder, step)
+
+    def broken(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(hashlib, "file_digest", broken)
+    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 cannot be read now, and is not passed over: "):
+        next(folder.newest())
 
 
 def test_a_damaged_checkpoint_does_not_keep_its_step_from_being_saved_again(tmp_path: Path) -> None:

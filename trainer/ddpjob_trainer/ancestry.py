@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ddpjob_trainer.storage import CheckpointFolder
+from ddpjob_trainer.storage import CheckpointFolder, ResumeError
 
 IDENTITY: Final = "job.json"
 _MOST_NAMES: Final = 20
 
 
-class NothingToResumeError(RuntimeError):
+class NothingToResumeError(ResumeError):
     """The job that is to be continued has left no sound checkpoint: nothing is trained from scratch in its name."""
 
 

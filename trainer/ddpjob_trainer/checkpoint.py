@@ -8,25 +8,28 @@ A checkpoint's folder holds `model.safetensors`, which is of use by itself, `opt
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
 from ddpjob_trainer import randomness
-from ddpjob_trainer.ancestry import JobIdentity, NothingToResumeError, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.ancestry import JobIdentity, nothing_to_resume, older_folders, sign
 from ddpjob_trainer.background import Background
 from ddpjob_trainer.environment import Environment, MisuseError
-from ddpjob_trainer.exchange import Exchange
+from ddpjob_trainer.exchange import Exchange, Gathering
 from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.snapshot import FILES, FORMAT, MODEL, OPTIMIZER, RANDOM, Snapshot, Snapshots, TrainingState
-from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, SupersededError
+from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, ResumeError, SupersededError
 from ddpjob_trainer.tensor_file import write_tensors
 from ddpjob_trainer.tree import from_json
 
 _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 """The manifest and all tensors of a checkpoint, by file and name."""
+
+_NONE: Final = -1
+"""In the place of a step."""
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Checkpoints:
             SaveError: rank 0 could not, or must not, write this one or the one before; raised on every rank, so that
                 none goes on as if there were a checkpoint.
         """
-        generators = self._exchange.gather_bytes(randomness.capture())
+        generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
         self._agree(self._save(state, position, generators) if dist.get_rank() == 0 else None)
 
     def prepare(self, state: TrainingState) -> None:
@@ -121,19 +124,20 @@ class Checkpoints:
 
         Raises:
             MisfitError: the checkpoint is sound, but of another model or optimizer.
-            NothingToResumeError: the older job that is to be continued has no sound checkpoint; on every rank.
+            ResumeError: none of the checkpoints that are there can be used; on every rank. On rank 0 it is a
+                NothingToResumeError where the older job that is to be continued has none.
         """
         found: _Read | None = None
-        reason: str | None = None
+        failure: ResumeError | None = None
         if dist.get_rank() == 0:
             try:
                 found = self._read()
-            except NothingToResumeError as nothing:
-                reason = str(nothing)
+            except ResumeError as unusable:
+                failure = unusable
         manifest, tensors = found or (None, {})
-        manifest, reason = self._exchange.broadcast_json([manifest, reason])
+        manifest, reason = self._exchange.broadcast_json([manifest, None if failure is None else str(failure)])
         if reason is not None:
-            raise NothingToResumeError(reason)
+            raise failure or ResumeError(reason)
         if manifest is None:
             return None
         tensors = self._exchange.broadcast_tensors(tensors)
@@ -142,39 +146,41 @@ class Checkpoints:
         return Position(**manifest["position"])
 
     def _agree(self, reason: str | None) -> None:
-        reason, durable = self._exchange.broadcast_json([reason, self._durable])
+        # Text takes two collectives, and the training stands still for each: there is seldom a reason.
+        failed, durable = self._exchange.first(reason is not None, _NONE if self._durable is None else self._durable)
         # Rank 0 may have come further meanwhile.
         if dist.get_rank() != 0:
-            self._durable = durable
-        if reason is not None:
-            raise SaveError(reason)
+            self._durable = None if durable == _NONE else int(durable)
+        if failed:
+            raise SaveError(self._exchange.broadcast_json(reason))
 
-    def _save(self, state: TrainingState, position: Position, generators: list[bytes]) -> str | None:
+    def _save(self, state: TrainingState, position: Position, generators: Gathering) -> str | None:
         """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
         reason = self._background.wait()
         if reason is not None:
             return reason
         snapshots = self._snapshots if self._asynchronous else Snapshots()
         try:
-            snapshot = snapshots.take(state, position, generators)
+            snapshot = snapshots.take(state, position)
         except TypeError as unsuitable:
             return _reason(position.step, unsuitable)
 
         def write() -> str | None:
             snapshots.wait()
-            return self._write(snapshot)
+            return self._write(snapshot, generators.result())
 
         if not self._asynchronous:
             return write()
         self._background.start(write)
         return None
 
-    def _write(self, snapshot: Snapshot) -> str | None:
+    def _write(self, snapshot: Snapshot, generators: list[bytes]) -> str | None:
         """Write a checkpoint; the reason where it could not be written."""
+        tensors = snapshot.with_random_numbers(generators)
 
         def write(folder: Path) -> None:
             for name in FILES:
-                write_tensors(snapshot.tensors[name], folder / f"{name}.safetensors")
+                write_tensors(tensors[name], folder / f"{name}.safetensors")
 
         try:
             if self._owner is not None:
@@ -191,8 +197,16 @@ class Checkpoints:
 
     def _read(self) -> _Read | None:
         found = _read_newest(self._folder)
-        if found is not None or self._resume_from is None or self._owner is None:
+        if found is not None:
             return found
+        damaged = self._folder.versions()
+        if damaged:
+            raise ResumeError(
+                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is sound: to train from the "
+                "beginning all the same, move them away"
+            )
+        if self._resume_from is None or self._owner is None:
+            return None
         for folder in older_folders(self._folder.path, self._owner, self._resume_from):
             found = _read_newest(folder)
             if found is not None:
@@ -221,8 +235,10 @@ def _read_newest(folder: CheckpointFolder) -> _Read | None:
     for checkpoint in folder.newest():
         manifest = checkpoint.manifest
         if manifest.get("format") != FORMAT:
-            _log.error("checkpoint %s has format %s, not %d", checkpoint.folder, manifest.get("format"), FORMAT)
-            continue
+            raise ResumeError(
+                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, and this library knows "
+                f"{FORMAT}: resume with the version of ddpjob that has saved it"
+            )
         tensors: dict[str, torch.Tensor] = {}
         for name in FILES:
             for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():

@@ -11,6 +11,32 @@ import torch.distributed as dist
 from ddpjob_trainer.group import keep_for_ever
 
 _HELD: Final = 64
+_GATHERED: Final = 4
+"""Each has a tensor for every rank."""
+_LENGTH: Final = 8
+"""Bytes of a length."""
+
+
+class Gathering:
+    """What rank 0 will have from every rank. Any of its threads may ask."""
+
+    def __init__(self, work: dist.Work, parts: list[torch.Tensor]) -> None:
+        """Args:
+        work: that of the collective.
+        parts: into which it receives, of each rank the length and then the bytes.
+        """
+        self._work = work
+        self._parts = parts
+
+    def result(self) -> list[bytes]:
+        """Wait, and return what every rank gave, in the order of ranks.
+
+        Raises:
+            RuntimeError: a rank is gone.
+        """
+        self._work.wait()
+        gathered = [_bytes(part) for part in self._parts]
+        return [each[_LENGTH : _LENGTH + int.from_bytes(each[:_LENGTH])] for each in gathered]
 
 
 class Exchange:
@@ -23,7 +49,9 @@ class Exchange:
         self._device = device
         # The group's threads let go of a tensor some time after the collective; see keep_for_ever.
         self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
+        self._gathered: deque[list[torch.Tensor]] = deque(maxlen=_GATHERED)
         keep_for_ever(self._held)
+        keep_for_ever(self._gathered)
 
     def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
         """Rank 0's value on every rank; what the others give is ignored."""
@@ -56,20 +84,45 @@ class Exchange:
         """What every rank gave, in the order of ranks, on every rank."""
         size = dist.get_world_size()
         length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
-        lengths = [self._hold(torch.zeros_like(length)) for _ in range(size)]
+        lengths = self._hold_all([torch.zeros_like(length) for _ in range(size)])
         dist.all_gather(lengths, self._hold(length))
         longest = max(int(each) for each in lengths)
         padded = self._empty(longest)
         padded[: len(data)] = self._tensor(data)
-        parts = [self._hold(self._empty(longest)) for _ in range(size)]
+        parts = self._hold_all([self._empty(longest) for _ in range(size)])
         dist.all_gather(parts, self._hold(padded))
         return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
 
-    def first(self, value: float) -> float:
-        """Rank 0's number on every rank."""
-        number = torch.tensor([value], dtype=torch.float64, device=self._device)
-        dist.broadcast(self._hold(number), src=0)
-        return float(number)
+    def begin_to_gather(self, data: bytes, capacity: int) -> "Gathering":
+        """Give rank 0 something without waiting here for any other rank.
+
+        With gloo the next collective does not wait for it either; nccl and mpi make one after the other.
+
+        Args:
+            data: what this rank gives.
+            capacity: how many bytes a rank may give; the same on all ranks.
+
+        Returns:
+            What will have been gathered, which is of use to rank 0 alone.
+
+        Raises:
+            ValueError: it is more than a rank may give.
+        """
+        if len(data) > capacity:
+            raise ValueError(f"{len(data)} bytes are to be gathered, of {capacity} at most")
+        # One collective of a size that all ranks know: to agree on a size would be to wait.
+        padded = self._empty(_LENGTH + capacity)
+        framed = len(data).to_bytes(_LENGTH) + data
+        padded[: len(framed)] = self._tensor(framed)
+        first = dist.get_rank() == 0
+        parts = self._hold_all([self._empty(len(padded)) for _ in range(dist.get_world_size())]) if first else None
+        return Gathering(dist.gather(self._hold(padded), parts, dst=0, async_op=True), parts or [])
+
+    def first(self, *values: float) -> list[float]:
+        """Rank 0's numbers on every rank."""
+        numbers = torch.tensor(values, dtype=torch.float64, device=self._device)
+        dist.broadcast(self._hold(numbers), src=0)
+        return [float(each) for each in numbers]
 
     def mean(self, value: torch.Tensor) -> float:
         """The mean over all ranks of a number that each holds as a tensor on its device."""
@@ -83,6 +136,10 @@ class Exchange:
         total = torch.tensor(values, dtype=torch.float64, device=self._device)
         dist.all_reduce(self._hold(total))
         return [float(each) for each in total]
+
+    def _hold_all(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        self._gathered.append(tensors)
+        return tensors
 
     def _hold(self, tensor: torch.Tensor) -> torch.Tensor:
         self._held.append(tensor)

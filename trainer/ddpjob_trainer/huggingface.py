@@ -93,8 +93,12 @@ def train(
             trainer.add_callback(callback)
             # The time until the loss, which transformers tells no callback, is what finds a slow rank.
             hook = trainer.model.register_forward_hook(callback.loss_computed)
-            trainer.train(resume_from_checkpoint=folder if resumed is not None else None)
-            hook.remove()
+            try:
+                trainer.train(resume_from_checkpoint=folder if resumed is not None else None)
+            finally:
+                # An evaluation or another training afterwards is the program's own.
+                hook.remove()
+                trainer.remove_callback(callback)
     except Stopped as stopped:
         step = stopped.step
         _tell(listeners, lambda listener: listener.stopped(step))

@@ -59,6 +59,12 @@ class Optimization:
             raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm must be above 0, not {self.clip_norm}")
+        if self.static_graph and self.accumulate > 1:
+            # https://github.com/pytorch/pytorch/issues/143580
+            raise ValueError("static_graph with accumulate above 1 fails in DistributedDataParallel: leave one of them")
+        if self.precision == Precision.FLOAT16 and self.compression == Compression.POWER_SGD:
+            # A scaled loss overflows now and then by design, and PowerSGD adds what it has left out to all that follow.
+            raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: take bf16")
 
 
 class Optimizing:
@@ -115,6 +121,8 @@ class Optimizing:
             computed: called between the forward and the backward pass.
         """
         if not self._parts:
+            # What the optimizer does not change has gradients too, which travel with the others.
+            self._module.zero_grad(set_to_none=True)
             self._optimizer.zero_grad(set_to_none=True)
         last = len(self._parts) + 1 == parts
         with nullcontext() if last else model.no_sync():
@@ -132,10 +140,10 @@ class Optimizing:
         if measure or clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)
-            gradients = [each.grad for each in self._module.parameters() if each.grad is not None]
-            norm = nn.utils.get_total_norm(gradients)
+            changed = [each for group in self._optimizer.param_groups for each in group["params"]]
+            norm = nn.utils.get_total_norm([each.grad for each in changed if each.grad is not None])
             if clip is not None:
-                nn.utils.clip_grads_with_norm_(self._module.parameters(), clip, norm)
+                nn.utils.clip_grads_with_norm_(changed, clip, norm)
         rate = float(self._optimizer.param_groups[0]["lr"])
         if self.scaler is None:
             self._optimizer.step()

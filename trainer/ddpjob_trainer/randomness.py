@@ -3,10 +3,14 @@
 import base64
 import json
 import random
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+
+CAPACITY: Final = 32 * 1024
+"""No captured state has more bytes: those of PyTorch, Python and NumPy have some 14 KB as text."""
 
 
 def seed_everything(seed: int) -> None:
@@ -24,9 +28,9 @@ def capture() -> bytes:
     """The state of all generators of this process."""
     version, numbers, gauss = random.getstate()
     state: dict[str, Any] = {
-        "torch": _text(torch.get_rng_state()),
-        "cuda": _text(torch.cuda.get_rng_state()) if torch.cuda.is_available() else None,
-        "python": [version, list(numbers), gauss],
+        "torch": _text(torch.get_rng_state().numpy()),
+        "cuda": _text(torch.cuda.get_rng_state().numpy()) if torch.cuda.is_available() else None,
+        "python": [version, _text(np.array(numbers, dtype=np.uint32)), gauss],
         "numpy": _numpy_state(),
     }
     return json.dumps(state).encode()
@@ -43,20 +47,28 @@ def restore(captured: bytes) -> None:
     if state["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(_tensor(state["cuda"]))
     version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))
+    random.setstate((version, tuple(_numbers(numbers).tolist()), gauss))
     saved = state["numpy"]
-    saved["state"]["key"] = np.asarray(saved["state"]["key"], dtype=np.uint32)
+    saved["state"]["key"] = _numbers(saved["state"]["key"])
     np.random.set_state(saved)  # noqa: NPY002 see seed_everything
 
 
 def _numpy_state() -> dict[str, Any]:
     state: dict[str, Any] = dict(np.random.get_state(legacy=False))  # noqa: NPY002 see seed_everything
-    return {**state, "state": {**state["state"], "key": state["state"]["key"].tolist()}}
+    return {**state, "state": {**state["state"], "key": _text(state["state"]["key"])}}
 
 
-def _text(state: torch.Tensor) -> str:
-    return base64.b64encode(bytes(state.numpy())).decode()
+def _text(state: NDArray[Any]) -> str:
+    # A list of numbers would keep the training waiting ten times as long.
+    return base64.b64encode(state.tobytes()).decode()
 
 
 def _tensor(text: str) -> torch.Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
+def _numbers(saved: str | list[int]) -> NDArray[np.uint32]:
+    # Checkpoints of older versions have lists.
+    if isinstance(saved, str):
+        return np.frombuffer(base64.b64decode(saved), dtype=np.uint32)
+    return np.asarray(saved, dtype=np.uint32)

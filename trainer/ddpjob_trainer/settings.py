@@ -41,5 +41,7 @@ class Settings:
         for name in ("total_epochs", "batch_size", "save_every", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.save_every_steps is not None and self.save_every_steps < 1:
+            raise ValueError(f"save_every_steps must be at least 1, not {self.save_every_steps}; None saves at epochs")
         # A plain word is taken too.
         object.__setattr__(self, "scheduler_interval", Interval(self.scheduler_interval))

@@ -42,12 +42,19 @@ class TrainingState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A checkpoint that is still to be written."""
+    """A checkpoint that is still to be written, but for the random numbers, which each rank has of its own."""
 
     step: int
     manifest: dict[str, Any]
-    tensors: dict[str, dict[str, torch.Tensor]]
+    copied: dict[str, dict[str, torch.Tensor]]
     """By file and name."""
+
+    def with_random_numbers(self, generators: list[bytes]) -> dict[str, dict[str, torch.Tensor]]:
+        """All tensors by file and name, given every rank's generators."""
+        random = {
+            str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
+        }
+        return {**self.copied, RANDOM: random}
 
 
 class Snapshots:
@@ -56,21 +63,17 @@ class Snapshots:
     def __init__(self) -> None:
         self._copies = {name: HostCopies() for name in (MODEL, OPTIMIZER)}
 
-    def take(self, state: TrainingState, position: Position, generators: list[bytes]) -> Snapshot:
+    def take(self, state: TrainingState, position: Position) -> Snapshot:
         """Copy a training's state as it is now.
 
         Args:
             state: of the training.
             position: of the training.
-            generators: every rank's random numbers.
 
         Raises:
             TypeError: the state holds what a checkpoint cannot.
         """
         manifest, tensors = _collect(state, {name: copies.copy for name, copies in self._copies.items()})
-        tensors[RANDOM] = {
-            str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
-        }
         manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": asdict(position)}
         return Snapshot(position.step, manifest, tensors)
 

@@ -10,6 +10,7 @@ ends before its first checkpoint leaves the older attempt's newest as the newest
 of an older attempt still writes in the instant between its last look and its rename never comes first.
 """
 
+import errno
 import hashlib
 import json
 import logging
@@ -24,6 +25,8 @@ from typing import Any, Final
 MANIFEST: Final = "checkpoint.json"
 DEFAULT_KEEP_LAST: Final = 3
 _UNFINISHED: Final = ".unfinished"
+_DAMAGED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""What an open says of a folder whose files are not there, or of a manifest that names what cannot be a file."""
 _NAME: Final = re.compile(rf"step-(\d+)\.attempt-(\d+)((?:\.\d+)?{re.escape(_UNFINISHED)})?")
 
 _log = logging.getLogger(__name__)
@@ -35,6 +38,10 @@ class SupersededError(RuntimeError):
 
 class CorruptError(Exception):
     """A checkpoint's files are not what was written."""
+
+
+class ResumeError(RuntimeError):
+    """There are checkpoints, and none of them can be resumed from: nothing is trained from scratch in their place."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -125,7 +132,11 @@ class CheckpointFolder:
         return target
 
     def newest(self) -> Iterator[Checkpoint]:
-        """Sound checkpoints, the newest first; each one that is not is reported in the log and passed over."""
+        """Sound checkpoints, the newest first; each one that is not is reported in the log and passed over.
+
+        Raises:
+            ResumeError: one cannot be read, which says nothing of what it holds.
+        """
         seen: set[Version] = set()
         # Looked for again at the end: a left-over process of an older attempt may remove one and finish another.
         while versions := [version for version in self.versions() if version not in seen]:
@@ -186,8 +197,14 @@ def _verify(folder: Path) -> dict[str, Any]:
         for name, expected in sums.items():
             if _sha256(folder / name) != expected:
                 raise CorruptError(f"{name} has another SHA-256 than its manifest says")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
+    except OSError as reason:
+        if reason.errno in _DAMAGED:
+            raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
+        # A volume that does not answer may do so again. Whoever took its checkpoint for damaged would go back to an
+        # older one, or to the beginning, and then remove it.
+        raise ResumeError(f"the checkpoint {folder} cannot be read now, and is not passed over: {reason}") from reason
     if not isinstance(content, dict):
         raise CorruptError("its manifest holds no content")
     return content

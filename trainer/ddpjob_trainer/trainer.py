@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from ddpjob_trainer import randomness
 from ddpjob_trainer.activity import Activity
 from ddpjob_trainer.checkpoint import Checkpoints
-from ddpjob_trainer.early_stopping import EarlyStop, Mode
+from ddpjob_trainer.early_stopping import EarlyStop, EarlyStopping, Mode
 from ddpjob_trainer.environment import MisuseError
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
@@ -68,13 +68,15 @@ class Trainer:
         clock: seconds.
 
         Raises:
-            MisuseError: the settings or the scheduler ask for evaluations, and there is no `evaluate`.
+            MisuseError: the settings or the scheduler ask for evaluations, and there is no `evaluate`, or one of them
+                takes a larger value for better and the other a smaller one.
         """
         if evaluate is None:
             if settings.early_stopping is not None:
                 raise MisuseError("early_stopping goes by evaluations: give the Trainer evaluate=..., or leave it out")
             if isinstance(scheduler, ReduceLROnPlateau):
                 raise MisuseError("ReduceLROnPlateau goes by evaluations: give the Trainer evaluate=...")
+        self._of_loss = _measures_loss(scheduler, settings.early_stopping)
         self._group = group
         self._module = model
         self._optimizer = optimizer
@@ -192,7 +194,10 @@ class Trainer:
         self._stop_if(self._requests.agreed_now(self._position.step))
         start = self._position
         self._sampler.start_at(start)
-        self._generator.manual_seed(self._settings.seed + start.epoch)
+        # The loader's processes draw from it: two ranks' must not augment their samples alike, nor an epoch's rest its
+        # beginning. Hashes of numbers are the same in every process.
+        drawn_by = (self._settings.seed, start.epoch, start.consumed, self._group.rank)
+        self._generator.manual_seed(hash(drawn_by) % 2**63)
         share = self._sampler.share(start.consumed)
         self._tell(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
         model.train()
@@ -263,11 +268,12 @@ class Trainer:
             value = evaluate(self._module)
         self._begin(Activity.STEP)
         # Ranks that did not agree to end, or on a learning rate, would wait for each other or train two models.
-        return self._exchange.first(value)
+        (agreed,) = self._exchange.first(value)
+        return agreed
 
     def _take_over(self, value: float) -> None:
         how = self._settings.early_stopping
-        if how is None or how.mode is Mode.MAX:
+        if not self._of_loss:
             self._tell(lambda listener: listener.evaluated(value))
         if self._plateau is not None:
             self._plateau.step(value)
@@ -354,12 +360,24 @@ def _leave_signals_to_the_trainer(_worker: int) -> None:
     os.setpgid(0, 0)
 
 
+def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping | None) -> bool:
+    """Whether an evaluation is the better the smaller it is."""
+    said = {} if early_stopping is None else {f"early_stopping has mode {early_stopping.mode}": early_stopping.mode}
+    if isinstance(scheduler, ReduceLROnPlateau):
+        said[f"ReduceLROnPlateau has mode {scheduler.mode}"] = Mode(scheduler.mode)
+    if len(set(said.values())) > 1:
+        raise MisuseError(f"{' and '.join(said)}: both go by the same evaluations, and must agree on what is better")
+    return Mode.MIN in said.values()
+
+
 def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
     """A batch with all its tensors, in nested lists, tuples and mappings, on a device."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
     if isinstance(batch, list | tuple):
-        return [to_device(value, device) for value in batch]
+        return type(batch)(to_device(value, device) for value in batch)
     return batch

@@ -1,5 +1,6 @@
 """What the examples that learn to tell classes of images apart have in common."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,6 +15,15 @@ def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tens
     """Mean loss of a batch of images and labels."""
     images, labels = batch
     return nn.functional.cross_entropy(model(images), labels)
+
+
+def cosine(optimizer: torch.optim.Optimizer, epochs: int) -> torch.optim.lr_scheduler.LRScheduler:
+    """A learning rate that falls to 0 along half a cosine, advanced after each epoch.
+
+    Counted in epochs, and computed anew where a training goes on: neither more processes nor more epochs than before
+    change what is meant, as they would for CosineAnnealingLR, which keeps its length in checkpoints.
+    """
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: (1 + math.cos(math.pi * epoch / epochs)) / 2)
 
 
 def say_outcome(group: Group, model: nn.Module, accuracy: float, held_out: int) -> None:

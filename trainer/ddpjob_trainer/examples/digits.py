@@ -20,6 +20,7 @@ from torch.utils.data import TensorDataset
 from ddpjob_trainer import (
     EpochLines,
     Exchange,
+    Interval,
     Settings,
     Telemetry,
     Trainer,
@@ -29,7 +30,7 @@ from ddpjob_trainer import (
     process_group,
 )
 from ddpjob_trainer.data import DIGITS
-from ddpjob_trainer.examples.classification import cross_entropy, say_outcome
+from ddpjob_trainer.examples.classification import cosine, cross_entropy, say_outcome
 from ddpjob_trainer.randomness import seed_everything
 
 HELD_OUT: Final = 360
@@ -127,15 +128,13 @@ def main() -> None:
             right, count = exchange.sum(float(correct), len(labels))
             return right / count
 
-        dataset = TensorDataset(*digits.training)
-        steps = -(-len(dataset) // (arguments.batch_size * group.world_size)) * arguments.total_epochs
         trainer = Trainer(
             group=group,
             model=model,
             optimizer=optimizer,
-            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps),
+            scheduler=cosine(optimizer, arguments.total_epochs),
             loss=cross_entropy,
-            dataset=dataset,
+            dataset=TensorDataset(*digits.training),
             evaluate=accuracy,
             checkpoints=checkpoints(environment, exchange, arguments.checkpoint_dir),
             settings=Settings(
@@ -144,6 +143,7 @@ def main() -> None:
                 save_every=arguments.save_every,
                 log_every=LOG_EVERY,
                 seed=arguments.seed,
+                scheduler_interval=Interval.EPOCH,
             ),
             listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
         )

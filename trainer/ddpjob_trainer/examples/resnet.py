@@ -25,6 +25,7 @@ from torchvision import datasets, models, transforms
 from ddpjob_trainer import (
     EpochLines,
     Exchange,
+    Interval,
     Settings,
     Telemetry,
     Trainer,
@@ -34,7 +35,7 @@ from ddpjob_trainer import (
     process_group,
 )
 from ddpjob_trainer.environment import MisuseError
-from ddpjob_trainer.examples.classification import cross_entropy, say_outcome
+from ddpjob_trainer.examples.classification import cosine, cross_entropy, say_outcome
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.log import say
 from ddpjob_trainer.randomness import seed_everything
@@ -205,13 +206,12 @@ def main() -> None:
         # As large as the step is: arXiv:1706.02677.
         rate = arguments.learning_rate * arguments.batch_size * group.world_size / 256
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-        steps = -(-len(images.training) // (arguments.batch_size * group.world_size)) * arguments.total_epochs
         accuracy = Accuracy(group, exchange, images.held_out, arguments)
         Trainer(
             group=group,
             model=model,
             optimizer=optimizer,
-            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps),
+            scheduler=cosine(optimizer, arguments.total_epochs),
             loss=cross_entropy,
             dataset=images.training,
             evaluate=accuracy,
@@ -221,6 +221,7 @@ def main() -> None:
                 batch_size=arguments.batch_size,
                 save_every=arguments.save_every,
                 data_workers=arguments.data_workers,
+                scheduler_interval=Interval.EPOCH,
             ),
             listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
         ).run()
