@@ -29,6 +29,8 @@ from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 LANES = 3
+NODES = 3
+"""Of a job: its pods are made one, then two at a time."""
 
 Step = Callable[[Stage, str], Awaitable[None]]
 
@@ -55,12 +57,12 @@ async def nothing(_: Stage, __: str) -> None:
 
 async def created(stage: Stage, name: str, **spec: Any) -> None:
     # A claim that goes with its job, so that nothing is left behind by a phase.
-    await stage.create(name, checkpoint={"size": "1Gi", "retain": "Delete"}, **spec)
+    await stage.create(name, nodes=NODES, checkpoint={"size": "1Gi", "retain": "Delete"}, **spec)
 
 
 async def running(stage: Stage, name: str, **spec: Any) -> None:
     await created(stage, name, **spec)
-    await until(f"{name} runs", lambda: all_run(stage, name))
+    await until(f"{name} runs", lambda: all_run(stage, name, NODES))
     await until(f"{name} is told to have its pods", lambda: pods_created(stage, name))
 
 
@@ -84,7 +86,7 @@ async def has_failed(stage: Stage, name: str) -> bool:
 
 async def is_restarted(stage: Stage, name: str) -> bool:
     live = [pod for pod in await stage.pods(name) if pod["metadata"]["labels"]["ddpjob.dev/attempt"] == "1"]
-    return await pods_created(stage, name, 1) and sum(pod["status"].get("phase") == "Running" for pod in live) == 4
+    return await pods_created(stage, name, 1) and sum(pod["status"].get("phase") == "Running" for pod in live) == NODES
 
 
 async def suspended(stage: Stage, name: str) -> None:
@@ -96,7 +98,7 @@ async def is_suspended(stage: Stage, name: str) -> bool:
 
 
 async def all_pods_end(stage: Stage, name: str) -> None:
-    for ordinal in range(4):
+    for ordinal in range(NODES):
         stage.kubelet.exits[f"{name}-a0-{ordinal}"] = 0
 
 
@@ -120,7 +122,7 @@ async def is_gone(stage: Stage, name: str) -> bool:
 
 def pods_of(attempt: int, verb: str) -> frozenset[str]:
     """One write for each pod of an attempt."""
-    return frozenset(f"{verb} pods/@-a{attempt}-{ordinal}" for ordinal in range(4))
+    return frozenset(f"{verb} pods/@-a{attempt}-{ordinal}" for ordinal in range(NODES))
 
 
 # Neither is watched: whether they are there is asked by creating them.
@@ -321,7 +323,9 @@ class Lane:
         assert not strangers, "a restarted operator writes nothing to jobs that have not changed"
         writes = [write for write in stage.proxy.writes if name in write.what]
         done = Counter(str(write) for write in writes if write.done)
-        pods = {f"POST pods/{name}-a{attempt}-{ordinal}" for attempt in range(phase.attempts) for ordinal in range(4)}
+        pods = {
+            f"POST pods/{name}-a{attempt}-{ordinal}" for attempt in range(phase.attempts) for ordinal in range(NODES)
+        }
         made = {what: count for what, count in done.items() if what.startswith("POST pods/")}
         assert made == dict.fromkeys(pods, 1), "exactly one pod for each rank and attempt"
         repeated = [what for what, count in done.items() if count > 1 and what.split("/")[0] in _ONCE]

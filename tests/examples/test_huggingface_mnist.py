@@ -2,14 +2,13 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from datasets import Dataset, Features, Image
-from training import Training, checkpoints_in, environment, ranks_started, run, succeed, torchrun
+from training import Training, checkpoints_in, environment, ranks_started, run, succeed, together, torchrun, whole
 
 from ddpjob_trainer.examples.huggingface_mnist import bundled_images
 from tests.ports import free_port
@@ -62,37 +61,34 @@ def test_two_nodes_that_meet_at_a_master_address_train_one_model() -> None:
         for node in (0, 1)
     ]
     outputs = [node.communicate()[0] for node in nodes]
-    together = Training(max(node.returncode for node in nodes), "".join(outputs))
-    assert together.code == 0, together.output
-    assert together.world_sizes == dict.fromkeys(range(4), 4)
-    assert together.digest
+    both = Training(max(node.returncode for node in nodes), "".join(outputs))
+    assert both.code == 0, both.output
+    assert both.world_sizes == dict.fromkeys(range(4), 4)
+    assert both.digest
 
 
 def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_comes_of_the_rest(tmp_path: Path) -> None:
     program = (*BUNDLED, "--total-epochs", "1", "--batch-size", "8", "--checkpoint-dir")
-    undisturbed = succeed(torchrun(2, *program, str(tmp_path / "undisturbed")))
+    undisturbed = whole(2, *program, str(tmp_path / "undisturbed"))
     folder = tmp_path / "stopped"
     with ranks_started(2, *program, str(folder)) as (first, second):
-        assert first.stdout is not None
-        said = []
-        for line in first.stdout:
-            said.append(line)
-            if "step 20/" in line:
-                second.send_signal(signal.SIGTERM)
-                break
-        said.append(first.communicate()[0])
-        codes = [first.returncode, second.wait()]
-    assert codes == [143, 143], said
-    step = int(re.findall(r"asked to stop: all ranks end after step (\d+), from which a resume goes on", said[-1])[0])
+        assert any("step 20/" in line for line in first.output)
+        second.terminate()
+        ends = [first.end(), second.end()]
+    assert [code for code, _ in ends] == [143, 143], ends
+    step = int(re.findall(r"asked to stop: all ranks end after step (\d+), from which a resume goes on", ends[0][1])[0])
     assert checkpoints_in(folder)[-1] == f"step-{step:09d}.attempt-0"
-    refused = run([sys.executable, *program, str(folder)])
+    refused = together(1, *program, str(folder))
     assert refused.code == 1
     assert "the checkpoint was saved by 2 processes" in refused.output
-    resumed = succeed(torchrun(2, *program, str(folder)))
+    progress = tmp_path / "progress.json"
+    resumed = whole(2, *program, str(folder), variables={"DDPJOB_PROGRESS_FILE": str(progress)})
     assert f"after step {step}\n" in resumed.output
     assert min(resumed.losses) > step
     assert resumed.digest == undisturbed.digest
     assert accuracy(resumed) == accuracy(undisturbed)
+    # The program evaluates once more when it has trained, which is no training that could stall.
+    assert json.loads(progress.read_text())["activity"] == "finished"
 
 
 @pytest.mark.full

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from torchvision.utils import save_image
-from training import run, succeed, torchrun
+from training import succeed, together, whole
 
 from ddpjob_trainer.examples import resnet
 from tests.ports import free_port
@@ -22,7 +22,7 @@ def test_made_images_are_learned_by_two_processes_that_go_on_where_they_were(tmp
     program = [PROGRAM, "--synthetic", "128", *SMALL, "--total-epochs"]
     variables = {"DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid")}
     succeed([*launch, f"--master-port={free_port()}", *program, "1"], variables)
-    training = succeed([*launch, f"--master-port={free_port()}", *program, "5"], variables)
+    training = whole(2, *program, "5", variables=variables)
     assert "resumed in epoch 2 after step 8" in training.output
     assert training.world_sizes == {0: 2, 1: 2}
     assert training.digest
@@ -38,18 +38,18 @@ def test_a_folder_of_pictures_is_trained_on(tmp_path: Path) -> None:
             (tmp_path / part / f"class-{label}").mkdir(parents=True, exist_ok=True)
             save_image(pixels, tmp_path / part / f"class-{label}" / f"{index}.png", normalize=True)
     program = (PROGRAM, "--data", str(tmp_path), *SMALL, "--total-epochs", "2", "--data-workers", "1")
-    training = succeed(torchrun(2, *program))
+    training = whole(2, *program)
     assert f"Dataset {tmp_path} | 32 to train on, 16 held out" in training.output
     assert training.digest
     assert re.search(r"^Accuracy \d\.\d+ on 16 held-out images$", training.output, re.MULTILINE)
     (tmp_path / "val" / "class-0").rename(tmp_path / "val" / "other")
-    refused = run([sys.executable, *program])
+    refused = together(1, *program)
     assert refused.code == 1
     assert "train/ and val/ have different classes" in refused.output
 
 
 def test_a_folder_that_is_not_there_is_named_with_what_it_needs(tmp_path: Path) -> None:
-    training = run([sys.executable, PROGRAM, "--data", str(tmp_path / "nowhere")])
+    training = together(1, PROGRAM, "--data", str(tmp_path / "nowhere"))
     assert training.code == 1
     assert f"--data {tmp_path}/nowhere: " in training.output
     assert "It needs train/<class>/ and val/<class>/ with images" in training.output
@@ -64,6 +64,6 @@ def test_a_folder_that_is_not_there_is_named_with_what_it_needs(tmp_path: Path) 
     ],
 )
 def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
-    training = run([sys.executable, PROGRAM, *arguments])
+    training = together(1, PROGRAM, *arguments)
     assert training.code == 2
     assert said in training.output

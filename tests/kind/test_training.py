@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import pytest
 from jobs import digits, program, scripted
 from kubectl import Kubectl, wait_until
 
@@ -17,7 +18,8 @@ from ddpjob.observed import JobRecord
 
 DIGEST = re.compile(r"\[(?:CPU|GPU)(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})")
 ACCURACY = re.compile(r"Accuracy (\d\.\d+)")
-PROGRESS_ROW = re.compile(r"^digits\s+Running\s+2/2\s+0\s+\d+/60\s+\d+/\d+\s+\d\.\d+\s+(?:\d+[hms])+\s+\S+$")
+EPOCHS = 30
+PROGRESS_ROW = re.compile(rf"^digits\s+Running\s+2/2\s+0\s+\d+/{EPOCHS}\s+\d+/\d+\s+\d\.\d+\s+(?:\d+[hms])+\s+\S+$")
 
 
 # torch 2.6 can deadlock, or abort, when a gloo process group ends right after a collective: the group's end holds the
@@ -39,7 +41,7 @@ def digests(kubectl: Kubectl, job: str) -> dict[int, tuple[int, str]]:
 
 
 def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(kubectl: Kubectl) -> None:
-    kubectl.apply(digits("digits", epochs=60))
+    kubectl.apply(digits("digits", epochs=EPOCHS))
     seen: list[str] = []
 
     def row() -> str | None:
@@ -53,7 +55,7 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(ku
     job = kubectl.wait_for_phase("digits", "Succeeded")
     status = job["status"]
     assert status["restarts"]["counted"] == 0
-    assert status["progress"]["epoch"] == status["progress"]["totalEpochs"] == 60
+    assert status["progress"]["epoch"] == status["progress"]["totalEpochs"] == EPOCHS
     assert status["progress"]["step"] == status["progress"]["totalSteps"] > 0
     assert status["progress"]["percent"] == 100
     accuracy = ACCURACY.search(kubectl.logs("digits-a0-0"))
@@ -65,17 +67,13 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(ku
 
     kubectl("delete", "pods", "--all", "--wait=true")
     row_at_the_end = kubectl("get", "ddpjobs", "digits", "--no-headers")
-    assert re.search(r"Succeeded\s+2/2\s+0\s+60/60\s+(\d+)/\1\s+\d\.\d+", row_at_the_end)
+    assert re.search(rf"Succeeded\s+2/2\s+0\s+{EPOCHS}/{EPOCHS}\s+(\d+)/\1\s+\d\.\d+", row_at_the_end)
 
     reasons = [event["reason"] for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"]
     assert sorted(reasons) == ["PodsCreated", "Succeeded", "Training"]
     assert all(
         event.get("count", 1) == 1 for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"
     )
-
-    kubectl.apply(digits("half", epochs=60, extra=("--data-fraction", "0.5")))
-    kubectl.wait_for_phase("half", "Succeeded")
-    assert digests(kubectl, "half")[0] != before[0]
 
 
 PLAIN = (
@@ -135,15 +133,11 @@ def test_a_script_trains_in_a_plain_torch_image_and_its_crash_has_a_root_cause(k
     assert "the data ran out on purpose" in kubectl.logs("failing-a1-1")
 
 
-RANKS = (
-    """
-import os, sys
-import torch.distributed as dist
-dist.init_process_group("gloo")
-print(f"GROUP_RANK={os.environ['GROUP_RANK']} RANK={dist.get_rank()} DDPJOB_NODE_RANK={os.environ['DDPJOB_NODE_RANK']}")
+# Without torch: what torchrun has told is there before it is loaded.
+RANKS = """
+import os
+print(*(f"{name}={os.environ[name]}" for name in ("GROUP_RANK", "RANK", "DDPJOB_NODE_RANK")))
 """
-    + LEAVE
-)
 
 
 def ranks(kubectl: Kubectl, pods: list[str]) -> dict[int, int]:
@@ -158,13 +152,15 @@ def ranks(kubectl: Kubectl, pods: list[str]) -> dict[int, int]:
 
 def test_with_both_rendezvous_backends_the_node_rank_is_the_pod_ordinal(kubectl: Kubectl) -> None:
     kubectl.apply(program("ranks", RANKS))
-    for backend in ("c10d", "static"):
-        kubectl.apply(scripted(backend, config_map="ranks", nodes=12, rendezvous={"backend": backend}))
+    # Only c10d puts the nodes in an order, in which 10 might come before 2.
+    for backend, nodes in (("c10d", 12), ("static", 3)):
+        kubectl.apply(scripted(backend, config_map="ranks", nodes=nodes, rendezvous={"backend": backend}))
         kubectl.wait_for_phase(backend, "Succeeded", timeout=240)
         pods = [pod["metadata"]["name"] for pod in kubectl.list("pods", f"ddpjob.dev/job={backend}")]
-        assert ranks(kubectl, pods) == {ordinal: ordinal for ordinal in range(12)}
+        assert ranks(kubectl, pods) == {ordinal: ordinal for ordinal in range(nodes)}
 
 
+@pytest.mark.full
 def test_without_padded_ordinals_c10d_would_order_the_nodes_as_text(kubectl: Kubectl) -> None:
     """The control of the test above: the same pods with plain ordinals in their names must fail its assertion."""
     kubectl.apply(program("ranks", RANKS))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from training import Training, checkpoints_in, run, succeed, torchrun
+from training import Training, checkpoints_in, run, succeed, together, torchrun, whole
 
 import ddpjob_trainer.examples
 from tests.ports import free_port
@@ -71,8 +71,8 @@ def test_a_program_trains_with_its_own_command_line_and_saves(
 
 def test_a_program_goes_on_where_its_last_snapshot_was(tmp_path: Path) -> None:
     variables = {"DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid")}
-    succeed(torchrun(2, file("multinode"), "2", "1"), variables)
-    again = succeed(torchrun(2, file("multinode"), "3", "1"), variables)
+    whole(2, file("multinode"), "2", "1", variables=variables)
+    again = whole(2, file("multinode"), "3", "1", variables=variables)
     assert "resumed in epoch 3 after step 64" in again.output
     assert epochs(again) == {rank: [(3, 32)] for rank in (0, 1)}
 
@@ -85,7 +85,7 @@ def test_processes_that_mpi_does_not_know_train_over_gloo_and_say_so() -> None:
 
 @pytest.mark.parametrize("name", ["multinode_gpu_ddp", "pytorch_multinode_ddp_mpi_gpu"])
 def test_gpus_that_are_not_there_are_asked_for_in_a_sentence(name: str) -> None:
-    training = run(torchrun(1, file(name), "5", "2"))
+    training = together(1, file(name), "5", "2")
     assert training.code == 1
     assert f"{name} trains on GPUs and sees none: ask for them in spec.trainer.resources" in training.output
 
@@ -106,7 +106,7 @@ def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refuse
     ],
 )
 def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
-    training = run(python("single_gpu", *arguments))
+    training = together(1, file("single_gpu"), *arguments)
     assert training.code == 2
     assert said in training.output
 
@@ -171,4 +171,4 @@ def test_collectives_are_measured_over_mpi_too() -> None:
 
 
 def test_a_size_that_is_none_is_named() -> None:
-    assert "'4X' is no size: give bytes, as in 64, 4K" in run(python("collectives", "--largest", "4X")).output
+    assert "'4X' is no size: give bytes, as in 64, 4K" in together(1, file("collectives"), "--largest", "4X").output

@@ -1,5 +1,6 @@
 """Checkpoints that are written beside the training: as sound as others, and never passed off as written too early."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
-from training import Training, checkpoints_in, plain, run, succeed, torchrun  # noqa: E402
+from training import Training, checkpoints_in, plain, run, succeed, together, torchrun, whole  # noqa: E402
 
 from ddpjob_trainer.checkpoint import Checkpoints, SaveError  # noqa: E402
 from ddpjob_trainer.environment import parse_environment  # noqa: E402
@@ -74,7 +75,7 @@ def asynchronous(folder: CheckpointFolder, group: Group) -> Checkpoints:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    return succeed(torchrun(2, PROGRAM, str(tmp_path_factory.mktemp("undisturbed"))))
+    return whole(2, PROGRAM, str(tmp_path_factory.mktemp("undisturbed")))
 
 
 def test_what_is_saved_is_the_state_of_its_step_whatever_the_training_does_meanwhile(
@@ -232,7 +233,7 @@ def test_stopped_in_the_middle_of_an_epoch_the_same_curve_goes_on_bit_for_bit(
     assert [rank.code for rank in ranks] == [143, 143], ranks[0].output
     last = max(ranks[0].losses)
     assert checkpoints_in(tmp_path)[-1] == f"step-{last:09d}.attempt-0"
-    resumed = succeed(torchrun(2, PROGRAM, str(tmp_path), *often))
+    resumed = whole(2, PROGRAM, str(tmp_path), *often)
     assert min(resumed.losses) == last + 1
     assert {**ranks[0].losses, **resumed.losses} == undisturbed.losses
     assert resumed.digest == undisturbed.digest
@@ -241,17 +242,25 @@ def test_stopped_in_the_middle_of_an_epoch_the_same_curve_goes_on_bit_for_bit(
 def test_killed_while_a_checkpoint_is_written_beside_it_the_training_goes_on_from_the_last_whole_one(
     tmp_path: Path, undisturbed: Training
 ) -> None:
-    killed = run(torchrun(2, PROGRAM, str(tmp_path), "--asynchronous", "--die-while-saving", "9"))
+    killed = together(2, PROGRAM, str(tmp_path), "--asynchronous", "--die-while-saving", "9")
     assert killed.code != 0
     assert "RANK 0 SAVED 9" not in killed.output
     finished = [name for name in checkpoints_in(tmp_path) if not name.endswith(".unfinished")]
     assert finished[-1] == "step-000000007.attempt-0"
     assert len(checkpoints_in(tmp_path)) == len(finished) + 1
+    # Processes of their own, to their very end: threads of the group and of the save are there until then.
     resumed = succeed(torchrun(2, PROGRAM, str(tmp_path), "--asynchronous"))
     assert min(resumed.losses) == 8
     assert {**killed.losses, **resumed.losses} == undisturbed.losses
     assert resumed.digest == undisturbed.digest
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_failure_to_write_ends_all_ranks_by_an_exception(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    failed = run(torchrun(2, PROGRAM, str(tmp_path / "file"), "--asynchronous"))
+    assert re.findall(r"exitcode\s+: (\S+)", failed.output)[-1] == "1", failed.output
+    assert "SaveError: no checkpoint at step 3" in failed.output
 
 
 def test_a_file_of_tensors_is_read_by_safetensors_whatever_their_types_and_shapes(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import re
 
 import pytest
-from training import DIGITS, SHORT, Training, run, started, succeed, torchrun
+from training import DIGITS, SHORT, Training, run, started, succeed, torchrun, whole
+
+from tests.ports import free_port
 
 
 def one_model_of_four(training: Training) -> bool:
@@ -38,7 +40,7 @@ def test_the_same_command_gives_the_same_parameters_and_half_of_the_data_gives_o
 
 
 def test_lone_processes_do_not_pass_for_one_training() -> None:
-    alone = succeed(["python3", *DIGITS, *SHORT])
+    alone = whole(1, *DIGITS, *SHORT)
     assert alone.world_sizes == {0: 1}
     assert not one_model_of_four(alone)
 
@@ -55,7 +57,7 @@ def test_the_deprecated_launcher_trains_as_well() -> None:
 
 
 def test_plain_python_trains_with_the_places_in_the_environment() -> None:
-    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29556"}
+    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with started(["python3", *DIGITS, *SHORT], {**places, "RANK": "1"}) as second:
         first = succeed(["python3", *DIGITS, *SHORT], {**places, "RANK": "0"})
         output, _ = second.communicate()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from training import Training, run, succeed, torchrun
+from training import Training, together, whole
 
 PROGRAM = str(Path(__file__).with_name("programs") / "optimizing.py")
 # Name to batch size and options. With two processes, 512 samples in batches of 16 are 16 steps an epoch.
@@ -26,17 +26,17 @@ OF_ONE: dict[str, tuple[int, dict[str, object]]] = {
 }
 
 
-def command(processes: int, trainings: dict[str, tuple[int, dict[str, object]]]) -> list[str]:
-    return torchrun(processes, PROGRAM, json.dumps([[name, *how] for name, how in trainings.items()]))
+def program(trainings: dict[str, tuple[int, dict[str, object]]]) -> tuple[str, str]:
+    return PROGRAM, json.dumps([[name, *how] for name, how in trainings.items()])
 
 
-def one(**options: object) -> list[str]:
-    return command(1, {"one": (16, options)})
+def one(**options: object) -> tuple[str, str]:
+    return program({"one": (16, options)})
 
 
 def trained(processes: int, trainings: dict[str, tuple[int, dict[str, object]]]) -> dict[str, Training]:
     """Name to what the training printed."""
-    said = re.split(r"^== (.*)\n", succeed(command(processes, trainings)).output, flags=re.MULTILINE)
+    said = re.split(r"^== (.*)\n", whole(processes, *program(trainings)).output, flags=re.MULTILINE)
     return {name: Training(0, output) for name, output in zip(said[1::2], said[2::2], strict=True)}
 
 
@@ -99,21 +99,26 @@ def test_clipped_gradients_make_small_steps(of_two: dict[str, Training]) -> None
 
 def test_the_scale_of_the_loss_goes_on_after_a_resume(tmp_path: Path) -> None:
     folder = {"DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid")}
-    whole = succeed(one(precision="fp16"), {"EPOCHS": "2"})
-    first = succeed(one(precision="fp16"), {**folder, "EPOCHS": "1"})
-    second = succeed(one(precision="fp16"), {**folder, "EPOCHS": "2"})
-    assert {**first.losses, **second.losses} == whole.losses
+    undisturbed = whole(1, *one(precision="fp16"), variables={"EPOCHS": "2"})
+    first = whole(1, *one(precision="fp16"), variables={**folder, "EPOCHS": "1"})
+    second = whole(1, *one(precision="fp16"), variables={**folder, "EPOCHS": "2"})
+    assert {**first.losses, **second.losses} == undisturbed.losses
 
 
 def test_a_compression_that_this_torch_does_not_have_for_the_backend_is_named() -> None:
-    training = run(one(compression="bf16"))
+    training = together(1, *one(compression="bf16"))
     # Newer versions of torch have it for gloo too.
     assert training.code == 0 or "has no compression=bf16 for the backend gloo: choose another one" in training.output
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"accumulate": 0}, "accumulate must be at least 1"), ({"clip_norm": 0}, "clip_norm must be above 0")],
+    [
+        ({"accumulate": 0}, "accumulate must be at least 1"),
+        ({"clip_norm": 0}, "clip_norm must be above 0"),
+        ({"accumulate": 2, "static_graph": True}, "static_graph with accumulate above 1 fails"),
+        ({"precision": "fp16", "compression": "powersgd"}, "fp16 with compression powersgd learns nothing"),
+    ],
 )
 def test_options_that_cannot_work_are_named(options: dict[str, object], said: str) -> None:
-    assert said in run(one(**options)).output
+    assert said in together(1, *one(**options)).output

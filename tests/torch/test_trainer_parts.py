@@ -1,10 +1,14 @@
 """The parts of the library that need torch, in one process."""
 
+import json
 import random
 import subprocess
 import sys
+from collections import UserDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +18,7 @@ import torch.distributed as dist  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DistributedSampler, TensorDataset  # noqa: E402
-from training import environment  # noqa: E402
+from training import environment, plain  # noqa: E402
 
 from ddpjob_trainer import randomness  # noqa: E402
 from ddpjob_trainer.activity import Activity  # noqa: E402
@@ -25,12 +29,13 @@ from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
 from ddpjob_trainer.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord, Plan  # noqa: E402
+from ddpjob_trainer.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
 from ddpjob_trainer.settings import Settings  # noqa: E402
 from ddpjob_trainer.snapshot import TrainingState  # noqa: E402
-from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
+from ddpjob_trainer.storage import MANIFEST, CheckpointFolder, ResumeError  # noqa: E402
 from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
-from ddpjob_trainer.trainer import Trainer  # noqa: E402
+from ddpjob_trainer.trainer import Trainer, to_device  # noqa: E402
 from ddpjob_trainer.tree import from_json, to_json  # noqa: E402
 
 
@@ -147,10 +152,113 @@ def test_state_that_needs_pickle_is_refused_and_names_its_place(tmp_path: Path, 
         saved(tmp_path, group).save(state, Position())
 
 
+def test_where_no_checkpoint_is_sound_or_of_this_format_nothing_is_trained_from_scratch(
+    tmp_path: Path, group: Group
+) -> None:
+    state = trained(nn.Linear(4, 2))
+    for step in (1, 2):
+        saved(tmp_path, group).save(state, Position(1, 0, step))
+    newest = tmp_path / "step-000000002.attempt-0" / MANIFEST
+    manifest = json.loads(newest.read_text())
+    manifest["content"]["format"] = 99
+    newest.write_text(json.dumps(manifest))
+    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 has format 99, and this library knows 1: resume "):
+        saved(tmp_path, group).resume(state)
+    for folder in tmp_path.iterdir():
+        (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ResumeError, match=r"none of the 2 checkpoint\(s\) in .* is sound: .* move them away"):
+        saved(tmp_path, group).resume(state)
+
+
 def test_a_volume_that_takes_no_files_fails_the_save(tmp_path: Path, group: Group) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="no checkpoint at step 3"):
         saved(tmp_path / "file", group).save(trained(nn.Linear(4, 2)), Position(1, 0, 3))
+
+
+AUGMENTS = """
+import torch
+from ddpjob_trainer import *
+
+class Random(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.rand(1)
+
+drawn = []
+
+def loss(model, batch):
+    drawn.extend(batch.flatten().tolist())
+    return model(batch).mean()
+
+environment = current_environment()
+with process_group(environment) as group:
+    model = torch.nn.Linear(1, 1)
+    Trainer(
+        group=group, model=model, optimizer=torch.optim.SGD(model.parameters()), loss=loss, dataset=Random(),
+        settings=Settings(total_epochs=2, batch_size=1, data_workers=2),
+    ).run()
+print("DRAWN", *drawn)
+"""
+
+
+def test_no_two_processes_that_read_samples_draw_the_same_random_numbers() -> None:
+    ranks = plain(2, "-c", AUGMENTS)
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+    drawn = [number for rank in ranks for number in rank.output.partition("DRAWN ")[2].split()]
+    assert len(set(drawn)) == len(drawn) == 16
+    assert [rank.output for rank in plain(2, "-c", AUGMENTS)] == [rank.output for rank in ranks]
+
+
+class Norms(Listener):
+    """Remembers the norm of each step's gradients."""
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+
+    def logged(self, record: LogRecord) -> None:
+        self.norms.append(record.gradient_norm)
+
+
+def test_what_the_optimizer_does_not_change_does_not_count_for_the_norm(group: Group) -> None:
+    norms = Norms()
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model[1].parameters(), lr=0.0),
+        loss=lambda model, batch: model(batch[0]).sum(),
+        dataset=TensorDataset(torch.ones(4, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, log_every=1, optimization=Optimization(clip_norm=0.1)),
+        listeners=(norms,),
+    ).run()
+    expected = float((model[0](torch.ones(1)) ** 2 + 1).sqrt())
+    assert norms.norms == pytest.approx([expected] * 4)
+    assert model[0].weight.grad.norm() == pytest.approx(float(model[1].weight.detach().abs())), "of one step alone"
+
+
+class Pair(NamedTuple):
+    image: object
+    label: object
+
+
+def test_batches_of_any_form_keep_it_on_their_way_to_the_device() -> None:
+    tensor = torch.ones(1)
+    batch = {"pair": Pair(tensor, [tensor, "text"]), "rest": UserDict(both=(tensor, 3))}
+    moved = to_device(batch, torch.device("meta"))
+    assert isinstance(moved["pair"], Pair)
+    assert moved["pair"].image.is_meta
+    assert moved["pair"].label[0].is_meta
+    assert moved["pair"].label[1] == "text"
+    assert moved["rest"]["both"][0].is_meta
+    assert moved["rest"]["both"][1] == 3
+
+
+def test_a_number_of_steps_between_checkpoints_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match="save_every_steps must be at least 1, not 0"):
+        Settings(total_epochs=1, batch_size=1, save_every_steps=0)
 
 
 def test_any_state_comes_back_as_it_was() -> None:
@@ -171,6 +279,17 @@ def test_all_generators_continue_where_they_were() -> None:
     assert draw() != expected
     randomness.restore(state)
     assert draw() == expected
+
+
+def test_generators_are_restored_from_a_checkpoint_of_an_older_version() -> None:
+    randomness.seed_everything(5)
+    state = json.loads(randomness.capture())
+    version, numbers, gauss = random.getstate()
+    state["python"] = [version, list(numbers), gauss]
+    state["numpy"]["state"]["key"] = np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
+    expected = random.random(), np.random.rand()  # noqa: NPY002, S311
+    randomness.restore(json.dumps(state).encode())
+    assert (random.random(), np.random.rand()) == expected  # noqa: NPY002, S311
 
 
 def test_a_fresh_epoch_is_the_one_of_torchs_own_sampler() -> None:
@@ -194,6 +313,20 @@ def test_tensors_of_any_type_and_shape_reach_the_other_ranks(group: Group) -> No
     received = Exchange(group.device).broadcast_tensors(tensors)
     assert all(torch.equal(received[name], tensor) for name, tensor in tensors.items())
     assert Exchange(group.device).gather_bytes(b"") == [b""]
+
+
+def test_what_is_gathered_beside_the_training_arrives_whole_or_is_refused(group: Group) -> None:
+    exchange = Exchange(group.device)
+    waits = [exchange.begin_to_gather(data, 3) for data in (b"", b"a", b"abc")]
+    with ThreadPoolExecutor(1) as thread:
+        assert [thread.submit(each.result).result() for each in waits] == [[b""], [b"a"], [b"abc"]]
+    with pytest.raises(ValueError, match="4 bytes are to be gathered, of 3 at most"):
+        exchange.begin_to_gather(b"abcd", 3)
+
+
+def test_the_state_of_all_generators_has_room_to_spare() -> None:
+    random.gauss(0, 1)
+    assert len(randomness.capture()) < randomness.CAPACITY / 2
 
 
 def test_leaving_the_group_right_after_a_collective_never_hangs() -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from training import DIGITS, Training, checkpoints_in, run, succeed, torchrun
+from training import DIGITS, Training, checkpoints_in, together, whole
 
 SIZE = 102
 
@@ -17,7 +17,7 @@ def program() -> str:
 
 @pytest.fixture(scope="module")
 def uninterrupted(program: str, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    return succeed(torchrun(2, program, str(tmp_path_factory.mktemp("uninterrupted"))))
+    return whole(2, program, str(tmp_path_factory.mktemp("uninterrupted")))
 
 
 def read(training: Training, until: int) -> dict[int, Counter[int]]:
@@ -36,19 +36,19 @@ def read(training: Training, until: int) -> dict[int, Counter[int]]:
 def test_killed_in_the_middle_of_an_epoch_the_same_loss_curve_goes_on_bit_for_bit(
     program: str, tmp_path: Path, uninterrupted: Training
 ) -> None:
-    killed = run(torchrun(2, program, str(tmp_path), "--die-at-step", "9"))
+    killed = together(2, program, str(tmp_path), "--die-at-step", "9")
     assert killed.code != 0
-    resumed = succeed(torchrun(2, program, str(tmp_path)))
+    resumed = whole(2, program, str(tmp_path))
     assert min(resumed.losses) == 10
-    together = {**killed.losses, **resumed.losses}
+    both = {**killed.losses, **resumed.losses}
     assert list(uninterrupted.losses) == list(range(1, 22))
-    assert together == uninterrupted.losses
+    assert both == uninterrupted.losses
     assert resumed.digest == uninterrupted.digest
 
 
 def test_resumed_with_another_number_of_ranks_no_sample_is_lost_or_read_twice(program: str, tmp_path: Path) -> None:
-    killed = run(torchrun(2, program, str(tmp_path), "--die-at-step", "3"))
-    resumed = succeed(torchrun(3, program, str(tmp_path), "--epochs", "2"))
+    killed = together(2, program, str(tmp_path), "--die-at-step", "3")
+    resumed = whole(3, program, str(tmp_path), "--epochs", "2")
     assert resumed.world_sizes == {0: 3, 1: 3, 2: 3}
     # Step 3 is the saved one: the ranks that were not killed at once may have read ahead of it.
     first_epoch = read(killed, until=3)[1] + read(resumed, until=99)[1]
@@ -62,11 +62,11 @@ def test_the_same_curve_goes_on_in_another_job_and_a_name_without_checkpoints_st
     def job(name: str, **more: str) -> dict[str, str]:
         return {"DDPJOB_NAME": name, "DDPJOB_UID": f"uid-of-{name}", **more}
 
-    killed = run(torchrun(2, program, str(tmp_path), "--die-at-step", "9"), job("first"))
-    resumed = succeed(torchrun(2, program, str(tmp_path)), job("second", DDPJOB_RESUME_FROM="first"))
+    killed = together(2, program, str(tmp_path), "--die-at-step", "9", variables=job("first"))
+    resumed = whole(2, program, str(tmp_path), variables=job("second", DDPJOB_RESUME_FROM="first"))
     assert {**killed.losses, **resumed.losses} == uninterrupted.losses
 
-    refused = run(torchrun(2, program, str(tmp_path)), job("third", DDPJOB_RESUME_FROM="typo"))
+    refused = together(2, program, str(tmp_path), variables=job("third", DDPJOB_RESUME_FROM="typo"))
     assert refused.code != 0
     assert refused.losses == {}
     assert refused.output.count("jobs that have saved there: first, second") == 2
@@ -75,8 +75,8 @@ def test_the_same_curve_goes_on_in_another_job_and_a_name_without_checkpoints_st
 def test_a_corrupt_and_a_truncated_newest_checkpoint_fall_back_loudly_and_end_in_the_same_parameters(
     tmp_path: Path,
 ) -> None:
-    command = torchrun(2, *DIGITS, "--total-epochs", "3", "--save-every", "1", "--checkpoint-dir", str(tmp_path))
-    first = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "0"})
+    command = (*DIGITS, "--total-epochs", "3", "--save-every", "1", "--checkpoint-dir", str(tmp_path))
+    first = whole(2, *command, variables={"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "0"})
     names = checkpoints_in(tmp_path / "0b1c")
     assert names == ["step-000000023.attempt-0", "step-000000046.attempt-0", "step-000000069.attempt-0"]
     corrupt = tmp_path / "0b1c" / names[-1] / "model.safetensors"
@@ -86,13 +86,13 @@ def test_a_corrupt_and_a_truncated_newest_checkpoint_fall_back_loudly_and_end_in
     truncated = tmp_path / "0b1c" / names[-2] / "optimizer.safetensors"
     truncated.write_bytes(truncated.read_bytes()[:-1])
 
-    again = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1"})
+    again = whole(2, *command, variables={"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1"})
     for name in names[1:]:
         assert re.search(rf"ERROR .*{name} is corrupt .* falling back to the one before", again.output)
     assert "resumed in epoch 2 after step 23" in again.output
     assert again.digest == first.digest
     assert "step-000000069.attempt-1" in checkpoints_in(tmp_path / "0b1c")
 
-    finished = succeed(command, {"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "2"})
+    finished = whole(2, *command, variables={"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "2"})
     assert "Epoch" not in finished.output
     assert finished.digest == first.digest

@@ -96,6 +96,18 @@ def test_a_plateau_of_evaluations_lowers_the_learning_rate(group: Group) -> None
         train(group, epochs=1, scheduler=plateau)
 
 
+def test_what_is_the_better_the_smaller_it_is_is_no_accuracy_and_all_that_go_by_it_must_agree(group: Group) -> None:
+    assert train(group, epochs=2, scheduler=lr_scheduler.ReduceLROnPlateau, values=[0.5, 0.6]).evaluations == []
+    with pytest.raises(MisuseError, match="early_stopping has mode max and ReduceLROnPlateau has mode min: both go by"):
+        train(
+            group,
+            epochs=1,
+            scheduler=lr_scheduler.ReduceLROnPlateau,
+            values=[1.0],
+            early_stopping=EarlyStopping(patience=1),
+        )
+
+
 SCHEDULERS: dict[str, Make] = {
     "cosine": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 12),
     "restarts": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 5),

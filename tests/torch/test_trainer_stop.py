@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from training import Training, checkpoints_in, plain, ranks_started, run, succeed, torchrun
+from training import Training, checkpoints_in, plain, ranks_started, run, torchrun, whole
 
 PROGRAM = str(Path(__file__).with_name("programs") / "resumable.py")
 STEPS_AN_EPOCH = 7
@@ -15,7 +15,7 @@ RARE = ("--save-every-steps", "1000")
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    return succeed(torchrun(2, PROGRAM, str(tmp_path_factory.mktemp("undisturbed")), *RARE))
+    return whole(2, PROGRAM, str(tmp_path_factory.mktemp("undisturbed")), *RARE)
 
 
 def stopped_after(ranks: list[Training]) -> int:
@@ -38,7 +38,7 @@ def test_asked_in_the_middle_of_an_epoch_all_ranks_save_that_very_step_and_the_s
     # Looked at every third step at the rarest, and the epoch ends with step 14.
     assert 9 <= step <= 13
     assert checkpoints_in(tmp_path) == ["step-000000007.attempt-0", f"step-{step:09d}.attempt-0"]
-    resumed = succeed(torchrun(2, PROGRAM, str(tmp_path), *RARE))
+    resumed = whole(2, PROGRAM, str(tmp_path), *RARE)
     assert min(resumed.losses) == step + 1
     assert {**ranks[0].losses, **resumed.losses} == undisturbed.losses
     assert resumed.digest == undisturbed.digest
@@ -52,7 +52,7 @@ def test_asked_before_the_first_step_at_the_end_of_an_epoch_or_in_an_evaluation_
 ) -> None:
     ranks = plain(2, PROGRAM, str(tmp_path), *RARE, "--stop-at", where, "--stop-rank", "1", "--step-seconds", "0.05")
     assert stopped_after(ranks) == expected
-    resumed = succeed(torchrun(2, PROGRAM, str(tmp_path), *RARE))
+    resumed = whole(2, PROGRAM, str(tmp_path), *RARE)
     assert {**ranks[0].losses, **resumed.losses} == undisturbed.losses
     assert resumed.digest == undisturbed.digest
     # An evaluation that was due when the training stopped is made up for.
@@ -66,17 +66,19 @@ def test_asked_when_all_is_done_but_the_end_a_training_succeeds(tmp_path: Path) 
 
 def test_a_rank_that_waits_for_one_that_hangs_ends_soon_after_sigterm_and_shows_where(tmp_path: Path) -> None:
     with ranks_started(2, PROGRAM, str(tmp_path), *RARE, "--hang-rank", "1") as (waits, hangs):
-        assert hangs.stdout is not None
-        assert "HANGS\n" in hangs.stdout
+        assert "HANGS\n" in hangs.output
         waits.terminate()
-        said, _ = waits.communicate()
-    assert waits.returncode == -signal.SIGTERM, said
+        code, said = waits.end()
+    assert code == -signal.SIGTERM, said
     assert re.search(r"asked to stop, but no step has ended for \d+ s \(activity step\)", said)
     assert "in _train_epoch" in said
 
 
-def test_torchrun_sees_the_exit_code_of_an_agreed_stop_and_kills_no_rank_on_its_way_out(tmp_path: Path) -> None:
-    done = run(torchrun(2, PROGRAM, str(tmp_path), "--stop-at", "2", "--stop-rank", "0", "--step-seconds", "0.2"))
+@pytest.mark.parametrize("how", [(), ("--asynchronous",)], ids=["synchronous", "asynchronous"])
+def test_torchrun_sees_the_exit_code_of_an_agreed_stop_and_kills_no_rank_on_its_way_out(
+    tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    done = run(torchrun(2, PROGRAM, str(tmp_path), "--stop-at", "2", "--stop-rank", "0", "--step-seconds", "0.2", *how))
     assert done.code == 1
     assert re.search(r"exitcode\s+: 143", done.output), done.output
     assert "-15" not in done.output

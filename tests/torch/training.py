@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from forked import Rank, forked
+
 from tests.ports import free_port
 
 DIGITS = ("-m", "ddpjob_trainer.examples.digits")
@@ -59,35 +61,32 @@ def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
 
 
 @contextmanager
-def ranks_started(processes: int, *program: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """The running ranks of a training, each started by itself in a process group of its own, as torchrun does."""
-    place = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, *program],
-            env=environment(**place, RANK=str(rank)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        for rank in range(processes)
-    ]
-    try:
+def ranks_started(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> Iterator[list[Rank]]:
+    """The running ranks of a training on one node without a launcher, each in a session of its own."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": str(processes)}
+    own = environment(**place, **(variables or {}), WORLD_SIZE=str(processes))
+    with forked(program, [{**own, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]) as ranks:
         yield ranks
-    finally:
-        for each in ranks:
-            each.kill()
-            each.wait()
-            if each.stdout is not None:
-                each.stdout.close()
 
 
-def plain(processes: int, *program: str) -> list[Training]:
-    """Run a training whose every rank is started by itself to its end."""
-    with ranks_started(processes, *program) as ranks, ThreadPoolExecutor(processes) as readers:
-        outputs = list(readers.map(lambda rank: rank.communicate()[0], ranks))
-    return [Training(rank.returncode, output) for rank, output in zip(ranks, outputs, strict=True)]
+def plain(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> list[Training]:
+    """Run a training without a launcher to its end; what became of each rank."""
+    with ranks_started(processes, *program, variables=variables) as ranks, ThreadPoolExecutor(processes) as readers:
+        return list(readers.map(lambda rank: Training(*rank.end()), ranks))
+
+
+def together(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> Training:
+    """Run a training without a launcher to its end; what became of all its ranks."""
+    ranks = plain(processes, *program, variables=variables)
+    failed = next((rank.code for rank in ranks if rank.code != 0), 0)
+    return Training(failed, "".join(rank.output for rank in ranks))
+
+
+def whole(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> Training:
+    """Run a training without a launcher, which must succeed."""
+    training = together(processes, *program, variables=variables)
+    assert training.code == 0, training.output
+    return training
 
 
 @contextmanager
