@@ -75,17 +75,6 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["process"]) == (1, 1, 0)
     goes_on_as(expected, kubectl.logs("pod-a1-0"))
 
-    # A node is drained: all ranks agree to stop, and nothing is lost.
-    kubectl.apply(resilient("drained"))
-    trains(kubectl, "drained")
-    evict(kubectl, "drained-a0-1")
-    status = kubectl.wait_for_phase("drained", "Succeeded")["status"]
-    assert (status["restarts"]["ignored"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 1)
-    first, second = kubectl.logs("drained-a0-0"), kubectl.logs("drained-a1-0")
-    saved = [int(step) for step in SAVED.findall(first)]
-    assert goes_on_as(expected, second) == saved[-1]
-    assert max(losses(first)) == saved[-1], "no step was made that was not saved"
-
     # Suspended and resumed: at that very step.
     kubectl.apply(resilient("paused"))
     trains(kubectl, "paused")
@@ -96,6 +85,21 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     status = kubectl.wait_for_phase("paused", "Succeeded")["status"]
     assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["ignored"]) == (1, 0, 0)
     assert goes_on_as(expected, kubectl.logs("paused-a1-0")) == progress["step"]
+
+
+@pytest.mark.full
+def test_a_drained_node_costs_no_step_and_no_restart_that_counts(kubectl: Kubectl) -> None:
+    kubectl.apply(claim(), program("steady", STEADY))
+    expected = undisturbed(kubectl)
+    kubectl.apply(resilient("drained"))
+    trains(kubectl, "drained")
+    evict(kubectl, "drained-a0-1")
+    status = kubectl.wait_for_phase("drained", "Succeeded")["status"]
+    assert (status["restarts"]["ignored"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 1)
+    first, second = kubectl.logs("drained-a0-0"), kubectl.logs("drained-a1-0")
+    saved = [int(step) for step in SAVED.findall(first)]
+    assert goes_on_as(expected, second) == saved[-1]
+    assert max(losses(first)) == saved[-1], "no step was made that was not saved"
 
 
 def test_a_job_whose_time_is_up_saves_its_last_step(kubectl: Kubectl) -> None:

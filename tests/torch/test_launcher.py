@@ -85,7 +85,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 
 @pytest.mark.parametrize(
-    ("backend", "wrapper"), [("c10d", "image's wrapper"), ("c10d", "no wrapper"), ("static", "no wrapper")]
+    ("backend", "wrapper"),
+    [
+        ("c10d", "image's wrapper"),
+        pytest.param("c10d", "no wrapper", marks=pytest.mark.full),
+        ("static", "no wrapper"),
+    ],
 )
 def test_two_nodes_train_with_the_rank_of_their_ordinal(job: Job, backend: str, wrapper: str) -> None:
     more: dict[str, Any] = {}
@@ -123,7 +128,7 @@ def test_two_nodes_train_with_the_rank_of_their_ordinal(job: Job, backend: str, 
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-@pytest.mark.parametrize("backend", ["c10d", "static"])
+@pytest.mark.parametrize("backend", ["c10d", pytest.param("static", marks=pytest.mark.full)])
 def test_two_nodes_meet_at_an_ipv6_address(job: Job, backend: str) -> None:
     program = job.program(SUM_OF_RANKS)
     more: dict[str, Any] = {"PET_LOCAL_ADDR": "::1", "DDPJOB_RENDEZVOUS_HOST": "::1"}

@@ -41,7 +41,10 @@ def _rounds(*nodes: Node) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     ("how", "cause"),
-    [("kill", "rank 3: killed by SIGKILL"), ("raise", "rank 3: ValueError: bad batch")],
+    [
+        ("kill", "rank 3: killed by SIGKILL"),
+        pytest.param("raise", "rank 3: ValueError: bad batch", marks=pytest.mark.full),
+    ],
 )
 def test_workers_of_all_nodes_start_again_when_one_dies(job: Job, how: str, cause: str) -> None:
     nodes = job.both(job.program(UNTIL_ONE_DIES), PET_MAX_RESTARTS="3")
