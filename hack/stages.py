@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 from hack.cache import BUILD, ROOT, only_one
 from hack.cluster import IPV6_CLUSTER, has_ipv6
 from hack.console import StepError, say
-from hack.images import ALL_IMAGES, EXAMPLES
+from hack.images import ALL_IMAGES, EXAMPLES, IMAGES, PROMETHEUS
 from hack.programs import ASSETS, kwok_program, programs_folder
 from hack.session import cluster_with_images
 from hack.side_by_side import side_by_side
@@ -175,7 +175,7 @@ def _programs_and_kwok() -> Mapping[str, str]:
 def stages(*, full: bool) -> list[Stage]:
     """All stages in their order."""
     # Set up once, for two stages.
-    cluster = functools.cache(lambda: cluster_with_images(ALL_IMAGES))
+    cluster = functools.cache(lambda: cluster_with_images(ALL_IMAGES if full else (*IMAGES, PROMETHEUS)))
     always = [
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),

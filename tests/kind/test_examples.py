@@ -68,11 +68,9 @@ def test_a_tutorial_trains_on_as_many_processes_as_its_launch_line_says(kubectl:
         assert (progress["epoch"], progress["step"]) == (epochs, epochs * steps), name
 
 
-@pytest.mark.parametrize(
-    "name",
-    # Eight processes that import transformers take two cores minutes.
-    [pytest.param(name, marks=[pytest.mark.full] if name.endswith("-nodes") else []) for name in ON_IMAGES],
-)
+# tests/examples trains both with two processes in minutes less.
+@pytest.mark.full
+@pytest.mark.parametrize("name", list(ON_IMAGES))
 def test_a_trainer_of_somebody_else_and_a_resnet_learn_images_and_show_how_far_they_are(
     kubectl: Kubectl, name: str
 ) -> None:

@@ -37,6 +37,7 @@ def scheduled(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return next((each for each in conditions if each["type"] == "PodsScheduled"), {"status": "", "message": ""})
 
 
+@pytest.mark.full
 def test_the_example_trains_on_its_nodes_network(kubectl: Kubectl) -> None:
     kubectl.apply(example("host-network"))
     kubectl.wait_for_phase("host-network", "Succeeded", timeout=300)
