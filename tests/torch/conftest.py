@@ -6,8 +6,11 @@
 <packages> is a folder made by `pip install --target` with what hack/torch_tests.py names. `make test` does it.
 """
 
+import errno
 import importlib.util
+import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,3 +26,17 @@ if importlib.util.find_spec("torch") is None:
 def programs() -> Path:
     """Folder of the small programs that the tests start under torchrun."""
     return Path(__file__).with_name("programs")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def the_default_port_is_taken() -> Iterator[None]:
+    """Each run needs a port of its own: one that takes torch's default fails always, not only beside another."""
+    with socket.socket(socket.AF_INET6) as taken:
+        try:
+            taken.bind(("", 29500))
+            taken.listen()
+        except OSError as error:
+            # Another worker holds it.
+            if error.errno != errno.EADDRINUSE:
+                raise
+        yield

@@ -111,16 +111,12 @@ def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], 
     assert said in training.output
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        (sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=3", file("message_passing")),
-        mpirun(3, "message_passing"),
-    ],
-    ids=["torch.distributed.launch", "mpirun"],
-)
-def test_rank_0_sends_to_all_others_and_the_output_is_the_same_under_both_launchers(command: Sequence[str]) -> None:
-    training = succeed([*command, "--backend=gloo"], {"MASTER_PORT": str(free_port())})
+@pytest.mark.parametrize("launcher", ["torch.distributed.launch", "mpirun"])
+def test_rank_0_sends_to_all_others_and_the_output_is_the_same_under_both_launchers(launcher: str) -> None:
+    port = str(free_port())
+    launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=3", f"--master-port={port}"]
+    command = mpirun(3, "message_passing") if launcher == "mpirun" else [*launch, file("message_passing")]
+    training = succeed([*command, "--backend=gloo"], {"MASTER_PORT": port})
     said = sorted(line for line in training.output.splitlines() if line.startswith("Rank "))
     assert said == [
         "Rank 0 sent data to Rank 1",
