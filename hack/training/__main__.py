@@ -16,7 +16,7 @@ from hack.engine import Engine, choose_engine
 from hack.images import build_images
 from hack.torch_tests import TRAINER
 from hack.training.report import Hook, Measured, Pair, Saving, Scaling, missed, report
-from hack.training.statistics import estimate
+from hack.training.statistics import LEAST_VALUES, estimate
 
 _LOG = BUILD / "log/training.log"
 _PROCESSES = 2
@@ -78,7 +78,7 @@ def time_saves(bench: Bench, processes: int, saves: int, *, asynchronous: bool) 
     """How long saves keep a training from going on."""
     options = ["/tmp/saved", "--saves", str(saves), *(["--asynchronous"] if asynchronous else [])]  # noqa: S108 inside a container
     (found,) = bench.run(bench.command(processes, "saving", *options))
-    saving = Saving(processes, asynchronous, found["bytes"], found["blocked"], found["between"])
+    saving = Saving(processes, asynchronous, **found)
     say(f"  {processes} process(es), asynchronous {asynchronous}: saves block {saving.share:.2%}")
     return saving
 
@@ -105,6 +105,8 @@ def main() -> None:
     parser.add_argument("--saves", type=int, default=20)
     parser.add_argument("--out", type=Path, help="file for the page")
     arguments = parser.parse_args()
+    if arguments.pairs < LEAST_VALUES:
+        parser.error(f"--pairs must be at least {LEAST_VALUES}, not {arguments.pairs}: fewer have no interval")
     engine = choose_engine(_LOG)
     with only_one("trainer image", say):
         bench = Bench(engine, build_images(engine, _LOG, [TRAINER])[TRAINER])

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer import Exchange, checkpoints, current_environment, process_group
 from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.snapshot import TrainingState
+from ddpjob_trainer.step_gate import Pause
 from hack.training.workload import bind_to_core
 
 SECONDS_BETWEEN = 2.0
@@ -42,35 +43,37 @@ def main() -> None:
         saved = checkpoints(environment, exchange, options.folder, asynchronous=options.asynchronous)
         assert saved is not None  # noqa: S101 a folder was given
         batch = torch.randn(_BATCH, _WIDTH)
-        blocked: list[float] = []
+        pauses = list[Pause]()
         steps = [0]
 
-        def train(seconds: float) -> float:
-            """Make steps for so long, by rank 0's clock; the seconds that they took."""
-            begun = time.perf_counter()
+        def train(seconds: float) -> tuple[int, float]:
+            """Make steps for so long, by rank 0's clock; how many, and the seconds that they took."""
+            begun, first = time.perf_counter(), steps[0]
             while exchange.first(time.perf_counter() - begun)[0] < seconds:
                 optimizer.zero_grad()
                 (distributed(batch) ** 2).mean().backward()
                 optimizer.step()
                 steps[0] += 1
                 saved.durable_step()
-            return time.perf_counter() - begun
+            return steps[0] - first, time.perf_counter() - begun
 
         train(0.1)
         saved.prepare(state)
-        train(SECONDS_BETWEEN)
-        between = 0.0
+        saved.finish()
+        undisturbed = train(SECONDS_BETWEEN)
+        begun, first = time.perf_counter(), steps[0]
         for _ in range(options.saves):
             # Ranks that come at different times wait for each other in any collective.
             dist.barrier()
-            begun = time.perf_counter()
-            saved.save(state, Position(0, steps[0], steps[0]))
-            blocked.append((time.perf_counter() - begun) * 1e3)
-            between += train(SECONDS_BETWEEN)
+            pauses.append(saved.save(state, Position(0, steps[0], steps[0])))
+            train(SECONDS_BETWEEN)
+        disturbed = steps[0] - first, time.perf_counter() - begun
         saved.finish()
         if group.first:
             count = sum(each.numel() * each.element_size() for each in model.parameters())
-            print(json.dumps({"bytes": count, "blocked": blocked, "between": between, "steps": steps[0]}), flush=True)
+            blocked = [pause.seconds * 1e3 for pause in pauses]
+            found = {"bytes": count, "blocked": blocked, "undisturbed": undisturbed, "disturbed": disturbed}
+            print(json.dumps(found), flush=True)
         dist.barrier()
         os._exit(0)
 

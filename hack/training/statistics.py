@@ -7,6 +7,8 @@ from statistics import median
 from typing import Final
 
 _ERROR: Final = 0.05
+LEAST_VALUES: Final = 6
+"""With fewer there is no interval: all lie on one side of the true median in one case of 16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def order_of_interval(count: int) -> int:
     The true median lies beyond the k-th smallest of n values only if fewer than k of n fair coins show heads.
 
     Raises:
-        ValueError: there are fewer than 6 values.
+        ValueError: there are fewer than `LEAST_VALUES`.
     """
     found, beyond = 0, 0.0
     while True:
@@ -45,7 +47,7 @@ def order_of_interval(count: int) -> int:
             break
         found += 1
     if found == 0:
-        raise ValueError(f"{count} measurements have no interval of the median: at least 6 are needed")
+        raise ValueError(f"{count} measurements have no interval of the median: at least {LEAST_VALUES} are needed")
     return found
 
 

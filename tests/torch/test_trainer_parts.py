@@ -391,6 +391,9 @@ class Heard(Listener):
     def step_finished(self, step: int, *_: float) -> None:
         self.row.append(f"{step} done")
 
+    def logged(self, record: LogRecord) -> None:
+        self.row.append(f"{record.step} logged")
+
     def checkpoint_saved(self, step: int, *_: float) -> None:
         self.row.append(f"{step} saved")
 
@@ -409,9 +412,25 @@ def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
         checkpoints=saved(tmp_path, group),
         listeners=(heard,),
     ).run()
-    first = ["data", "step", "1 done", "checkpoint", "step", "1 saved"]
-    second = ["data", "step", "2 done", "data", "step", "evaluation", "step", "checkpoint", "step", "2 saved"]
-    assert heard.row == first + second
+    first = ["data", "step", "1 done", "1 logged", "checkpoint", "step", "1 saved"]
+    second = ["data", "step", "2 done", "data", "step", "2 logged", "evaluation", "step"]
+    assert heard.row == [*first, *second, "checkpoint", "step", "2 saved"]
+
+
+def test_a_log_step_is_told_of_while_the_next_step_goes_on(group: Group) -> None:
+    heard = Heard()
+    model = nn.Linear(1, 1)
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).sum(),
+        dataset=TensorDataset(torch.ones(3, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, log_every=2),
+        listeners=(heard,),
+    ).run()
+    first = ["data", "step", "1 done", "data", "step", "1 logged", "2 done", "data", "step", "2 logged", "3 done"]
+    assert heard.row == [*first, "data", "step", "3 logged"]
 
 
 class Timed(Listener):

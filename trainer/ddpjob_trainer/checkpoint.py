@@ -6,6 +6,8 @@ A checkpoint's folder holds `model.safetensors`, which is of use by itself, `opt
 """
 
 import logging
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +21,10 @@ from ddpjob_trainer.ancestry import JobIdentity, nothing_to_resume, older_folder
 from ddpjob_trainer.background import Background
 from ddpjob_trainer.environment import Environment, MisuseError
 from ddpjob_trainer.exchange import Exchange, Gathering
+from ddpjob_trainer.host_copies import ChangedError
 from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.snapshot import FILES, FORMAT, MODEL, OPTIMIZER, RANDOM, Snapshot, Snapshots, TrainingState
+from ddpjob_trainer.step_gate import Pause, Place, StepGate, calls_hooks, changed_by_steps_alone
 from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, ResumeError, SupersededError
 from ddpjob_trainer.tensor_file import write_tensors
 from ddpjob_trainer.tree import from_json
@@ -49,14 +53,16 @@ class Checkpoints:
         owner: JobIdentity | None = None,
         resume_from: str | None = None,
         asynchronous: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
         folder: where rank 0 reads and writes; unused on the others.
         exchange: among the ranks of the training.
         owner: the job whose folder it is; None leaves it without a name.
         resume_from: name of the older job to continue while the folder holds no sound checkpoint.
-        asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
-            thread of rank 0 writes it.
+        asynchronous: a thread of rank 0 writes, from memory that is kept for the next save. Before `save` returns it
+            copies only what may change before the optimizer's next step, which waits until the rest is copied too.
+        clock: seconds, of which only differences count.
         """
         self._folder = folder
         self._exchange = exchange
@@ -65,6 +71,8 @@ class Checkpoints:
         self._asynchronous = asynchronous
         self._background = Background()
         self._snapshots = Snapshots()
+        self._clock = clock
+        self._gate = StepGate(clock)
         self._durable: int | None = None
 
     @property
@@ -72,15 +80,21 @@ class Checkpoints:
         """Whether a save goes on after `save` has returned."""
         return self._asynchronous
 
-    def save(self, state: TrainingState, position: Position) -> None:
+    def save(self, state: TrainingState, position: Position) -> Pause:
         """Save a checkpoint of this position; an asynchronous one before it is waited for first.
+
+        Returns:
+            How long the training stands still on this rank for it.
 
         Raises:
             SaveError: rank 0 could not, or must not, write this one or the one before; raised on every rank, so that
                 none goes on as if there were a checkpoint.
         """
+        before, pause = self._clock(), Pause()
         generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
-        self._agree(self._save(state, position, generators) if dist.get_rank() == 0 else None)
+        self._agree(self._save(state, position, generators, pause) if dist.get_rank() == 0 else None)
+        pause.seconds += self._clock() - before
+        return pause
 
     def prepare(self, state: TrainingState) -> None:
         """Have the memory for asynchronous saves ready before the first one, which else stands still meanwhile.
@@ -154,24 +168,37 @@ class Checkpoints:
         if failed:
             raise SaveError(self._exchange.broadcast_json(reason))
 
-    def _save(self, state: TrainingState, position: Position, generators: Gathering) -> str | None:
+    def _save(self, state: TrainingState, position: Position, generators: Gathering, pause: Pause) -> str | None:
         """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
         reason = self._background.wait()
         if reason is not None:
             return reason
         snapshots = self._snapshots if self._asynchronous else Snapshots()
+        held = state.optimizer if self._asynchronous and calls_hooks(state.optimizer) else None
         try:
-            snapshot = snapshots.take(state, position)
+            later = frozenset[Place]() if held is None else changed_by_steps_alone(held)
+            snapshot = snapshots.take(state, position, later)
         except TypeError as unsuitable:
             return _reason(position.step, unsuitable)
 
         def write() -> str | None:
-            snapshots.wait()
+            try:
+                snapshots.complete(snapshot)
+            except ChangedError as changed:
+                return self._told(_reason(position.step, changed))
+            finally:
+                self._gate.open()
             return self._write(snapshot, generators.result())
 
         if not self._asynchronous:
             return write()
-        self._background.start(write)
+        if held is not None:
+            self._gate.close(held, pause)
+        try:
+            self._background.start(write)
+        except BaseException:
+            self._gate.open()
+            raise
         return None
 
     def _write(self, snapshot: Snapshot, generators: list[bytes]) -> str | None:
@@ -187,13 +214,15 @@ class Checkpoints:
                 sign(self._folder.path, self._owner)
             self._folder.save(snapshot.step, snapshot.manifest, write)
         except (OSError, SupersededError, TypeError) as failure:
-            reason = _reason(snapshot.step, failure)
-            if self._asynchronous:
-                # It may be a while until the training asks.
-                _log.error("%s", reason)
-            return reason
+            return self._told(_reason(snapshot.step, failure))
         self._durable = snapshot.step
         return None
+
+    def _told(self, reason: str) -> str:
+        if self._asynchronous:
+            # It may be a while until the training asks.
+            _log.error("%s", reason)
+        return reason
 
     def _read(self) -> _Read | None:
         found = _read_newest(self._folder)
@@ -219,7 +248,7 @@ class Checkpoints:
             randomness.restore(bytes(saved.numpy()))
             return
         # The training has grown: a rank without a past draws what no saved rank does.
-        randomness.seed_everything(hash((dist.get_rank(), manifest["position"]["step"])) % 2**63)
+        randomness.seed_everything(randomness.seed_of(dist.get_rank(), manifest["position"]["step"]))
 
 
 class MisfitError(ValueError):

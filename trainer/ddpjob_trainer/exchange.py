@@ -39,6 +39,27 @@ class Gathering:
         return [each[_LENGTH : _LENGTH + int.from_bytes(each[:_LENGTH])] for each in gathered]
 
 
+class Mean:
+    """What the mean over all ranks will be."""
+
+    def __init__(self, work: dist.Work, total: torch.Tensor) -> None:
+        """Args:
+        work: that of the collective.
+        total: which becomes the sum.
+        """
+        self._work = work
+        self._total = total
+
+    def result(self) -> float:
+        """Wait for it.
+
+        Raises:
+            RuntimeError: a rank is gone.
+        """
+        self._work.wait()
+        return float(self._total / dist.get_world_size())
+
+
 class Exchange:
     """Moves small things between all ranks; every rank calls the same methods in the same order."""
 
@@ -93,7 +114,7 @@ class Exchange:
         dist.all_gather(parts, self._hold(padded))
         return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
 
-    def begin_to_gather(self, data: bytes, capacity: int) -> "Gathering":
+    def begin_to_gather(self, data: bytes, capacity: int) -> Gathering:
         """Give rank 0 something without waiting here for any other rank.
 
         With gloo the next collective does not wait for it either; nccl and mpi make one after the other.
@@ -124,12 +145,10 @@ class Exchange:
         dist.broadcast(self._hold(numbers), src=0)
         return [float(each) for each in numbers]
 
-    def mean(self, value: torch.Tensor) -> float:
-        """The mean over all ranks of a number that each holds as a tensor on its device."""
+    def begin_mean(self, value: torch.Tensor) -> Mean:
+        """Take the mean over all ranks of a number that each holds as a tensor on its device, waiting for none here."""
         total = value.detach().to(self._device, dtype=torch.float32, copy=True)
-        dist.all_reduce(self._hold(total))
-        mean: torch.Tensor = total / dist.get_world_size()
-        return float(mean)
+        return Mean(dist.all_reduce(self._hold(total), async_op=True), total)
 
     def sum(self, *values: float) -> list[float]:
         """The sums over all ranks of each of some numbers."""

@@ -1,6 +1,12 @@
 """Copies of tensors in the host's memory, made so quickly that a training hardly notices."""
 
+from collections.abc import Callable
+
 import torch
+
+
+class ChangedError(RuntimeError):
+    """A tensor was changed before its copy was made."""
 
 
 class HostCopies:
@@ -23,6 +29,24 @@ class HostCopies:
             self._copied = torch.cuda.Event(blocking=True)
             self._copied.record()
         return buffer
+
+    def copy_later(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[[], None]]:
+        """The memory for a copy of a tensor that is not on a GPU, and what makes the copy in any thread.
+
+        Where the tensor has been changed meanwhile, the latter raises a ChangedError.
+        """
+        buffer, source = self._buffer(name, tensor), tensor.detach()
+        version = source._version  # noqa: SLF001 torch counts changes nowhere else
+
+        def make() -> None:
+            buffer.copy_(source)
+            if source._version != version:  # noqa: SLF001 as above
+                raise ChangedError(
+                    f"{name} was changed between the save and the optimizer's next step, while it was copied beside "
+                    "the training: change it before the save, or save without asynchronous"
+                )
+
+        return buffer, make
 
     def wait(self) -> None:
         """Return when all copies are there; another thread than the one that trains may wait."""

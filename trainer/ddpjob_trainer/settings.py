@@ -38,10 +38,9 @@ class Settings:
     """When evaluations end the training before `total_epochs`; None never does."""
 
     def __post_init__(self) -> None:
-        for name in ("total_epochs", "batch_size", "save_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.save_every_steps is not None and self.save_every_steps < 1:
-            raise ValueError(f"save_every_steps must be at least 1, not {self.save_every_steps}; None saves at epochs")
+        for name in ("total_epochs", "batch_size", "save_every", "save_every_steps", "log_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         # A plain word is taken too.
         object.__setattr__(self, "scheduler_interval", Interval(self.scheduler_interval))

@@ -1,6 +1,6 @@
 """All that a checkpoint holds, copied at one moment between two steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from ddpjob_trainer.host_copies import HostCopies
 from ddpjob_trainer.sampler import Position
+from ddpjob_trainer.step_gate import Place, place
 from ddpjob_trainer.tree import Copy, to_json
 
 FORMAT: Final = 1
@@ -48,6 +49,8 @@ class Snapshot:
     manifest: dict[str, Any]
     copied: dict[str, dict[str, torch.Tensor]]
     """By file and name."""
+    remaining: Sequence[Callable[[], None]]
+    """Makes the copies that are still to be made."""
 
     def with_random_numbers(self, generators: list[bytes]) -> dict[str, dict[str, torch.Tensor]]:
         """All tensors by file and name, given every rank's generators."""
@@ -63,19 +66,32 @@ class Snapshots:
     def __init__(self) -> None:
         self._copies = {name: HostCopies() for name in (MODEL, OPTIMIZER)}
 
-    def take(self, state: TrainingState, position: Position) -> Snapshot:
+    def take(self, state: TrainingState, position: Position, later: frozenset[Place] = frozenset()) -> Snapshot:
         """Copy a training's state as it is now.
 
         Args:
             state: of the training.
             position: of the training.
+            later: where no tensor changes before `complete` has returned; copied by that alone.
 
         Raises:
             TypeError: the state holds what a checkpoint cannot.
         """
-        manifest, tensors = _collect(state, {name: copies.copy for name, copies in self._copies.items()})
+        remaining: list[Callable[[], None]] = []
+
+        def copying(copies: HostCopies) -> Copy:
+            def copy(name: str, tensor: torch.Tensor) -> torch.Tensor:
+                if place(tensor) not in later:
+                    return copies.copy(name, tensor)
+                buffer, make = copies.copy_later(name, tensor)
+                remaining.append(make)
+                return buffer
+
+            return copy
+
+        manifest, tensors = _collect(state, {name: copying(copies) for name, copies in self._copies.items()})
         manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": asdict(position)}
-        return Snapshot(position.step, manifest, tensors)
+        return Snapshot(position.step, manifest, tensors, remaining)
 
     def reservation(self, state: TrainingState) -> Callable[[], None]:
         """Work that makes the memory for snapshots of such a state ready, for another thread."""
@@ -88,8 +104,14 @@ class Snapshots:
 
         return reserve
 
-    def wait(self) -> None:
-        """Return when the last snapshot is sound; another thread than the one that trains may wait."""
+    def complete(self, snapshot: Snapshot) -> None:
+        """Make the last snapshot sound, in any thread.
+
+        Raises:
+            ChangedError: a tensor that was to be copied later has changed.
+        """
+        for make in snapshot.remaining:
+            make()
         for copies in self._copies.values():
             copies.wait()
 

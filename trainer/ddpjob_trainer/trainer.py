@@ -25,6 +25,7 @@ from ddpjob_trainer.sampler import Position, ResumableSampler
 from ddpjob_trainer.settings import Interval, Settings
 from ddpjob_trainer.sharing import Share
 from ddpjob_trainer.snapshot import TrainingState
+from ddpjob_trainer.step_gate import Pause
 from ddpjob_trainer.stop import Stopped, StopRequests
 
 Evaluate = Callable[[nn.Module], float]
@@ -121,7 +122,8 @@ class Trainer:
         self._position = Position()
         # What a resume would find; at the beginning there is nothing worth saving.
         self._saved = Position()
-        self._blocked: dict[int, float] = {}
+        self._pauses = dict[int, Pause]()
+        self._unlogged: Callable[[], LogRecord] | None = None
         self._prepared = False
         self._total_steps = 0
         self._consumed = 0
@@ -195,9 +197,9 @@ class Trainer:
         start = self._position
         self._sampler.start_at(start)
         # The loader's processes draw from it: two ranks' must not augment their samples alike, nor an epoch's rest its
-        # beginning. Hashes of numbers are the same in every process.
-        drawn_by = (self._settings.seed, start.epoch, start.consumed, self._group.rank)
-        self._generator.manual_seed(hash(drawn_by) % 2**63)
+        # beginning.
+        seed = randomness.seed_of(self._settings.seed, start.epoch, start.consumed, self._group.rank)
+        self._generator.manual_seed(seed)
         share = self._sampler.share(start.consumed)
         self._tell(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
         model.train()
@@ -225,7 +227,7 @@ class Trainer:
             for listener in self._listeners:
                 listener.step_finished(step, samples, seconds, waited)
             if record is not None:
-                self._log(*record)
+                self._begin_log(*record)
             self._tell_of_saved()
             if not self._prepared:
                 self._prepare_saving()
@@ -240,6 +242,7 @@ class Trainer:
 
     def _tells_of_loss(self, begun: float) -> Callable[[], None]:
         def tell() -> None:
+            self._finish_log()
             local = self._clock() - begun
             for listener in self._listeners:
                 listener.loss_computed(local)
@@ -248,6 +251,7 @@ class Trainer:
 
     def _finish_epoch(self) -> None:
         self._begin(Activity.STEP)
+        self._finish_log()
         epoch = self._position.epoch + 1
         due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
         if due and self._evaluate is not None:
@@ -289,12 +293,12 @@ class Trainer:
     def _save(self) -> None:
         if self._checkpoints is None:
             return
+        # Where this process dies right after the save, nobody else will tell of the step.
+        self._finish_log()
         self._begin(Activity.CHECKPOINT)
-        before = self._clock()
-        self._checkpoints.save(self._state(), self._position)
+        self._pauses[self._position.step] = self._checkpoints.save(self._state(), self._position)
         self._saved = self._position
         self._begin(Activity.STEP)
-        self._blocked[self._position.step] = self._clock() - before
         self._tell_of_saved()
 
     def _prepare_saving(self) -> None:
@@ -311,17 +315,18 @@ class Trainer:
         self._tell_of_saved()
 
     def _tell_of_saved(self) -> None:
-        if not self._blocked or self._checkpoints is None:
+        if not self._pauses or self._checkpoints is None:
             return
         durable = self._checkpoints.durable_step()
-        for step in [step for step in self._blocked if durable is not None and step <= durable]:
-            seconds = self._blocked.pop(step)
+        for step in [step for step in self._pauses if durable is not None and step <= durable]:
+            pause = self._pauses.pop(step)
             for listener in self._listeners:
-                listener.checkpoint_saved(step, seconds)
+                listener.checkpoint_saved(step, pause.seconds)
 
     def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
         if not agreed:
             return
+        self._finish_log()
         if self._position != self._saved:
             self._save()
         self._finish_saving()
@@ -329,9 +334,15 @@ class Trainer:
         _log.info("asked to stop: all ranks end after step %d, %s", self._position.step, resume)
         raise Stopped(self._position.step)
 
-    def _log(self, loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
-        record = LogRecord(self._position.step, self._exchange.mean(loss), rate, float(norm), self._consumed)
-        self._tell(lambda listener: listener.logged(record))
+    def _begin_log(self, loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
+        # The others come to the end of a step at other times: none waits for them before it needs them anyway.
+        mean, step, consumed = self._exchange.begin_mean(loss), self._position.step, self._consumed
+        self._unlogged = lambda: LogRecord(step, mean.result(), rate, float(norm), consumed)
+
+    def _finish_log(self) -> None:
+        if self._unlogged is not None:
+            record, self._unlogged = self._unlogged(), None
+            self._tell(lambda listener: listener.logged(record))
 
     def _is_log_step(self, step: int) -> bool:
         # The first one shows at once that training has begun, the last one stays.
@@ -361,7 +372,11 @@ def _leave_signals_to_the_trainer(_worker: int) -> None:
 
 
 def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping | None) -> bool:
-    """Whether an evaluation is the better the smaller it is."""
+    """Whether an evaluation is the better the smaller it is.
+
+    Raises:
+        MisuseError: the two take different values for better.
+    """
     said = {} if early_stopping is None else {f"early_stopping has mode {early_stopping.mode}": early_stopping.mode}
     if isinstance(scheduler, ReduceLROnPlateau):
         said[f"ReduceLROnPlateau has mode {scheduler.mode}"] = Mode(scheduler.mode)
