@@ -83,16 +83,19 @@ def test_a_node_whose_workers_have_finished_is_not_stopped_but_done(job: Job) ->
 
 # Stopping by agreement
 
-# Every rank waits for a file; then it ends as its argument says: an exit code, "raise", "hang", or "save" or "late",
-# which take a while.
+# Every rank waits for a file; then it ends as its argument says: an exit code, "hang", "raise", which follows rank 0's
+# end at once, or "save" or "late", which take a while.
 AGREED = """
-import os, pathlib, signal, sys, time
+import fcntl, os, pathlib, signal, sys, time
 rank = os.environ["RANK"]
+held = open("held-" + rank, "w")
+fcntl.flock(held, fcntl.LOCK_EX)
 signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("told-" + rank).touch())
 pathlib.Path("up-" + rank).touch()
 how = sys.argv[1 + int(rank)]
 while not os.path.exists("go-" + rank) and not os.path.exists("go"): time.sleep(0.01)
 if how == "late": time.sleep(1)
+if how == "raise": fcntl.flock(open("held-0"), fcntl.LOCK_EX)
 if how in ("raise", "late"): raise OSError("no space left")
 if how == "hang":
     while True: signal.pause()

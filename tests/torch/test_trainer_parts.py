@@ -1,5 +1,6 @@
 """The parts of the library that need torch, in one process."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -417,20 +418,44 @@ def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
     assert heard.row == [*first, *second, "checkpoint", "step", "2 saved"]
 
 
-def test_a_log_step_is_told_of_while_the_next_step_goes_on(group: Group) -> None:
-    heard = Heard()
+class HeardMore(Heard):
+    """Also when the ranks begin to need each other."""
+
+    def loss_computed(self, _seconds: float) -> None:
+        self.row.append("loss")
+
+
+def hear_a_training(group: Group, *, fail_at: int = 0) -> list[str]:
+    heard, batches = HeardMore(), []
     model = nn.Linear(1, 1)
-    Trainer(
-        group=group,
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters()),
-        loss=lambda model, batch: model(batch[0]).sum(),
-        dataset=TensorDataset(torch.ones(3, 1)),
-        settings=Settings(total_epochs=1, batch_size=1, log_every=2),
-        listeners=(heard,),
-    ).run()
-    first = ["data", "step", "1 done", "data", "step", "1 logged", "2 done", "data", "step", "2 logged", "3 done"]
-    assert heard.row == [*first, "data", "step", "3 logged"]
+
+    def loss(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        batches.append(batch)
+        if len(batches) == fail_at:
+            raise ValueError("failed on purpose")
+        return model(batch[0]).sum()
+
+    with pytest.raises(ValueError, match="failed on purpose") if fail_at else contextlib.nullcontext():
+        Trainer(
+            group=group,
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters()),
+            loss=loss,
+            dataset=TensorDataset(torch.ones(4, 1)),
+            settings=Settings(total_epochs=1, batch_size=1, log_every=2),
+            listeners=(heard,),
+        ).run()
+    return heard.row
+
+
+def test_a_log_step_but_the_first_is_told_of_before_the_ranks_need_each_other_again(group: Group) -> None:
+    first = ["data", "step", "loss", "1 done", "1 logged", "data", "step", "loss", "2 done"]
+    rest = ["data", "step", "loss", "2 logged", "3 done", "data", "step", "loss", "4 done", "data", "step", "4 logged"]
+    assert hear_a_training(group) == first + rest
+
+
+def test_a_training_that_fails_tells_of_the_log_step_before(group: Group) -> None:
+    assert hear_a_training(group, fail_at=3)[-4:] == ["2 done", "data", "step", "2 logged"]
 
 
 class Timed(Listener):

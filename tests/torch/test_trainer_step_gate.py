@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from launching import wait_until  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -15,13 +16,16 @@ from ddpjob_trainer.checkpoint import Checkpoints, SaveError  # noqa: E402
 from ddpjob_trainer.environment import parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
-from ddpjob_trainer.host_copies import HostCopies  # noqa: E402
+from ddpjob_trainer.host_copies import LaterCopy  # noqa: E402
 from ddpjob_trainer.sampler import Position  # noqa: E402
 from ddpjob_trainer.snapshot import TrainingState  # noqa: E402
-from ddpjob_trainer.step_gate import Pause, calls_hooks  # noqa: E402
+from ddpjob_trainer.step_gate import Pause, StepGate, place  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
 
 PATIENCE = 60.0
+WIDTH = 8192
+"""Makes a weight large enough to be copied later."""
+POSITION = Position(0, 4, 2)
 Tensors = dict[str, torch.Tensor]
 
 
@@ -35,18 +39,13 @@ def group() -> Iterator[Group]:
 def copying(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Lets what is copied beside the training be copied when it is set."""
     let = threading.Event()
-    copy_later = HostCopies.copy_later
+    make = LaterCopy.make
 
-    def held(self: HostCopies, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[[], None]]:
-        buffer, make = copy_later(self, name, tensor)
+    def held(copy: LaterCopy) -> None:
+        assert let.wait(PATIENCE)
+        make(copy)
 
-        def make_when_let() -> None:
-            assert let.wait(PATIENCE)
-            make()
-
-        return buffer, make_when_let
-
-    monkeypatch.setattr(HostCopies, "copy_later", held)
+    monkeypatch.setattr(LaterCopy, "make", held)
     yield let
     let.set()
 
@@ -78,17 +77,23 @@ class Wrapping(torch.optim.Optimizer):
 
 
 def model_of(*, normalized: bool = False) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 2), *([nn.BatchNorm1d(2)] if normalized else []))
+    return nn.Sequential(nn.Linear(4, WIDTH), *([nn.BatchNorm1d(WIDTH)] if normalized else []))
 
 
 def compute(model: nn.Module) -> None:
     model(torch.tensor([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 0.0]])).square().sum().backward()
 
 
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingState:
+def observed(checkpoints: Checkpoints, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingState:
+    """The state of a training whose second step has shown what changes between two steps."""
+    state = TrainingState(model, optimizer)
     compute(model)
     optimizer.step()
-    return TrainingState(model, optimizer)
+    checkpoints.prepare(state)
+    checkpoints.finish()
+    compute(model)
+    optimizer.step()
+    return state
 
 
 def checkpoints_in(folder: Path, group: Group, clock: Callable[[], float] | None = None) -> Checkpoints:
@@ -112,19 +117,19 @@ def same(one: Tensors, other: Tensors) -> bool:
 def test_the_next_step_waits_for_the_copy_and_the_pause_has_how_long(
     tmp_path: Path, group: Group, copying: threading.Event
 ) -> None:
-    model = model_of()
+    model, clock = model_of(), Clock()
     optimizer = torch.optim.AdamW(model.parameters())
-    state, expected = trained(model, optimizer), values(model)
+    checkpoints = checkpoints_in(tmp_path, group, clock)
+    state, expected = observed(checkpoints, model, optimizer), values(model)
     moments = {key: value.clone() for key, value in optimizer.state[model[0].weight].items()}
-    checkpoints = checkpoints_in(tmp_path, group, Clock())
-    pause = checkpoints.save(state, Position(0, 2, 1))
+    pause = checkpoints.save(state, POSITION, beside_training=True)
     assert pause == Pause(1.0)
     # The gradients of the next step need not wait.
     compute(model)
+    looks = clock.now
     step = threading.Thread(target=optimizer.step)
     step.start()
-    step.join(0.2)
-    assert step.is_alive()
+    wait_until(lambda: clock.now > looks, lambda: "no step has come to the gate")
     assert same(values(model), expected)
     copying.set()
     step.join(PATIENCE)
@@ -140,15 +145,13 @@ def test_steps_do_not_wait_once_everything_is_copied(tmp_path: Path, group: Grou
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
     checkpoints = checkpoints_in(tmp_path, group, Clock())
-    pause = checkpoints.save(trained(model, optimizer), Position(0, 2, 1))
-    checkpoints.finish()
-    for _ in range(3):
+    state = observed(checkpoints, model, optimizer)
+    for step in (2, 3, 4):
+        pause = checkpoints.save(state, Position(0, step * 2, step), beside_training=True)
+        checkpoints.finish()
         optimizer.step()
-    assert pause == Pause(1.0)
+        assert pause == Pause(1.0)
     # As many hooks after any number of saves.
-    for step in (2, 3):
-        checkpoints.save(TrainingState(model, optimizer), Position(0, step * 2, step))
-    checkpoints.finish()
     assert len(optimizer._optimizer_step_pre_hooks) == 1
 
 
@@ -158,9 +161,9 @@ def test_what_changes_without_a_step_is_copied_before_the_save_returns(
     model = model_of(normalized=True)
     rate = torch.tensor(0.1)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    state, expected = trained(model, optimizer), values(model)
     checkpoints = checkpoints_in(tmp_path, group)
-    checkpoints.save(state, Position(0, 2, 1))
+    state, expected = observed(checkpoints, model, optimizer), values(model)
+    checkpoints.save(state, POSITION, beside_training=True)
     compute(model)
     rate.fill_(0.5)
     assert not torch.equal(model[1].running_mean, expected["1.running_mean"])
@@ -170,36 +173,95 @@ def test_what_changes_without_a_step_is_copied_before_the_save_returns(
     assert newest(tmp_path, "optimizer")["optimizer.param_groups.0.lr"] == pytest.approx(0.1)
 
 
+def test_a_parameter_that_the_forward_pass_changes_is_copied_before_the_save_returns(
+    tmp_path: Path, group: Group, copying: threading.Event
+) -> None:
+    model = nn.Sequential(nn.Embedding(4, WIDTH, max_norm=1.0), nn.Linear(WIDTH, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    checkpoints = checkpoints_in(tmp_path, group)
+
+    def compute_and_step(sample: int) -> None:
+        optimizer.zero_grad()
+        model(torch.tensor([sample])).sum().backward()
+        optimizer.step()
+
+    compute_and_step(0)
+    state = TrainingState(model, optimizer)
+    checkpoints.prepare(state)
+    checkpoints.finish()
+    compute_and_step(1)
+    expected = values(model)
+    checkpoints.save(state, POSITION, beside_training=True)
+    # Nobody has normed this row so far.
+    model(torch.tensor([2]))
+    assert not same(values(model), expected)
+    copying.set()
+    checkpoints.finish()
+    assert same(newest(tmp_path), expected)
+
+
 def test_parameters_that_are_changed_while_they_are_copied_fail_the_save_by_name(
     tmp_path: Path, group: Group, copying: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = model_of()
     checkpoints = checkpoints_in(tmp_path, group)
-    checkpoints.save(trained(model, torch.optim.SGD(model.parameters())), Position(0, 2, 1))
+    state = observed(checkpoints, model, torch.optim.SGD(model.parameters()))
+    checkpoints.save(state, POSITION, beside_training=True)
     with torch.no_grad():
         model[0].weight.clamp_(-0.1, 0.1)
     copying.set()
-    with pytest.raises(SaveError, match=r"no checkpoint at step 1: 0\.weight was changed between the save and"):
+    with pytest.raises(SaveError, match=r"no checkpoint at step 2: 0\.weight was changed between the save and"):
         checkpoints.finish()
     assert "0.weight was changed" in caplog.text
     assert CheckpointFolder(tmp_path).versions() == []
 
 
-@pytest.mark.parametrize("kept_apart", ["an optimizer that calls no hooks", "a model of another optimizer"])
-def test_all_that_no_step_can_wait_for_is_copied_before_the_save_returns(
-    tmp_path: Path, group: Group, copying: threading.Event, kept_apart: str
+def swap(model: nn.Module, _optimizer: torch.optim.Optimizer) -> None:
+    """As averages of parameters are put in their place for an evaluation, and taken out again: torch sees nothing."""
+    for each in model.parameters():
+        each.data.zero_()
+
+
+def make_a_step(_model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("a loop that does not ask for it", swap),
+        ("no step has been observed", swap),
+        ("an optimizer that calls no hooks", make_a_step),
+        ("a model of another optimizer", make_a_step),
+    ],
+)
+def test_all_is_copied_before_the_save_returns(
+    tmp_path: Path,
+    group: Group,
+    copying: threading.Event,
+    what: str,
+    change: Callable[[nn.Module, torch.optim.Optimizer], None],
 ) -> None:
     model = model_of()
     optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters())
-    state = trained(model, optimizer)
-    if kept_apart == "a model of another optimizer":
-        state = TrainingState(model, torch.optim.SGD(model_of().parameters()))
-    else:
-        state = TrainingState(model, Wrapping(optimizer))
-    expected = values(model)
+    saved = optimizer
+    if what == "an optimizer that calls no hooks":
+        saved = Wrapping(optimizer)
+    elif what == "a model of another optimizer":
+        other = model_of()
+        compute(other)
+        saved = torch.optim.SGD(other.parameters())
     checkpoints = checkpoints_in(tmp_path, group)
-    checkpoints.save(state, Position(0, 2, 1))
-    optimizer.step()
+    compute(model)
+    if what == "no step has been observed":
+        state = TrainingState(model, saved)
+        checkpoints.prepare(state)
+        checkpoints.finish()
+    else:
+        state = observed(checkpoints, model, saved)
+    expected = values(model)
+    checkpoints.save(state, POSITION, beside_training=what != "a loop that does not ask for it")
+    change(model, optimizer)
     assert not same(values(model), expected)
     copying.set()
     checkpoints.finish()
@@ -211,7 +273,8 @@ def test_steps_go_on_where_no_thread_can_be_had_for_the_save(
 ) -> None:
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters())
-    state, before = trained(model, optimizer), values(model)
+    checkpoints = checkpoints_in(tmp_path, group)
+    state, before = observed(checkpoints, model, optimizer), values(model)
 
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -219,15 +282,29 @@ def test_steps_go_on_where_no_thread_can_be_had_for_the_save(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            checkpoints_in(tmp_path, group).save(state, Position(0, 2, 1))
+            checkpoints.save(state, POSITION, beside_training=True)
     optimizer.step()
     assert not same(values(model), before)
+    checkpoints.close()
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adafactor])
 def test_steps_of_torchs_optimizers_can_be_held_back(kind: type[torch.optim.Optimizer]) -> None:
-    optimizer = kind(model_of().parameters(), lr=0.1)
+    model, clock = model_of(), Clock()
+    optimizer = kind(model.parameters(), lr=0.1)
     # A scheduler puts a wrapper around the step of its optimizer.
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    assert calls_hooks(optimizer)
-    assert not calls_hooks(Wrapping(optimizer))
+    compute(model)
+    gate = StepGate(clock)
+    gate.watch(optimizer)
+    optimizer.step()
+    assert place(model[0].weight) in gate.calm(optimizer)
+    gate.close(Pause())
+    before = values(model)
+    step = threading.Thread(target=optimizer.step)
+    step.start()
+    wait_until(lambda: clock.now > 0, lambda: "no step has come to the gate")
+    assert same(values(model), before)
+    gate.open()
+    step.join(PATIENCE)
+    assert not same(values(model), before)

@@ -33,8 +33,10 @@ class Background:
                 self._failure = f"{type(unexpected).__name__}: {unexpected}"
                 raise
 
-        self._thread = threading.Thread(target=run, name=_NAME)
-        self._thread.start()
+        thread = threading.Thread(target=run, name=_NAME)
+        thread.start()
+        # Not before: one that could not be had cannot be waited for either.
+        self._thread = thread
 
     @property
     def idle(self) -> bool:

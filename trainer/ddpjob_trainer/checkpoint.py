@@ -24,7 +24,7 @@ from ddpjob_trainer.exchange import Exchange, Gathering
 from ddpjob_trainer.host_copies import ChangedError
 from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.snapshot import FILES, FORMAT, MODEL, OPTIMIZER, RANDOM, Snapshot, Snapshots, TrainingState
-from ddpjob_trainer.step_gate import Pause, Place, StepGate, calls_hooks, changed_by_steps_alone
+from ddpjob_trainer.step_gate import Pause, StepGate
 from ddpjob_trainer.storage import DEFAULT_KEEP_LAST, CheckpointFolder, ResumeError, SupersededError
 from ddpjob_trainer.tensor_file import write_tensors
 from ddpjob_trainer.tree import from_json
@@ -60,8 +60,8 @@ class Checkpoints:
         exchange: among the ranks of the training.
         owner: the job whose folder it is; None leaves it without a name.
         resume_from: name of the older job to continue while the folder holds no sound checkpoint.
-        asynchronous: a thread of rank 0 writes, from memory that is kept for the next save. Before `save` returns it
-            copies only what may change before the optimizer's next step, which waits until the rest is copied too.
+        asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
+            thread of rank 0 writes it.
         clock: seconds, of which only differences count.
         """
         self._folder = folder
@@ -80,8 +80,15 @@ class Checkpoints:
         """Whether a save goes on after `save` has returned."""
         return self._asynchronous
 
-    def save(self, state: TrainingState, position: Position) -> Pause:
+    def save(self, state: TrainingState, position: Position, *, beside_training: bool = False) -> Pause:
         """Save a checkpoint of this position; an asynchronous one before it is waited for first.
+
+        Args:
+            state: of the training.
+            position: of the training.
+            beside_training: asynchronously, parameters and the optimizer's tensors are copied after `save` has returned
+                as well, and the optimizer's next step waits for that. For a loop that until then changes them in no
+                other way (by `.data` it would go unnoticed); it begins with the first step after `prepare`.
 
         Returns:
             How long the training stands still on this rank for it.
@@ -92,7 +99,11 @@ class Checkpoints:
         """
         before, pause = self._clock(), Pause()
         generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
-        self._agree(self._save(state, position, generators, pause) if dist.get_rank() == 0 else None)
+        self._agree(
+            self._save(state, position, generators, pause if beside_training else None)
+            if dist.get_rank() == 0
+            else None
+        )
         pause.seconds += self._clock() - before
         return pause
 
@@ -101,7 +112,10 @@ class Checkpoints:
 
         Any rank may call it by itself, between two steps. Optimizers have their full state after the first one.
         """
-        if self._asynchronous and dist.get_rank() == 0 and self._background.idle:
+        if not self._asynchronous or dist.get_rank() != 0:
+            return
+        self._gate.watch(state.optimizer)
+        if self._background.idle:
             # What cannot be saved is told by the save.
             with suppress(TypeError):
                 self._background.start(self._snapshots.reservation(state))
@@ -141,6 +155,8 @@ class Checkpoints:
             ResumeError: none of the checkpoints that are there can be used; on every rank. On rank 0 it is a
                 NothingToResumeError where the older job that is to be continued has none.
         """
+        # What a save still copies is about to change.
+        self._gate.wait()
         found: _Read | None = None
         failure: ResumeError | None = None
         if dist.get_rank() == 0:
@@ -168,32 +184,32 @@ class Checkpoints:
         if failed:
             raise SaveError(self._exchange.broadcast_json(reason))
 
-    def _save(self, state: TrainingState, position: Position, generators: Gathering, pause: Pause) -> str | None:
+    def _save(self, state: TrainingState, position: Position, generators: Gathering, pause: Pause | None) -> str | None:
         """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
         reason = self._background.wait()
         if reason is not None:
             return reason
         snapshots = self._snapshots if self._asynchronous else Snapshots()
-        held = state.optimizer if self._asynchronous and calls_hooks(state.optimizer) else None
+        beside = self._asynchronous and pause is not None
         try:
-            later = frozenset[Place]() if held is None else changed_by_steps_alone(held)
-            snapshot = snapshots.take(state, position, later)
+            snapshot = snapshots.take(state, position, self._gate.calm(state.optimizer) if beside else frozenset())
         except TypeError as unsuitable:
             return _reason(position.step, unsuitable)
 
         def write() -> str | None:
             try:
-                snapshots.complete(snapshot)
+                snapshots.copy_rest(snapshot)
             except ChangedError as changed:
                 return self._told(_reason(position.step, changed))
             finally:
                 self._gate.open()
+            snapshots.wait()
             return self._write(snapshot, generators.result())
 
         if not self._asynchronous:
             return write()
-        if held is not None:
-            self._gate.close(held, pause)
+        if pause is not None and snapshot.remaining:
+            self._gate.close(pause)
         try:
             self._background.start(write)
         except BaseException:

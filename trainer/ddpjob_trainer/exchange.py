@@ -50,6 +50,11 @@ class Mean:
         self._work = work
         self._total = total
 
+    @property
+    def done(self) -> bool:
+        """Whether `result` need not wait."""
+        return bool(self._work.is_completed())
+
     def result(self) -> float:
         """Wait for it.
 

@@ -1,12 +1,39 @@
 """Copies of tensors in the host's memory, made so quickly that a training hardly notices."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 
 class ChangedError(RuntimeError):
     """A tensor was changed before its copy was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaterCopy:
+    """A copy that is still to be made."""
+
+    name: str
+    source: torch.Tensor
+    version: int
+    """How often it had been changed when the copy was asked for."""
+    buffer: torch.Tensor
+
+    def make(self) -> None:
+        """Copy, in any thread."""
+        self.buffer.copy_(self.source)
+
+    def check(self) -> None:
+        """After all copies: torch counts a change when it is done, and a copy may have met one that was under way.
+
+        Raises:
+            ChangedError: it has been changed; torch does not count what is changed through `.data`.
+        """
+        if self.source._version != self.version:  # noqa: SLF001 torch counts changes nowhere else
+            raise ChangedError(
+                f"{self.name} was changed between the save and the optimizer's next step, while it was copied beside "
+                "the training: change it in a listener's step_finished, or save without asynchronous"
+            )
 
 
 class HostCopies:
@@ -30,23 +57,10 @@ class HostCopies:
             self._copied.record()
         return buffer
 
-    def copy_later(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[[], None]]:
-        """The memory for a copy of a tensor that is not on a GPU, and what makes the copy in any thread.
-
-        Where the tensor has been changed meanwhile, the latter raises a ChangedError.
-        """
-        buffer, source = self._buffer(name, tensor), tensor.detach()
-        version = source._version  # noqa: SLF001 torch counts changes nowhere else
-
-        def make() -> None:
-            buffer.copy_(source)
-            if source._version != version:  # noqa: SLF001 as above
-                raise ChangedError(
-                    f"{name} was changed between the save and the optimizer's next step, while it was copied beside "
-                    "the training: change it before the save, or save without asynchronous"
-                )
-
-        return buffer, make
+    def copy_later(self, name: str, tensor: torch.Tensor) -> LaterCopy:
+        """The memory for a copy of a tensor that is not on a GPU, and what will make it."""
+        source = tensor.detach()
+        return LaterCopy(name, source, source._version, self._buffer(name, tensor))  # noqa: SLF001 as above
 
     def wait(self) -> None:
         """Return when all copies are there; another thread than the one that trains may wait."""

@@ -32,7 +32,8 @@ class LogRecord:
 class Listener:
     """Told of a training's progress on every rank, in the thread that trains; does nothing unless overridden.
 
-    Whatever a listener raises ends the training.
+    Whatever a listener raises ends the training. One that changes the model does so in `step_finished`: what changes
+    later may miss the checkpoint of that step.
     """
 
     def started(self, plan: Plan) -> None:

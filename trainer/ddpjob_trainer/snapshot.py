@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import torch
 import torch.distributed as dist
 
-from ddpjob_trainer.host_copies import HostCopies
+from ddpjob_trainer.host_copies import HostCopies, LaterCopy
 from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.step_gate import Place, place
 from ddpjob_trainer.tree import Copy, to_json
@@ -49,8 +49,8 @@ class Snapshot:
     manifest: dict[str, Any]
     copied: dict[str, dict[str, torch.Tensor]]
     """By file and name."""
-    remaining: Sequence[Callable[[], None]]
-    """Makes the copies that are still to be made."""
+    remaining: Sequence[LaterCopy]
+    """Copies that are still to be made."""
 
     def with_random_numbers(self, generators: list[bytes]) -> dict[str, dict[str, torch.Tensor]]:
         """All tensors by file and name, given every rank's generators."""
@@ -72,20 +72,19 @@ class Snapshots:
         Args:
             state: of the training.
             position: of the training.
-            later: where no tensor changes before `complete` has returned; copied by that alone.
+            later: where no tensor changes before `copy_rest` has returned, which alone copies them.
 
         Raises:
             TypeError: the state holds what a checkpoint cannot.
         """
-        remaining: list[Callable[[], None]] = []
+        remaining = list[LaterCopy]()
 
         def copying(copies: HostCopies) -> Copy:
             def copy(name: str, tensor: torch.Tensor) -> torch.Tensor:
                 if place(tensor) not in later:
                     return copies.copy(name, tensor)
-                buffer, make = copies.copy_later(name, tensor)
-                remaining.append(make)
-                return buffer
+                remaining.append(copies.copy_later(name, tensor))
+                return remaining[-1].buffer
 
             return copy
 
@@ -104,14 +103,19 @@ class Snapshots:
 
         return reserve
 
-    def complete(self, snapshot: Snapshot) -> None:
-        """Make the last snapshot sound, in any thread.
+    def copy_rest(self, snapshot: Snapshot) -> None:
+        """Make the copies that the last snapshot lacks, in any thread.
 
         Raises:
             ChangedError: a tensor that was to be copied later has changed.
         """
-        for make in snapshot.remaining:
-            make()
+        for copy in snapshot.remaining:
+            copy.make()
+        for copy in snapshot.remaining:
+            copy.check()
+
+    def wait(self) -> None:
+        """Return when what the last snapshot has of GPUs is sound; any thread may wait."""
         for copies in self._copies.values():
             copies.wait()
 

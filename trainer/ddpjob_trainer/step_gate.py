@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 import torch
 
 Place = tuple[int, int]
 """A tensor's address in the host's memory, and its bytes."""
+
+_WORTH_IT: Final = 1 << 16
+"""Bytes of a tensor: smaller ones are copied sooner than they are put off."""
 
 
 @dataclass
@@ -37,12 +40,35 @@ class StepGate:
         self._pause = Pause()
         self._optimizer: torch.optim.Optimizer | None = None
         self._remove_hook: Callable[[], None] = _nothing
+        self._observed: list[tuple[torch.Tensor, int]] | None = None
+        self._calm = frozenset[Place]()
 
-    def close(self, optimizer: torch.optim.Optimizer, pause: Pause) -> None:
-        """Let the next step of this optimizer wait for `open`, and add to the pause how long it waits."""
-        if optimizer is not self._optimizer:
-            self._remove_hook()
-            self._optimizer, self._remove_hook = optimizer, optimizer.register_step_pre_hook(self._wait).remove
+    def watch(self, optimizer: object) -> None:
+        """Observe until the optimizer's next step what changes before it; to be called between two steps.
+
+        An embedding with a `max_norm` changes its own parameter in every forward pass, some optimizers work during the
+        backward pass, and a class that only wraps another optimizer calls no hooks.
+        """
+        if optimizer is self._optimizer or not _calls_hooks(optimizer):
+            return
+        self._remove_hook()
+        self._remove_hook = optimizer.register_step_pre_hook(self._before_step).remove
+        self._optimizer, self._calm = optimizer, frozenset()
+        self._observed = [(each, each._version) for each in _tensors(optimizer)]  # noqa: SLF001 torch counts changes nowhere else
+
+    def calm(self, optimizer: object) -> frozenset[Place]:
+        """The places that change when this optimizer makes a step, and were not seen to change at any other time.
+
+        Only in the host's memory: a GPU's tensors are copied before its next step without anybody waiting. None are
+        known before `watch` and a step.
+        """
+        if self._optimizer is None or optimizer is not self._optimizer or self._observed is not None:
+            return frozenset()
+        # Only what it has now: memory of what it has let go of may be somebody else's.
+        return self._calm.intersection(map(place, _tensors(self._optimizer)))
+
+    def close(self, pause: Pause) -> None:
+        """Let the next step of the optimizer that is watched wait for `open`; the pause is longer by that time."""
         self._pause = pause
         self._opened.clear()
 
@@ -50,7 +76,14 @@ class StepGate:
         """Let steps through; another thread than the one that trains may do so."""
         self._opened.set()
 
-    def _wait(self, *_: object) -> None:
+    def wait(self) -> None:
+        """Return when the gate is open."""
+        self._opened.wait()
+
+    def _before_step(self, *_: object) -> None:
+        if self._observed is not None:
+            observed, self._observed = self._observed, None
+            self._calm = frozenset(place(each) for each, version in observed if each._version == version)  # noqa: SLF001
         if self._opened.is_set():
             return
         before = self._clock()
@@ -58,21 +91,20 @@ class StepGate:
         self._pause.seconds += self._clock() - before
 
 
+def place(tensor: torch.Tensor) -> Place:
+    """Where a tensor is."""
+    return tensor.data_ptr(), tensor.nbytes
+
+
 def _nothing() -> None:
     """Before there is a hook."""
 
 
-def calls_hooks(optimizer: object) -> TypeGuard[torch.optim.Optimizer]:
-    """Whether a step of it can be held back: a class that only wraps another optimizer does not call hooks."""
+def _calls_hooks(optimizer: object) -> TypeGuard[torch.optim.Optimizer]:
     return isinstance(optimizer, torch.optim.Optimizer) and getattr(type(optimizer).step, "hooked", False)
 
 
-def changed_by_steps_alone(optimizer: torch.optim.Optimizer) -> frozenset[Place]:
-    """The places in the host's memory that change when the optimizer makes a step, and at no other time.
-
-    What is on a GPU is not among them: a copy from there delays the training's thread by nothing anyway.
-    """
-
+def _tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     def tensors() -> Iterator[torch.Tensor]:
         for group in optimizer.param_groups:
             yield from group["params"]
@@ -80,9 +112,6 @@ def changed_by_steps_alone(optimizer: torch.optim.Optimizer) -> frozenset[Place]
             yield from (each for each in state.values() if isinstance(each, torch.Tensor))
 
     # Tensors made for inference do not count their changes.
-    return frozenset(place(each) for each in tensors() if each.device.type == "cpu" and not each.is_inference())
-
-
-def place(tensor: torch.Tensor) -> Place:
-    """Where a tensor is."""
-    return tensor.data_ptr(), tensor.nbytes
+    return [
+        each for each in tensors() if each.device.type == "cpu" and each.nbytes >= _WORTH_IT and not each.is_inference()
+    ]

@@ -62,6 +62,7 @@ class Telemetry(Listener):
         # Written by the thread that trains, read by the one that serves: replaced as one, so that they fit together.
         self._newest: tuple[int, float | None] = (0, None)
         self._mark: tuple[float, int, int] | None = None
+        self._stepped: float | None = None
         # Of the last log step: the record, samples a second and seconds a step. What a step costs is to leave it here;
         # to make a Progress of it is left to those who ask.
         self._logged: tuple[LogRecord | None, float | None, float | None] = (None, None, None)
@@ -131,6 +132,7 @@ class Telemetry(Listener):
     def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
         """Count a step."""
         self._pulse.step_finished(step)
+        self._stepped = self._clock()
         now = self._wall_clock()
         self._newest = (step, now)
         metrics = self.metrics
@@ -192,7 +194,8 @@ class Telemetry(Listener):
 
     def _measured_speed(self, record: LogRecord) -> tuple[float | None, float | None]:
         """Samples a second and seconds a step."""
-        now, (_, speed, per_step) = self._clock(), self._logged
+        # A step is logged some time after its end.
+        now, (_, speed, per_step) = self._clock() if self._stepped is None else self._stepped, self._logged
         before, self._mark = self._mark, (now, record.step, record.consumed)
         if before is None or now <= before[0] or record.step <= before[1]:
             return speed, per_step

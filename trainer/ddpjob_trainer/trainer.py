@@ -20,6 +20,7 @@ from ddpjob_trainer.environment import MisuseError
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.log_steps import LogSteps
 from ddpjob_trainer.optimization import Loss, Optimizing
 from ddpjob_trainer.sampler import Position, ResumableSampler
 from ddpjob_trainer.settings import Interval, Settings
@@ -100,6 +101,7 @@ class Trainer:
         self._listeners = listeners
         self._clock = clock
         self._exchange = Exchange(group.device)
+        self._log_steps = LogSteps(self._exchange, self._logged)
         self._sampler = ResumableSampler(
             len(dataset),
             rank=group.rank,
@@ -123,7 +125,6 @@ class Trainer:
         # What a resume would find; at the beginning there is nothing worth saving.
         self._saved = Position()
         self._pauses = dict[int, Pause]()
-        self._unlogged: Callable[[], LogRecord] | None = None
         self._prepared = False
         self._total_steps = 0
         self._consumed = 0
@@ -163,6 +164,7 @@ class Trainer:
             self._tell(lambda listener: listener.stopped(step))
             raise
         except BaseException:
+            self._log_steps.finish_if_done()
             if self._checkpoints is not None:
                 self._checkpoints.close()
                 self._tell_of_saved()
@@ -220,6 +222,7 @@ class Trainer:
                 continue
             record = self._optimizing.step(measure=self._is_log_step(self._position.step + 1))
             consumed = share.consumed_after(index + 1)
+            first = self._consumed == 0
             self._consumed += consumed - self._position.consumed
             self._position = Position(start.epoch, consumed, self._position.step + 1)
             now = self._clock()
@@ -227,7 +230,11 @@ class Trainer:
             for listener in self._listeners:
                 listener.step_finished(step, samples, seconds, waited)
             if record is not None:
-                self._begin_log(*record)
+                loss, norm, rate = record
+                self._log_steps.begin(loss, norm, step=step, learning_rate=rate, consumed=self._consumed)
+                if first:
+                    # At once, whatever the next step waits for: training has begun.
+                    self._log_steps.finish()
             self._tell_of_saved()
             if not self._prepared:
                 self._prepare_saving()
@@ -242,16 +249,16 @@ class Trainer:
 
     def _tells_of_loss(self, begun: float) -> Callable[[], None]:
         def tell() -> None:
-            self._finish_log()
             local = self._clock() - begun
             for listener in self._listeners:
                 listener.loss_computed(local)
+            self._log_steps.finish()
 
         return tell
 
     def _finish_epoch(self) -> None:
         self._begin(Activity.STEP)
-        self._finish_log()
+        self._log_steps.finish()
         epoch = self._position.epoch + 1
         due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
         if due and self._evaluate is not None:
@@ -294,9 +301,10 @@ class Trainer:
         if self._checkpoints is None:
             return
         # Where this process dies right after the save, nobody else will tell of the step.
-        self._finish_log()
+        self._log_steps.finish()
         self._begin(Activity.CHECKPOINT)
-        self._pauses[self._position.step] = self._checkpoints.save(self._state(), self._position)
+        pause = self._checkpoints.save(self._state(), self._position, beside_training=True)
+        self._pauses[self._position.step] = pause
         self._saved = self._position
         self._begin(Activity.STEP)
         self._tell_of_saved()
@@ -326,7 +334,7 @@ class Trainer:
     def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
         if not agreed:
             return
-        self._finish_log()
+        self._log_steps.finish()
         if self._position != self._saved:
             self._save()
         self._finish_saving()
@@ -334,15 +342,8 @@ class Trainer:
         _log.info("asked to stop: all ranks end after step %d, %s", self._position.step, resume)
         raise Stopped(self._position.step)
 
-    def _begin_log(self, loss: torch.Tensor, norm: torch.Tensor, rate: float) -> None:
-        # The others come to the end of a step at other times: none waits for them before it needs them anyway.
-        mean, step, consumed = self._exchange.begin_mean(loss), self._position.step, self._consumed
-        self._unlogged = lambda: LogRecord(step, mean.result(), rate, float(norm), consumed)
-
-    def _finish_log(self) -> None:
-        if self._unlogged is not None:
-            record, self._unlogged = self._unlogged(), None
-            self._tell(lambda listener: listener.logged(record))
+    def _logged(self, record: LogRecord) -> None:
+        self._tell(lambda listener: listener.logged(record))
 
     def _is_log_step(self, step: int) -> bool:
         # The first one shows at once that training has begun, the last one stays.
