@@ -31,7 +31,7 @@ ON_IMAGES = {
     "resnet": (5, 4, 8),
 }
 # By python, torchrun and mpirun. tests/torch starts all of the programs, by the lines that they are known by.
-SOME = ("multigpu", "multinode", "distributed-data-parallel", "pytorch-multinode-ddp-mpi")
+SOME = ("multigpu", "multinode", "pytorch-multinode-ddp-mpi")
 DIGEST = re.compile(r"^\[CPU(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})$", re.MULTILINE)
 ACCURACY = re.compile(r"^Accuracy (\d\.\d+) on \d+ held-out images$", re.MULTILINE)
 
@@ -89,6 +89,7 @@ def test_a_trainer_of_somebody_else_and_a_resnet_learn_images_and_show_how_far_t
     assert progress["loss"] < 0.5
 
 
+@pytest.mark.full
 def test_messages_are_passed_places_told_and_collectives_measured(kubectl: Kubectl) -> None:
     places = {"run-with-torchrun": 2, "run-with-python": 2, "run-with-mpirun": 4}
     kubectl.apply(*map(example, ("message-passing", "message-passing-mpirun", "collectives", *places)))

@@ -115,6 +115,7 @@ def test_under_mpirun_the_rank_that_failed_is_named_and_none_of_those_that_mpiru
     assert "this image has no mpirun" in status["failure"]["message"]
 
 
+@pytest.mark.full
 def test_a_job_of_mpirun_that_is_suspended_saves_and_goes_on_at_that_step(kubectl: Kubectl) -> None:
     kubectl.apply(claim(), program("steady", STEADY), resilient("paused", launcher="mpirun"))
     trains(kubectl, "paused")

@@ -217,7 +217,8 @@ def test_a_hang_that_fails_the_job_leaves_the_stack_in_its_status(kubectl: Kubec
     failure = kubectl.wait_for_phase("stuck", "Failed")["status"]["failure"]
     assert (failure["class"], failure["reason"], failure["rank"]) == ("Stalled", "TrainingStalled", 2)
     assert re.match(r"rank [013] hangs in:\n", failure["traceback"]), failure
-    assert "backward" in failure["traceback"] or "all_reduce" in failure["traceback"], failure
+    # Rank 2 takes no part in the exchange of gradients, nor in that of a log step's loss.
+    assert re.search(r"in backward|exchange\.py", failure["traceback"]), failure
 
 
 # Once is a mistake of the program that is overcome, twice is one that a rule knows.

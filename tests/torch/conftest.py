@@ -12,8 +12,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from ddpjob_trainer.group import Group
 
 # The tests share the module beside them, which pytest's import mode hides.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,6 +30,16 @@ if importlib.util.find_spec("torch") is None:
 def programs() -> Path:
     """Folder of the small programs that the tests start under torchrun."""
     return Path(__file__).with_name("programs")
+
+
+@pytest.fixture
+def group() -> "Iterator[Group]":
+    """This process as the only rank."""
+    from ddpjob_trainer.environment import parse_environment  # noqa: PLC0415 needs torch
+    from ddpjob_trainer.group import process_group  # noqa: PLC0415 likewise
+
+    with process_group(parse_environment({})) as group:
+        yield group
 
 
 @pytest.fixture(autouse=True, scope="session")

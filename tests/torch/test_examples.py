@@ -12,6 +12,8 @@ import ddpjob_trainer.examples
 from tests.ports import free_port
 
 EXAMPLES = Path(ddpjob_trainer.examples.__file__).parent
+ON_KIND = pytest.mark.full
+"""`make test` has this program on kind."""
 EPOCH = re.compile(r"^\[CPU(\d+)\] Epoch (\d+) \| Batchsize: (\d+) \| Steps: (\d+)$", re.MULTILINE)
 
 
@@ -48,11 +50,17 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
     ("command", "variables", "ranks", "steps"),
     [
         (python("single_gpu", "5", "2"), {}, 1, 64),
-        (python("multigpu", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
+        pytest.param(python("multigpu", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32, marks=ON_KIND),
         (torchrun(2, file("multigpu_torchrun"), "5", "2"), {}, 2, 32),
-        (torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"), {}, 4, 16),
+        pytest.param(
+            torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"),
+            {},
+            4,
+            16,
+            marks=ON_KIND,
+        ),
         (torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64),
-        (mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32),
+        pytest.param(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32, marks=ON_KIND),
         (torchrun(2, file("pytorch_multinode_ddp_mpi"), "5", "2"), {}, 2, 32),
     ],
     ids=["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "multinode_ddp", "mpi", "mpi_under_torchrun"],

@@ -15,9 +15,8 @@ from torch.utils.data import TensorDataset  # noqa: E402
 from training import Training, checkpoints_in, plain, run, succeed, together, torchrun, whole  # noqa: E402
 
 from ddpjob_trainer.checkpoint import Checkpoints, SaveError  # noqa: E402
-from ddpjob_trainer.environment import parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
-from ddpjob_trainer.group import Group, process_group  # noqa: E402
+from ddpjob_trainer.group import Group  # noqa: E402
 from ddpjob_trainer.listener import Listener  # noqa: E402
 from ddpjob_trainer.sampler import Position  # noqa: E402
 from ddpjob_trainer.settings import Settings  # noqa: E402
@@ -45,12 +44,6 @@ class Gated(CheckpointFolder):
             assert self.open.wait(PATIENCE)
 
         return super().save(step, content, write_and_wait)
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    with process_group(parse_environment({})) as group:
-        yield group
 
 
 @pytest.fixture

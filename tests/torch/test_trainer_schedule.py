@@ -1,6 +1,6 @@
 """What changes in the course of a training, the learning rate and the end itself, and that a resume goes on with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ddpjob_trainer.checkpoint import Checkpoints  # noqa: E402
 from ddpjob_trainer.early_stopping import EarlyStopping, Mode  # noqa: E402
 from ddpjob_trainer.environment import MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
-from ddpjob_trainer.group import Group, process_group  # noqa: E402
+from ddpjob_trainer.group import Group  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord  # noqa: E402
 from ddpjob_trainer.settings import Interval, Settings  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
@@ -25,12 +25,6 @@ from ddpjob_trainer.trainer import Trainer  # noqa: E402
 
 STEPS_AN_EPOCH = 3
 Make = Callable[[torch.optim.Optimizer], Any]
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    with process_group(parse_environment({})) as group:
-        yield group
 
 
 class Heard(Listener):

@@ -13,9 +13,8 @@ from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ddpjob_trainer.checkpoint import Checkpoints, SaveError  # noqa: E402
-from ddpjob_trainer.environment import parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
-from ddpjob_trainer.group import Group, process_group  # noqa: E402
+from ddpjob_trainer.group import Group  # noqa: E402
 from ddpjob_trainer.host_copies import LaterCopy  # noqa: E402
 from ddpjob_trainer.sampler import Position  # noqa: E402
 from ddpjob_trainer.snapshot import TrainingState  # noqa: E402
@@ -27,12 +26,6 @@ WIDTH = 8192
 """Makes a weight large enough to be copied later."""
 POSITION = Position(0, 4, 2)
 Tensors = dict[str, torch.Tensor]
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    with process_group(parse_environment({})) as group:
-        yield group
 
 
 @pytest.fixture
