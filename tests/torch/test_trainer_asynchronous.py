@@ -101,9 +101,9 @@ def test_memory_that_was_made_ready_is_what_the_first_save_copies_into(gated: Ga
     ready = checkpoints._snapshots._copies["model"]._buffers["weight"]
     checkpoints.save(state, Position(0, 2, 1))
     assert checkpoints._snapshots._copies["model"]._buffers["weight"] is ready
+    assert torch.equal(ready, state.model.weight)
     gated.open.set()
     checkpoints.finish()
-    assert torch.equal(ready, state.model.weight)
 
 
 def test_a_save_waits_for_the_one_before_and_none_is_left_out(gated: Gated, group: Group) -> None:
