@@ -1,16 +1,18 @@
 """A DDP loop as a careful person writes it by hand, with nothing but torch."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from hack.training.workload import BATCH_SIZE, LEARNING_RATE, LOG_EVERY, Span, build_model
+from hack.training.workload import BATCH_SIZE, LEARNING_RATE, LOG_EVERY, build_model
 
 
-def train(dataset: Dataset[tuple[torch.Tensor, torch.Tensor]], span: Span) -> None:
-    """Train for one epoch."""
+def train(dataset: Dataset[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[int]:
+    """Train for one epoch: a step whenever the next value, its number, is taken."""
     rank = dist.get_rank()
     sampler = DistributedSampler(dataset, seed=0)
     loader = DataLoader(dataset, batch_size=BATCH_SIZE, sampler=sampler)
@@ -25,4 +27,4 @@ def train(dataset: Dataset[tuple[torch.Tensor, torch.Tensor]], span: Span) -> No
         optimizer.step()
         if step % LOG_EVERY == 0 and rank == 0:
             print(f"step {step} loss {loss.item():.6f}", flush=True)
-        span.step_finished(step)
+        yield step

@@ -7,18 +7,19 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ddpjob_trainer import Environment, EpochLines, Group, Listener, Settings, Telemetry, Trainer
-from hack.training.workload import BATCH_SIZE, LEARNING_RATE, LOG_EVERY, Span, build_model
+from hack.training.turns import Turns
+from hack.training.workload import BATCH_SIZE, LEARNING_RATE, LOG_EVERY, build_model
 
 
 class Timed(Listener):
     """Passes steps on to the clock."""
 
-    def __init__(self, span: Span) -> None:
-        self._span = span
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
 
     def step_finished(self, step: int, _samples: int, _seconds: float, _waited: float) -> None:
         """A step is done."""
-        self._span.step_finished(step)
+        self._turns.step_finished(step)
 
 
 def _loss(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -27,7 +28,7 @@ def _loss(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def train(
-    environment: Environment, group: Group, dataset: Dataset[tuple[torch.Tensor, torch.Tensor]], span: Span
+    environment: Environment, group: Group, dataset: Dataset[tuple[torch.Tensor, torch.Tensor]], turns: Turns
 ) -> None:
     """Train for one epoch."""
     model = build_model()
@@ -39,6 +40,6 @@ def train(
         loss=_loss,
         dataset=dataset,
         settings=Settings(total_epochs=1, batch_size=BATCH_SIZE, log_every=LOG_EVERY),
-        listeners=(EpochLines(group, BATCH_SIZE), telemetry, Timed(span)),
+        listeners=(EpochLines(group, BATCH_SIZE), telemetry, Timed(turns)),
     ).run()
     telemetry.close()

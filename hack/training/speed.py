@@ -1,53 +1,55 @@
-"""Samples a second of the bare loop and of the library's, by turns in one process group.
+"""Samples a second, and processor time, of the bare loop and of the library's, by turns in one process group.
 
     torchrun --nproc-per-node 2 -m hack.training.speed PAIRS
 
-Turns of a second or two in the same processes on the same cores: what else the machine does then harms both alike,
-while runs of their own, some seconds apart, differ by more than what is to be measured.
+A virtual machine's cores are now quicker, now slower, by more than what is to be measured and for seconds at a time:
+the loops therefore take turns of ten steps, in the same processes and on the same cores. Processor time does not
+count what a rank waits for another, and of speed it is not seen who computes: each says what the other cannot.
 """
 
-import gc
 import json
 import os
 import sys
+from collections.abc import Sequence
 
+import torch
 import torch.distributed as dist
 
-from ddpjob_trainer import configure_logging, current_environment, process_group
+from ddpjob_trainer import Group, configure_logging, current_environment, process_group
 from hack.training import bare, library
-from hack.training.workload import Span, bind_to_core, build_data
+from hack.training.turns import STEPS, Turn, Turns
+from hack.training.workload import BATCH_SIZE, Images, bind_to_core
+
+_WARM_TURNS = 2
 
 
 def main() -> None:
-    """Measure, and print a pair at a time on rank 0 as JSON; with the order reversed every other time."""
+    """Measure, and print a pair at a time on rank 0 as JSON."""
     bind_to_core()
     environment = current_environment()
     configure_logging(environment)
+    pairs = int(sys.argv[1])
     with process_group(environment) as group:
-        dataset = build_data(group.world_size)
-
-        def speed(loop: str) -> float:
-            # The garbage of one loop is not to be collected at the expense of the other.
-            gc.collect()
-            dist.barrier()
-            span = Span()
-            if loop == "bare":
-                bare.train(dataset, span)
-            else:
-                library.train(environment, group, dataset, span)
-            return span.samples_per_second(group.world_size)
-
-        # Once each to warm up what belongs to the process.
-        speed("bare")
-        speed("library")
-        for index in range(int(sys.argv[1])):
-            order = ("bare", "library") if index % 2 == 0 else ("library", "bare")
-            pair = {loop: speed(loop) for loop in order}
-            if group.first:
+        dataset = Images((pairs + _WARM_TURNS) * STEPS * BATCH_SIZE * group.world_size)
+        turns = Turns(bare.train(dataset))
+        library.train(environment, group, dataset, turns)
+        found = {"bare": _measured(turns.others, group), "library": _measured(turns.own, group)}
+        if group.first:
+            for index in range(_WARM_TURNS, pairs + _WARM_TURNS):
+                pair = {loop: speeds[index] for loop, (speeds, _) in found.items()}
+                pair |= {f"{loop}_processors": seconds[index] for loop, (_, seconds) in found.items()}
                 print(json.dumps(pair), flush=True)
         dist.barrier()
         # Debian's torch may deadlock when it destroys the group.
         os._exit(0)
+
+
+def _measured(turns: Sequence[Turn], group: Group) -> tuple[list[float], list[float]]:
+    """Of each turn: samples a second of all ranks, and seconds of all ranks' processors."""
+    processors = torch.tensor([turn.processor_seconds for turn in turns], dtype=torch.float64)
+    dist.all_reduce(processors)
+    samples = STEPS * BATCH_SIZE * group.world_size
+    return [samples / turn.seconds for turn in turns], processors.tolist()
 
 
 if __name__ == "__main__":

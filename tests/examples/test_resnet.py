@@ -5,13 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from torchvision.utils import save_image
 from training import succeed, together, whole
 
-from ddpjob_trainer.examples import resnet
+import ddpjob_trainer.examples
 from tests.ports import free_port
 
-PROGRAM = str(Path(resnet.__file__))
+PROGRAM = str(Path(ddpjob_trainer.examples.__file__).parent / "resnet.py")
 SMALL = ("--image-size", "64", "--batch-size", "8")
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,6 +31,11 @@ def test_made_images_are_learned_by_two_processes_that_go_on_where_they_were(tmp
 
 @pytest.mark.full
 def test_a_folder_of_pictures_is_trained_on(tmp_path: Path) -> None:
+    # Here and not above: they take each of pytest's processes seconds.
+    from torchvision.utils import save_image  # noqa: PLC0415
+
+    from ddpjob_trainer.examples import resnet  # noqa: PLC0415
+
     for part, images in (("train", resnet.Stripes(32, 80, 0)), ("val", resnet.Stripes(16, 80, 1))):
         for index in range(len(images)):
             pixels, label = images[index]

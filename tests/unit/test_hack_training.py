@@ -1,20 +1,20 @@
 """What the training benchmark makes of what it measured."""
 
+from collections.abc import Iterator
 from math import comb
 
 import pytest
 
 from hack.training.report import Hook, Measured, Pair, Saving, Scaling, missed, report
 from hack.training.statistics import estimate, order_of_interval, percentile
+from hack.training.turns import STEPS, Turns
 
 BARE = 1000.0
 
 
 def measured(*, ratio: float = 1.0, p50: float = 10, p99: float = 40, blocked: float = 10) -> Measured:
-    pairs = [Pair(BARE, BARE * (ratio + index / 1e5)) for index in range(-5, 6)]
     return Measured(
-        pairs,
-        estimate([pair.ratio for pair in pairs]),
+        [Pair(BARE, BARE * (ratio + index / 1e5), 1.0, 1.004 + index / 1e5) for index in range(-5, 6)],
         [Hook(10_000, p50, 900), Hook(10_000, p50, p99), Hook(10_000, p50, p99)],
         [
             Saving(
@@ -69,6 +69,28 @@ def test_the_page_says_what_was_measured_and_on_what() -> None:
     assert '`make bench-training ARGS="--pairs 11"` at commit `abc`, torch 2.6.0, 2 cores' in page
     assert "missed: the library's loop has 0.980 of the bare one's speed." in page
     assert "median of 11 interleaved pairs (95 % interval) | 0.980 (0.980 to 0.980)" in page
+    assert "the library's over the bare one's (95 % interval) | 1.004 (1.004 to 1.004): +200 us a step | |" in page
     assert "1.90 times the samples; two processes that do not know each other have 1.96 times" in page
     assert "synchronous saves, one every 2 s, model of 50 MB with AdamW, 1 process, 3 saves | 25.93%" in page
     assert "longest 10 ms); 0.95 times the steps of a training without saves | at most 1% |" in page
+
+
+def test_two_loops_take_turns_of_as_many_steps_and_each_turn_is_timed() -> None:
+    made = list[str]()
+
+    def other() -> Iterator[int]:
+        for step in range(1, 3 * STEPS + 1):
+            made.append(f"other {step}")
+            yield step
+
+    turns = Turns(other())
+    for step in range(1, 2 * STEPS + 1):
+        made.append(f"own {step}")
+        turns.step_finished(step)
+
+    def of(loop: str, turn: int) -> list[str]:
+        return [f"{loop} {step}" for step in range(turn * STEPS + 1, (turn + 1) * STEPS + 1)]
+
+    assert made == [*of("own", 0), *of("other", 0), *of("own", 1), *of("other", 1)]
+    assert (len(turns.own), len(turns.others)) == (2, 2)
+    assert all(turn.seconds > 0 for turn in (*turns.own, *turns.others))

@@ -5,6 +5,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 from ddpjob_trainer.server import HttpServer
@@ -151,8 +154,7 @@ def test_a_port_in_use_is_an_error_at_once(server: HttpServer) -> None:
 
 def test_metrics_have_the_jobs_name_and_the_rank_on_every_series() -> None:
     metrics = TrainerMetrics(INFO)
-    metrics.steps.inc()
-    metrics.step_seconds.observe(0.02)
+    metrics.steps.add(7, 1e9, samples=32, waited=0.5, seconds=0.02)
     kind, text = metrics.render()
     assert kind.startswith("text/plain")
     lines = text.decode().splitlines()
@@ -179,3 +181,20 @@ def test_memory_of_a_gpu_is_read_at_the_scrape_and_only_where_there_is_one() -> 
     assert f"ddpjob_trainer_gpu_memory_allocated_bytes{labels} 2048.0" in text
     assert f"ddpjob_trainer_gpu_memory_reserved_bytes{labels} 4096.0" in text
     assert f"ddpjob_trainer_gpu_memory_total_bytes{labels} 8192.0" in text
+
+
+@given(st.lists(st.floats(0, 400) | st.sampled_from([0.001, 0.025, 1.0, 300.0])))
+def test_durations_of_steps_are_counted_as_the_client_librarys_own_histogram_counts_them(seconds: list[float]) -> None:
+    metrics = TrainerMetrics(INFO)
+    registry = CollectorRegistry()
+    bounds = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+    name = "ddpjob_trainer_step_duration_seconds"
+    expected = Histogram(name, "", ("ddpjob", "rank"), registry=registry, buckets=bounds).labels("digits", "3")
+    for each in seconds:
+        metrics.steps.add(1, 0.0, samples=1, waited=0.0, seconds=each)
+        expected.observe(each)
+
+    def series(text: str) -> list[str]:
+        return [line for line in text.splitlines() if line.startswith(f"{name}_") and "_created" not in line]
+
+    assert series(metrics.render()[1].decode()) == series(generate_latest(registry).decode())

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from ddpjob_trainer.step_totals import StepTotals
 
 _PREFIX: Final = "ddpjob_trainer"
 # "job" is Prometheus' own label: it names the scrape configuration.
 _LABELS: Final = ("ddpjob", "rank")
-_STEP_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _CHECKPOINT_BUCKETS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
 
@@ -57,33 +58,18 @@ class TrainerMetrics:
         self._values = (info.job, str(info.rank))
         self.epoch = self._gauge("epoch", "Epoch in progress, counted from 1.")
         self.planned_epochs = self._gauge("planned_epochs", "Epochs that the training will have.")
-        self.step = self._gauge("step", "Completed optimizer steps, those before a resume included.")
         self.planned_steps = self._gauge("planned_steps", "Optimizer steps that the training will have.")
         self.loss = self._gauge("loss", "Training loss on the last log step, mean over all ranks.")
         self.learning_rate = self._gauge("learning_rate", "Learning rate of the first parameter group.")
         self.gradient_norm = self._gauge("gradient_norm", "L2 norm of all gradients on the last log step.")
         self.accuracy = self._gauge("accuracy_ratio", "Accuracy of the last evaluation, from 0 to 1.")
         self.samples_per_second = self._gauge("samples_per_second", "Samples that all ranks together consume a second.")
-        self.last_step_time = self._gauge(
-            "last_step_timestamp_seconds", "When the last step ended, in Unix time; 0 before."
-        )
         self.checkpoint_step = self._gauge("last_checkpoint_step", "Step of the last checkpoint saved or resumed from.")
         self.checkpoint_time = self._gauge(
             "last_checkpoint_timestamp_seconds", "When this process last saved a checkpoint, in Unix time; 0 before."
         )
-        self.steps = self._counter("steps", "Optimizer steps of this process.")
-        self.samples = self._counter("samples", "Samples consumed by this process.")
-        self.data_wait = self._counter("data_wait_seconds", "Seconds that this process waited for data.")
-        self.local_seconds = self._counter(
-            "local_seconds",
-            "Seconds of steps in which this process needs no other: waiting for data, and the forward pass "
-            "(on a GPU only the time to queue it).",
-        )
-        self.step_seconds = self._histogram(
-            "step_duration_seconds",
-            "Seconds from one optimizer step to the next, waiting for data included.",
-            _STEP_BUCKETS,
-        )
+        self.steps = StepTotals(_PREFIX, _LABELS, self._values)
+        self._registry.register(self.steps)
         self.checkpoint_seconds = self._histogram(
             "checkpoint_duration_seconds", "Seconds that training stood still for a checkpoint.", _CHECKPOINT_BUCKETS
         )
@@ -102,9 +88,6 @@ class TrainerMetrics:
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", text, _LABELS, registry=self._registry).labels(*self._values)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(f"{_PREFIX}_{name}", text, _LABELS, registry=self._registry).labels(*self._values)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         family = Histogram(f"{_PREFIX}_{name}", text, _LABELS, registry=self._registry, buckets=buckets)

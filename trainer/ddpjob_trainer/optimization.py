@@ -86,6 +86,9 @@ class Optimizing:
         self._loss = loss
         self._device = device
         self._how = how
+        # What the optimizer does not change may have gradients too, which travel with the others.
+        changed = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        self._others = [each for each in module.parameters() if id(each) not in changed]
         self._parts: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(device.type) if how.precision == Precision.FLOAT16 else None
 
@@ -121,9 +124,9 @@ class Optimizing:
             computed: called between the forward and the backward pass.
         """
         if not self._parts:
-            # What the optimizer does not change has gradients too, which travel with the others.
-            self._module.zero_grad(set_to_none=True)
             self._optimizer.zero_grad(set_to_none=True)
+            for each in self._others:
+                each.grad = None
         last = len(self._parts) + 1 == parts
         with nullcontext() if last else model.no_sync():
             with self._precision():

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, which would leave no room for what is computed once: each step asks for it.
+@dataclass(frozen=True)
 class Share:
     """One rank's share of what is left of an epoch."""
 
@@ -22,12 +24,12 @@ class Share:
         """Samples that no rank has consumed yet."""
         return max(self.size - self.consumed, 0)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Steps that consume what is left, the same on every rank."""
         return -(-self.left // (self.batch_size * self.world_size))
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Samples of this rank, those that are repeated for it included."""
         return self._own + self._repeated

@@ -120,7 +120,7 @@ class Telemetry(Listener):
         )
         self.metrics.planned_epochs.set(plan.total_epochs)
         self.metrics.planned_steps.set(plan.total_steps)
-        self.metrics.step.set(plan.step)
+        self.metrics.steps.step = plan.step
         if plan.resumed:
             self.metrics.checkpoint_step.set(plan.step)
 
@@ -135,17 +135,11 @@ class Telemetry(Listener):
         self._stepped = self._clock()
         now = self._wall_clock()
         self._newest = (step, now)
-        metrics = self.metrics
-        metrics.step.set(step)
-        metrics.last_step_time.set(now)
-        metrics.steps.inc()
-        metrics.samples.inc(samples)
-        metrics.data_wait.inc(waited)
-        metrics.step_seconds.observe(seconds)
+        self.metrics.steps.add(step, now, samples=samples, waited=waited, seconds=seconds)
 
     def loss_computed(self, seconds: float) -> None:
         """Count what this rank did alone."""
-        self.metrics.local_seconds.inc(seconds)
+        self.metrics.steps.add_local(seconds)
 
     def activity_changed(self, activity: Activity) -> None:
         """Show what this rank does."""

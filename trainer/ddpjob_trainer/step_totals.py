@@ -1,0 +1,95 @@
+"""The metrics of a process' steps: a step only adds to numbers, and a scrape makes metrics of them.
+
+The counters of prometheus_client take a lock at each step, and between two steps that compute none of their code and
+data stays in a processor's cache.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class StepTotals(Collector):
+    """Added to by the thread that trains, collected by the one that serves."""
+
+    def __init__(self, prefix: str, labels: Sequence[str], values: Sequence[str]) -> None:
+        """Args:
+        prefix: of the metrics' names, without an underscore at its end.
+        labels: names of the labels of all of them.
+        values: of the labels.
+        """
+        self._prefix = prefix
+        self._labels = labels
+        self._values = values
+        self.step = 0
+        """The last one that is done, those before a resume included."""
+        self._ended = 0.0
+        self._samples = 0
+        self._waited = 0.0
+        self._local = 0.0
+        self._seconds = 0.0
+        # One more for what is longer than the longest bucket; their sum is how many steps there were.
+        self._counts = [0] * (len(_BUCKETS) + 1)
+
+    def add(self, step: int, ended: float, *, samples: int, waited: float, seconds: float) -> None:
+        """A step is done.
+
+        Args:
+            step: its number.
+            ended: when, in Unix time.
+            samples: of this process.
+            waited: seconds that this process waited for data.
+            seconds: since the end of the step before.
+        """
+        self.step = step
+        self._ended = ended
+        self._samples += samples
+        self._waited += waited
+        self._seconds += seconds
+        self._counts[bisect_left(_BUCKETS, seconds)] += 1
+
+    def add_local(self, seconds: float) -> None:
+        """For so long this process needed no other."""
+        self._local += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        cumulative = list(accumulate(self._counts))
+        yield self._gauge("step", "Completed optimizer steps, those before a resume included.", self.step)
+        yield self._gauge(
+            "last_step_timestamp_seconds", "When the last step ended, in Unix time; 0 before.", self._ended
+        )
+        yield self._counter("steps", "Optimizer steps of this process.", cumulative[-1])
+        yield self._counter("samples", "Samples consumed by this process.", self._samples)
+        yield self._counter("data_wait_seconds", "Seconds that this process waited for data.", self._waited)
+        yield self._counter(
+            "local_seconds",
+            "Seconds of steps in which this process needs no other: waiting for data, and the forward pass "
+            "(on a GPU only the time to queue it).",
+            self._local,
+        )
+        durations = HistogramMetricFamily(
+            f"{self._prefix}_step_duration_seconds",
+            "Seconds from one optimizer step to the next, waiting for data included.",
+            labels=self._labels,
+        )
+        bounds = [*map(floatToGoString, _BUCKETS), "+Inf"]
+        durations.add_metric(self._values, list(zip(bounds, cumulative, strict=True)), self._seconds)
+        yield durations
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=self._labels)
+        family.add_metric(self._values, value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=self._labels)
+        family.add_metric(self._values, value)
+        return family
