@@ -25,7 +25,7 @@ test-full: bootstrap ## test, and what takes longer
 bench-recovery: bootstrap ## seconds from a fault to the next step of all ranks; ARGS="--runs 5 --faults process"
 	$(PYTHON_RUN) hack.session hack.recovery $(ARGS)
 
-bench-training: bootstrap ## what the library costs a training; fails where a goal is missed; ARGS="--pairs 100"
+bench-training: bootstrap ## what the library costs a training; fails where a goal is missed; ARGS="--pairs 20"
 	$(PYTHON_RUN) hack.training $(ARGS)
 
 lint: bootstrap ## format, style, types, imports between modules

@@ -37,7 +37,8 @@ training process' own, on the ports `metrics-0`, `metrics-1`, ... of its pod, on
 - `ddpjob` is the name of a job. (`job` is Prometheus' own label.) Series with a job's name end with the job; no other
   label grows with the number of jobs.
 - To what is scraped from a training Prometheus adds `namespace`, `pod` and `node`, and `ddpjob` to `process_` metrics.
-- A histogram has `_bucket`, `_sum` and `_count`; beside counters and histograms the client library puts `_created`.
+- A histogram has `_bucket`, `_sum` and `_count`; beside counters and histograms, but for those of a
+  training's steps, the client library puts `_created`.
 - Metrics of a GPU's memory are there only where the process computes on a GPU with CUDA.
 """
 

@@ -1,4 +1,4 @@
-"""The benchmark: python -m hack.training [--pairs 100] [--out FILE]; ends with 1 where a goal is missed."""
+"""The benchmark: python -m hack.training [--pairs 20] [--out FILE]; ends with 1 where a goal is missed."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from hack.training.report import PROCESSES, Hook, Measured, Pair, Saving, Scalin
 from hack.training.statistics import LEAST_VALUES, estimate
 
 _LOG = BUILD / "log/training.log"
-_TURNS = 30
+_TURNS = 6
 _VARIABLES = (
     "PYTHONPATH=/repo",
     "OMP_NUM_THREADS=1",
@@ -108,9 +108,7 @@ def scale(bench: Bench) -> Scaling:
 def main() -> None:
     """Measure, print the page that is kept in docs/, and say which goals are missed."""
     parser = argparse.ArgumentParser(prog="make bench-training")
-    parser.add_argument(
-        "--pairs", type=int, default=400, help="of turns of the bare loop and of the library's, ten steps each"
-    )
+    parser.add_argument("--pairs", type=int, default=80, help="of the bare loop and the library's, fifty steps each")
     parser.add_argument("--runs", type=int, default=5, help="of everything else")
     parser.add_argument("--saves", type=int, default=20)
     parser.add_argument("--out", type=Path, help="file for the page")

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Final
 
 from hack.training.statistics import Estimate, estimate
-from hack.training.turns import STEPS
+from hack.training.turns import STEPS, TURNS_OF_A_PAIR
 
 LEAST_RATIO: Final = 0.99
 MOST_HOOK_P50: Final = 20.0
@@ -174,7 +174,8 @@ def report(found: Measured, *, commit: str, command: str, load: float, cores: in
         f"A step of the compared loops takes {_milliseconds(found):.0f} ms; each rank is bound to a core of its own.",
         "The bare loop is `hack/training/bare.py`: DDP, DataLoader, DistributedSampler, the loss printed every 10",
         "steps. The library's has progress, metrics, watchdog, agreed stop, and the loss and the gradients' norm every",
-        "10 steps. They take turns of 10 steps in the same processes under torchrun, whose glibc keeps its memory:",
+        "10 steps. They take turns of 10 steps in the same processes under torchrun; a pair is five turns of each.",
+        "In all that is measured here glibc is told to keep its memory (`_VARIABLES` in `hack/training/__main__.py`):",
         "by chance it otherwise gives some back in each step and takes it again, which costs either loop a quarter.",
     ]
     return "\n".join(lines) + "\n"
@@ -194,7 +195,7 @@ def _saving_row(saving: Saving) -> str:
 
 def _microseconds(found: Measured) -> float:
     more = median(pair.library_processors - pair.bare_processors for pair in found.pairs)
-    return more / PROCESSES / STEPS * 1e6
+    return more / PROCESSES / (TURNS_OF_A_PAIR * STEPS) * 1e6
 
 
 def _milliseconds(found: Measured) -> float:

@@ -3,8 +3,9 @@
     torchrun --nproc-per-node 2 -m hack.training.speed PAIRS
 
 A virtual machine's cores are now quicker, now slower, by more than what is to be measured and for seconds at a time:
-the loops therefore take turns of ten steps, in the same processes and on the same cores. Processor time does not
-count what a rank waits for another, and of speed it is not seen who computes: each says what the other cannot.
+the loops therefore take turns of ten steps, in the same processes and on the same cores. A pair is five turns of each,
+so that what the library does once a second is in every pair. Processor time does not count what a rank waits for
+another, and of speed it is not seen who computes: each says what the other cannot.
 """
 
 import json
@@ -17,7 +18,7 @@ import torch.distributed as dist
 
 from ddpjob_trainer import Group, configure_logging, current_environment, process_group
 from hack.training import bare, library
-from hack.training.turns import STEPS, Turn, Turns
+from hack.training.turns import STEPS, TURNS_OF_A_PAIR, Turn, Turns, together
 from hack.training.workload import BATCH_SIZE, Images, bind_to_core
 
 _WARM_TURNS = 2
@@ -30,12 +31,12 @@ def main() -> None:
     configure_logging(environment)
     pairs = int(sys.argv[1])
     with process_group(environment) as group:
-        dataset = Images((pairs + _WARM_TURNS) * STEPS * BATCH_SIZE * group.world_size)
+        dataset = Images((pairs * TURNS_OF_A_PAIR + _WARM_TURNS) * STEPS * BATCH_SIZE * group.world_size)
         turns = Turns(bare.train(dataset))
         library.train(environment, group, dataset, turns)
         found = {"bare": _measured(turns.others, group), "library": _measured(turns.own, group)}
         if group.first:
-            for index in range(_WARM_TURNS, pairs + _WARM_TURNS):
+            for index in range(pairs):
                 pair = {loop: speeds[index] for loop, (speeds, _) in found.items()}
                 pair |= {f"{loop}_processors": seconds[index] for loop, (_, seconds) in found.items()}
                 print(json.dumps(pair), flush=True)
@@ -45,11 +46,12 @@ def main() -> None:
 
 
 def _measured(turns: Sequence[Turn], group: Group) -> tuple[list[float], list[float]]:
-    """Of each turn: samples a second of all ranks, and seconds of all ranks' processors."""
-    processors = torch.tensor([turn.processor_seconds for turn in turns], dtype=torch.float64)
+    """Of each pair: samples a second of all ranks, and seconds of all ranks' processors."""
+    parts = together(turns[_WARM_TURNS:], TURNS_OF_A_PAIR)
+    processors = torch.tensor([part.processor_seconds for part in parts], dtype=torch.float64)
     dist.all_reduce(processors)
-    samples = STEPS * BATCH_SIZE * group.world_size
-    return [samples / turn.seconds for turn in turns], processors.tolist()
+    samples = TURNS_OF_A_PAIR * STEPS * BATCH_SIZE * group.world_size
+    return [samples / part.seconds for part in parts], processors.tolist()
 
 
 if __name__ == "__main__":

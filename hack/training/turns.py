@@ -1,13 +1,16 @@
 """Two loops that take turns in one thread, so that whatever else the machine does harms both alike."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import islice
+from operator import add
 from typing import Final
 
 STEPS: Final = 10
 """Of a turn: with one log step in each."""
+TURNS_OF_A_PAIR: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,10 @@ class Turn:
     seconds: float
     processor_seconds: float
     """Of all threads of this process."""
+
+    def __add__(self, other: "Turn") -> "Turn":
+        """Both one after the other."""
+        return Turn(self.seconds + other.seconds, self.processor_seconds + other.processor_seconds)
 
 
 class Turns:
@@ -48,6 +55,12 @@ class Turns:
     def _turn(self) -> Turn:
         begun, self._begun = self._begun, _now()
         return Turn(self._begun[0] - begun[0], self._begun[1] - begun[1])
+
+
+def together(turns: Sequence[Turn], count: int) -> list[Turn]:
+    """The sums of so many turns that follow each other; what is left over of the first ones is left out."""
+    begin = len(turns) % count
+    return [reduce(add, turns[index : index + count]) for index in range(begin, len(turns), count)]
 
 
 def _now() -> tuple[float, float]:

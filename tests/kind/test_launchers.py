@@ -36,7 +36,8 @@ def train(local, processes):
     os._exit(0)
 
 if __name__ == "__main__":
-    mp.spawn(train, args=(2,), nprocs=2)
+    processes = int(os.environ["DDPJOB_PROCS_PER_NODE"])
+    mp.spawn(train, args=(processes,), nprocs=processes)
 """
 
 # As the programs for mpirun have it: the place in the world comes from Open MPI, also where MPI itself carries nothing.

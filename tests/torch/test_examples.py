@@ -62,8 +62,20 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
         (torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64),
         pytest.param(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32, marks=ON_KIND),
         (torchrun(2, file("pytorch_multinode_ddp_mpi"), "5", "2"), {}, 2, 32),
+        (python("distributed_data_parallel", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
+        (torchrun(2, file("multinode_torchrun"), "5", "2"), {}, 2, 32),
     ],
-    ids=["single_gpu", "multigpu", "multigpu_torchrun", "multinode", "multinode_ddp", "mpi", "mpi_under_torchrun"],
+    ids=[
+        "single_gpu",
+        "multigpu",
+        "multigpu_torchrun",
+        "multinode",
+        "multinode_ddp",
+        "mpi",
+        "mpi_under_torchrun",
+        "distributed_data_parallel",
+        "multinode_torchrun",
+    ],
 )
 def test_a_program_trains_with_its_own_command_line_and_saves(
     tmp_path: Path, command: Sequence[str], variables: dict[str, str], ranks: int, steps: int

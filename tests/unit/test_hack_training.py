@@ -7,7 +7,7 @@ import pytest
 
 from hack.training.report import Hook, Measured, Pair, Saving, Scaling, missed, report
 from hack.training.statistics import estimate, order_of_interval, percentile
-from hack.training.turns import STEPS, Turns
+from hack.training.turns import STEPS, Turn, Turns, together
 
 BARE = 1000.0
 
@@ -69,7 +69,7 @@ def test_the_page_says_what_was_measured_and_on_what() -> None:
     assert '`make bench-training ARGS="--pairs 11"` at commit `abc`, torch 2.6.0, 2 cores' in page
     assert "missed: the library's loop has 0.980 of the bare one's speed." in page
     assert "median of 11 interleaved pairs (95 % interval) | 0.980 (0.980 to 0.980)" in page
-    assert "the library's over the bare one's (95 % interval) | 1.004 (1.004 to 1.004): +200 us a step | |" in page
+    assert "the library's over the bare one's (95 % interval) | 1.004 (1.004 to 1.004): +40 us a step | |" in page
     assert "1.90 times the samples; two processes that do not know each other have 1.96 times" in page
     assert "synchronous saves, one every 2 s, model of 50 MB with AdamW, 1 process, 3 saves | 25.93%" in page
     assert "longest 10 ms); 0.95 times the steps of a training without saves | at most 1% |" in page
@@ -94,3 +94,8 @@ def test_two_loops_take_turns_of_as_many_steps_and_each_turn_is_timed() -> None:
     assert made == [*of("own", 0), *of("other", 0), *of("own", 1), *of("other", 1)]
     assert (len(turns.own), len(turns.others)) == (2, 2)
     assert all(turn.seconds > 0 for turn in (*turns.own, *turns.others))
+
+
+def test_of_turns_that_are_taken_together_the_first_ones_are_left_over() -> None:
+    turns = [Turn(float(2**index), float(index)) for index in range(7)]
+    assert together(turns, 3) == [Turn(2.0 + 4 + 8, 1.0 + 2 + 3), Turn(16.0 + 32 + 64, 4.0 + 5 + 6)]

@@ -86,9 +86,7 @@ class Optimizing:
         self._loss = loss
         self._device = device
         self._how = how
-        # What the optimizer does not change may have gradients too, which travel with the others.
-        changed = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        self._others = [each for each in module.parameters() if id(each) not in changed]
+        self._parameters = list(module.parameters())
         self._parts: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(device.type) if how.precision == Precision.FLOAT16 else None
 
@@ -125,7 +123,8 @@ class Optimizing:
         """
         if not self._parts:
             self._optimizer.zero_grad(set_to_none=True)
-            for each in self._others:
+            # What the optimizer does not change may have gradients too, which travel with the others.
+            for each in self._parameters:
                 each.grad = None
         last = len(self._parts) + 1 == parts
         with nullcontext() if last else model.no_sync():

@@ -61,19 +61,21 @@ class StepTotals(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now."""
-        cumulative = list(accumulate(self._counts))
+        # Before any text is made, in which time further steps may end.
+        cumulative, seconds = list(accumulate(self._counts)), self._seconds
+        samples, waited, local = self._samples, self._waited, self._local
         yield self._gauge("step", "Completed optimizer steps, those before a resume included.", self.step)
         yield self._gauge(
             "last_step_timestamp_seconds", "When the last step ended, in Unix time; 0 before.", self._ended
         )
         yield self._counter("steps", "Optimizer steps of this process.", cumulative[-1])
-        yield self._counter("samples", "Samples consumed by this process.", self._samples)
-        yield self._counter("data_wait_seconds", "Seconds that this process waited for data.", self._waited)
+        yield self._counter("samples", "Samples consumed by this process.", samples)
+        yield self._counter("data_wait_seconds", "Seconds that this process waited for data.", waited)
         yield self._counter(
             "local_seconds",
             "Seconds of steps in which this process needs no other: waiting for data, and the forward pass "
             "(on a GPU only the time to queue it).",
-            self._local,
+            local,
         )
         durations = HistogramMetricFamily(
             f"{self._prefix}_step_duration_seconds",
@@ -81,7 +83,7 @@ class StepTotals(Collector):
             labels=self._labels,
         )
         bounds = [*map(floatToGoString, _BUCKETS), "+Inf"]
-        durations.add_metric(self._values, list(zip(bounds, cumulative, strict=True)), self._seconds)
+        durations.add_metric(self._values, list(zip(bounds, cumulative, strict=True)), seconds)
         yield durations
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
