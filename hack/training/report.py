@@ -176,7 +176,7 @@ def report(found: Measured, *, commit: str, command: str, load: float, cores: in
         "steps. The library's has progress, metrics, watchdog, agreed stop, and the loss and the gradients' norm every",
         "10 steps. They take turns of 10 steps in the same processes under torchrun; a pair is five turns of each.",
         "In all that is measured here glibc is told to keep its memory (`_VARIABLES` in `hack/training/__main__.py`):",
-        "by chance it otherwise gives some back in each step and takes it again, which costs either loop a quarter.",
+        "by chance it otherwise gives some back in a step and takes it again, which costs either loop up to a third.",
     ]
     return "\n".join(lines) + "\n"
 

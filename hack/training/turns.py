@@ -30,7 +30,7 @@ class Turns:
     """Told of the steps of one loop, after each turn of which it lets the other one have its own.
 
     In threads of their own the loops would have different heaps, of which glibc gives memory back to the kernel in
-    different ways: the same loop is then up to a quarter slower in one of them.
+    different ways: the same loop is then up to a third slower in one of them.
     """
 
     def __init__(self, other: Iterator[int]) -> None:
