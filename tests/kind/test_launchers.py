@@ -75,7 +75,8 @@ def test_the_ranks_of_a_launcher_meet_and_the_first_of_a_node_is_where_its_ordin
     assert launcher in kubectl("get", "ddpjob", "ranks", "-o", "wide")
 
 
-@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+# Of the two, mpi has to do with more of mpirun; tests/torch has both.
+@pytest.mark.parametrize("backend", [pytest.param("gloo", marks=pytest.mark.full), "mpi"])
 def test_mpirun_starts_the_ranks_of_all_nodes_by_ssh(kubectl: Kubectl, backend: str) -> None:
     job = scripted("ranks", config_map="ranks", procs=2, launcher="mpirun", backend=backend)
     job["spec"]["trainer"]["args"] = [backend]

@@ -14,6 +14,8 @@ from tests.ports import free_port
 EXAMPLES = Path(ddpjob_trainer.examples.__file__).parent
 ON_KIND = pytest.mark.full
 """`make test` has this program on kind."""
+LIKE_ANOTHER = pytest.mark.full
+"""Starts as one of the others does, and then is the same program."""
 EPOCH = re.compile(r"^\[CPU(\d+)\] Epoch (\d+) \| Batchsize: (\d+) \| Steps: (\d+)$", re.MULTILINE)
 
 
@@ -51,7 +53,7 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
     [
         (python("single_gpu", "5", "2"), {}, 1, 64),
         (python("multigpu", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
-        (torchrun(2, file("multigpu_torchrun"), "5", "2"), {}, 2, 32),
+        pytest.param(torchrun(2, file("multigpu_torchrun"), "5", "2"), {}, 2, 32, marks=LIKE_ANOTHER),
         pytest.param(
             torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"),
             {},
@@ -59,10 +61,16 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
             16,
             marks=ON_KIND,
         ),
-        (torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64),
+        pytest.param(torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64, marks=LIKE_ANOTHER),
         pytest.param(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32, marks=ON_KIND),
         (torchrun(2, file("pytorch_multinode_ddp_mpi"), "5", "2"), {}, 2, 32),
-        (python("distributed_data_parallel", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
+        pytest.param(
+            python("distributed_data_parallel", "5", "2"),
+            {"DDPJOB_PROCS_PER_NODE": "2"},
+            2,
+            32,
+            marks=LIKE_ANOTHER,
+        ),
         (torchrun(2, file("multinode_torchrun"), "5", "2"), {}, 2, 32),
     ],
     ids=[
