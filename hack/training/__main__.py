@@ -19,7 +19,7 @@ from hack.training.report import PROCESSES, Hook, Measured, Pair, Saving, Scalin
 from hack.training.statistics import LEAST_VALUES, estimate
 
 _LOG = BUILD / "log/training.log"
-_TURNS = 6
+_PAIRS_OF_SCALE = 6
 _VARIABLES = (
     "PYTHONPATH=/repo",
     "OMP_NUM_THREADS=1",
@@ -97,9 +97,9 @@ def scale(bench: Bench) -> Scaling:
     def total(script: str) -> list[float]:
         return [float(pair["library"]) for pair in bench.run(script)]
 
-    one = bench.command(1, "speed", str(_TURNS))
+    one = bench.command(1, "speed", str(_PAIRS_OF_SCALE))
     apart = " & ".join(f"BENCH_FIRST_CORE={core} {one}" for core in range(PROCESSES)) + " & wait"
-    together = median(total(bench.command(PROCESSES, "speed", str(_TURNS))))
+    together = median(total(bench.command(PROCESSES, "speed", str(_PAIRS_OF_SCALE))))
     found = Scaling(median(total(one)), together, PROCESSES * median(total(apart)))
     say(f"  1 process {found.one:.0f}, 2 together {found.together:.0f}, 2 apart {found.apart:.0f} samples/s")
     return found

@@ -14,6 +14,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_LOCAL: Final = (
+    "Seconds of steps in which this process needs no other: waiting for data, and the forward pass "
+    "(on a GPU only the time to queue it)."
+)
 
 
 class StepTotals(Collector):
@@ -28,9 +32,11 @@ class StepTotals(Collector):
         self._prefix = prefix
         self._labels = labels
         self._values = values
-        self.step = 0
-        """The last one that is done, those before a resume included."""
-        self._ended = 0.0
+        self.newest: tuple[int, float | None] = (0, None)
+        """The last step that is done, those before a resume included, and when this process has ended it, in Unix time.
+
+        Replaced as one, so that they fit together.
+        """
         self._samples = 0
         self._waited = 0.0
         self._local = 0.0
@@ -48,8 +54,7 @@ class StepTotals(Collector):
             waited: seconds that this process waited for data.
             seconds: since the end of the step before.
         """
-        self.step = step
-        self._ended = ended
+        self.newest = (step, ended)
         self._samples += samples
         self._waited += waited
         self._seconds += seconds
@@ -61,22 +66,25 @@ class StepTotals(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now."""
-        # Before any text is made, in which time further steps may end.
+        # All are read before the first is given away, in which time further steps may end.
         cumulative, seconds = list(accumulate(self._counts)), self._seconds
-        samples, waited, local = self._samples, self._waited, self._local
-        yield self._gauge("step", "Completed optimizer steps, those before a resume included.", self.step)
-        yield self._gauge(
-            "last_step_timestamp_seconds", "When the last step ended, in Unix time; 0 before.", self._ended
-        )
-        yield self._counter("steps", "Optimizer steps of this process.", cumulative[-1])
-        yield self._counter("samples", "Samples consumed by this process.", samples)
-        yield self._counter("data_wait_seconds", "Seconds that this process waited for data.", waited)
-        yield self._counter(
-            "local_seconds",
-            "Seconds of steps in which this process needs no other: waiting for data, and the forward pass "
-            "(on a GPU only the time to queue it).",
-            local,
-        )
+        step, ended = self.newest
+        for kind, name, text, value in (
+            (GaugeMetricFamily, "step", "Completed optimizer steps, those before a resume included.", step),
+            (
+                GaugeMetricFamily,
+                "last_step_timestamp_seconds",
+                "When the last step ended, in Unix time; 0 before.",
+                ended or 0.0,
+            ),
+            (CounterMetricFamily, "steps", "Optimizer steps of this process.", cumulative[-1]),
+            (CounterMetricFamily, "samples", "Samples consumed by this process.", self._samples),
+            (CounterMetricFamily, "data_wait_seconds", "Seconds that this process waited for data.", self._waited),
+            (CounterMetricFamily, "local_seconds", _LOCAL, self._local),
+        ):
+            family = kind(f"{self._prefix}_{name}", text, labels=self._labels)
+            family.add_metric(self._values, value)
+            yield family
         durations = HistogramMetricFamily(
             f"{self._prefix}_step_duration_seconds",
             "Seconds from one optimizer step to the next, waiting for data included.",
@@ -85,13 +93,3 @@ class StepTotals(Collector):
         bounds = [*map(floatToGoString, _BUCKETS), "+Inf"]
         durations.add_metric(self._values, list(zip(bounds, cumulative, strict=True)), seconds)
         yield durations
-
-    def _gauge(self, name: str, text: str, value: float) -> Metric:
-        family = GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=self._labels)
-        family.add_metric(self._values, value)
-        return family
-
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=self._labels)
-        family.add_metric(self._values, value)
-        return family

@@ -59,8 +59,6 @@ class Telemetry(Listener):
             attempt=environment.job.attempt,
             process_restarts=environment.restart_count,
         )
-        # Written by the thread that trains, read by the one that serves: replaced as one, so that they fit together.
-        self._newest: tuple[int, float | None] = (0, None)
         self._mark: tuple[float, int, int] | None = None
         self._stepped: float | None = None
         # Of the last log step: the record, samples a second and seconds a step. What a step costs is to leave it here;
@@ -82,7 +80,7 @@ class Telemetry(Listener):
 
     def progress(self) -> Progress:
         """How far the training is now."""
-        step, ended = self._newest
+        step, ended = self.metrics.steps.newest
         record, speed, per_step = self._logged
         moment = self._pulse.moment()
         return replace(
@@ -111,7 +109,6 @@ class Telemetry(Listener):
 
     def started(self, plan: Plan) -> None:
         """Take over what lies before the training."""
-        self._newest = (plan.step, None)
         self._progress = replace(
             self._progress,
             total_epochs=plan.total_epochs,
@@ -120,7 +117,7 @@ class Telemetry(Listener):
         )
         self.metrics.planned_epochs.set(plan.total_epochs)
         self.metrics.planned_steps.set(plan.total_steps)
-        self.metrics.steps.step = plan.step
+        self.metrics.steps.newest = (plan.step, None)
         if plan.resumed:
             self.metrics.checkpoint_step.set(plan.step)
 
@@ -133,9 +130,7 @@ class Telemetry(Listener):
         """Count a step."""
         self._pulse.step_finished(step)
         self._stepped = self._clock()
-        now = self._wall_clock()
-        self._newest = (step, now)
-        self.metrics.steps.add(step, now, samples=samples, waited=waited, seconds=seconds)
+        self.metrics.steps.add(step, self._wall_clock(), samples=samples, waited=waited, seconds=seconds)
 
     def loss_computed(self, seconds: float) -> None:
         """Count what this rank did alone."""
