@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from ddpjob_trainer.activity import Activity  # noqa: E402
 from ddpjob_trainer.checkpoint import Checkpoints  # noqa: E402
 from ddpjob_trainer.environment import Environment, parse_environment  # noqa: E402
-from ddpjob_trainer.exchange import Exchange  # noqa: E402
+from ddpjob_trainer.exchange import Exchange, Mean  # noqa: E402
 from ddpjob_trainer.group import Group  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord, Plan  # noqa: E402
+from ddpjob_trainer.log_steps import LogSteps  # noqa: E402
 from ddpjob_trainer.settings import Settings  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
@@ -135,6 +137,51 @@ def test_a_log_step_but_the_first_is_told_of_before_the_ranks_need_each_other_ag
 
 def test_a_training_that_fails_tells_of_the_log_step_before(group: Group) -> None:
     assert hear_a_training(group, fail_at=3)[-4:] == ["2 done", "data", "step", "2 logged"]
+
+
+class LateWork(dist.Work):
+    """A collective that is done when it has been asked for a few times."""
+
+    def __init__(self, asked: int, *, fails: bool = False) -> None:
+        super().__init__()
+        self.asked = asked
+        self.fails = fails
+
+    def is_completed(self) -> bool:
+        self.asked -= 1
+        return self.asked < 0
+
+    def wait(self, *_: object) -> bool:
+        assert self.asked < 0, "waits for a rank that may be gone"
+        if self.fails:
+            raise RuntimeError("Connection closed by peer")
+        return True
+
+
+class LateExchange(Exchange):
+    """Whose means are those of a work."""
+
+    def __init__(self, work: dist.Work) -> None:
+        super().__init__(torch.device("cpu"))
+        self.work = work
+
+    def begin_mean(self, value: torch.Tensor) -> Mean:
+        return Mean(self.work, value)
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [(LateWork(0), [4.0]), (LateWork(99), [4.0]), (LateWork(100), []), (LateWork(0, fails=True), [])],
+    ids=["done", "late", "never", "a rank is gone"],
+)
+def test_after_a_failure_a_log_step_is_waited_for_a_second_at_most(work: LateWork, told: list[float]) -> None:
+    losses, pauses = list[float](), list[float]()
+    log_steps = LogSteps(LateExchange(work), lambda record: losses.append(record.loss))
+    log_steps.begin(torch.tensor(4.0), torch.tensor(1.0), step=1, learning_rate=0.1, consumed=1)
+    log_steps.finish_if_soon(pauses.append)
+    assert losses == told
+    assert sum(pauses) <= 1 + 1e-9
 
 
 class Timed(Listener):

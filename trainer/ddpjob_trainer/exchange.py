@@ -1,8 +1,9 @@
 """Bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
 
 import json
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -15,6 +16,8 @@ _GATHERED: Final = 4
 """Each has a tensor for every rank."""
 _LENGTH: Final = 8
 """Bytes of a length."""
+_SOON: Final = 100
+"""How often is asked within a second."""
 
 
 class Gathering:
@@ -50,10 +53,20 @@ class Mean:
         self._work = work
         self._total = total
 
-    @property
-    def done(self) -> bool:
-        """Whether `result` need not wait."""
-        return bool(self._work.is_completed())
+    def done_soon(self, pause: Callable[[float], object] = time.sleep) -> bool:
+        """Whether `result` need not wait, within a second.
+
+        Even a process that is alone has its result a moment after the call, from the group's thread.
+
+        Raises:
+            RuntimeError: a rank or the device is gone.
+        """
+        # Not the wait of the work with a timeout: nccl's ends the process group when it runs out.
+        for _ in range(_SOON):
+            if self._work.is_completed():
+                return True
+            pause(1 / _SOON)
+        return False
 
     def result(self) -> float:
         """Wait for it.

@@ -1,5 +1,6 @@
 """The log steps of a training: what is read back from the device and averaged over all ranks, waiting for nobody."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,14 +56,15 @@ class LogSteps:
             pending, self._pending = self._pending, None
             self._tell(pending.record())
 
-    def finish_if_done(self) -> None:
-        """The same where some ranks may be gone: what is not there by now is not waited for."""
-        if self._pending is None or not self._pending.loss.done:
+    def finish_if_soon(self, pause: Callable[[float], object] = time.sleep) -> None:
+        """The same where some ranks may be gone: what is not there within a second is not waited for."""
+        if self._pending is None:
             return
         pending, self._pending = self._pending, None
         try:
-            record = pending.record()
+            record = pending.record() if pending.loss.done_soon(pause) else None
         except RuntimeError:
             # A rank has gone before it took part; what this one fails of is on its way already.
             return
-        self._tell(record)
+        if record is not None:
+            self._tell(record)

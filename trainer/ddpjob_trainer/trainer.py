@@ -164,7 +164,7 @@ class Trainer:
             self._tell(lambda listener: listener.stopped(step))
             raise
         except BaseException:
-            self._log_steps.finish_if_done()
+            self._log_steps.finish_if_soon()
             if self._checkpoints is not None:
                 self._checkpoints.close()
                 self._tell_of_saved()
