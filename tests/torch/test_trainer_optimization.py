@@ -116,6 +116,8 @@ def test_a_compression_that_this_torch_does_not_have_for_the_backend_is_named() 
     [
         ({"accumulate": 0}, "accumulate must be at least 1"),
         ({"clip_norm": 0}, "clip_norm must be above 0"),
+        ({"precision": "bfloat16"}, "precision must be one of fp32, bf16, fp16, not bfloat16"),
+        ({"compression": "float16"}, "compression must be one of fp16, bf16, powersgd, not float16"),
         ({"accumulate": 2, "static_graph": True}, "static_graph with accumulate above 1 fails"),
         ({"precision": "fp16", "compression": "powersgd"}, "fp16 with compression powersgd learns nothing"),
     ],

@@ -113,6 +113,13 @@ SCHEDULERS: dict[str, Make] = {
         [lr_scheduler.LinearLR(optimizer, total_iters=4), lr_scheduler.CosineAnnealingLR(optimizer, 9)],
         milestones=[4],
     ),
+    "milestones": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [2, 7, 11]),
+    # Begun anew at the end of the warm-up, by the closed form.
+    "warm up, milestones": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, total_iters=10), lr_scheduler.MultiStepLR(optimizer, [2, 4])],
+        milestones=[10],
+    ),
     "plateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=1),
 }
 

@@ -108,8 +108,11 @@ def test_plain_python_is_one_process_a_node_unless_told_otherwise() -> None:
     assert place(spawned) == (1, 2, 1, 2, 0)
 
 
-def test_without_any_variable_a_process_is_alone() -> None:
-    found = parse_environment({})
+@pytest.mark.parametrize(
+    "variables", [{}, {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"}, {"PMI_SIZE": "1"}], ids=["none", "srun", "pmi"]
+)
+def test_without_any_place_a_process_is_alone(variables: Mapping[str, str]) -> None:
+    found = parse_environment(variables)
     assert found.launcher is Launcher.SINGLE
     assert place(found) == (0, 1, 0, 1, 0)
     assert found.http_port is None
@@ -150,6 +153,8 @@ def test_the_operator_tells_the_job_and_the_ordinal_under_every_launcher() -> No
         (PYTHON | {"MASTER_ADDR": ""}, [], "MASTER_ADDR is not set: without a launcher"),
         (PYTHON | {"LOCAL_RANK": "1"}, [], "LOCAL_RANK=1 without LOCAL_WORLD_SIZE"),
         ({"DDPJOB_NODES": "2"}, [], "it would train alone"),
+        ({"SLURM_STEP_NUM_TASKS": "4"}, [], "SLURM_STEP_NUM_TASKS=4: srun has started 4 processes, of which each"),
+        ({"PMI_SIZE": "2"}, [], "PMI_SIZE=2: MPICH's mpirun has started 2 processes, of which each"),
         ({"DDPJOB_BACKEND": "smoke"}, [], "DDPJOB_BACKEND='smoke' must be auto, gloo, nccl, mpi"),
         ({"DDPJOB_METRICS_PORT": "0"}, [], "DDPJOB_METRICS_PORT=0 must be from 1 to 65535"),
     ],

@@ -14,6 +14,11 @@ from typing import Final
 HIGHEST_PORT: Final = 65535
 DEFAULT_MASTER_PORT: Final = 29500
 LOCAL_RANK_OPTIONS: Final = ("--local-rank", "--local_rank")
+_STEP_SIZES: Final = {"SLURM_STEP_NUM_TASKS": "srun", "PMI_SIZE": "MPICH's mpirun"}
+"""How many processes a launcher has started that gives none of them a place that is read here.
+
+Not SLURM_NTASKS: a batch script has it too, which is one process.
+"""
 
 
 class MisuseError(ValueError):
@@ -327,6 +332,13 @@ def _alone(told: _Variables, job: JobEnvironment, own: tuple[str, ...]) -> Envir
             f"the job has {nodes} nodes, but no launcher told this process its rank: it would train alone. "
             "Give spec.trainer.script or module instead of command, or start the program with torchrun"
         )
+    for name, launcher in _STEP_SIZES.items():
+        processes = told.number(name) or 1
+        if processes > 1:
+            raise MisuseError(
+                f"{name}={processes}: {launcher} has started {processes} processes, of which each would train alone. "
+                "Start one torchrun on each node by it, or export RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            )
     return Environment(
         launcher=Launcher.SINGLE,
         rank=0,

@@ -55,6 +55,10 @@ class Optimization:
     """Let gradients share memory with the buffers in which they travel."""
 
     def __post_init__(self) -> None:
+        # Plain words are taken too, and no other ones: what is none of the known would match none of the cases below.
+        object.__setattr__(self, "precision", _one_of(Precision, "precision", self.precision))
+        if self.compression is not None:
+            object.__setattr__(self, "compression", _one_of(Compression, "compression", self.compression))
         if self.accumulate < 1:
             raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
         if self.clip_norm is not None and not self.clip_norm > 0:
@@ -62,9 +66,16 @@ class Optimization:
         if self.static_graph and self.accumulate > 1:
             # https://github.com/pytorch/pytorch/issues/143580
             raise ValueError("static_graph with accumulate above 1 fails in DistributedDataParallel: leave one of them")
-        if self.precision == Precision.FLOAT16 and self.compression == Compression.POWER_SGD:
+        if self.precision is Precision.FLOAT16 and self.compression is Compression.POWER_SGD:
             # A scaled loss overflows now and then by design, and PowerSGD adds what it has left out to all that follow.
             raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: take bf16")
+
+
+def _one_of(words: type[StrEnum], name: str, value: object) -> StrEnum:
+    try:
+        return words(value)
+    except ValueError:
+        raise ValueError(f"{name} must be one of {', '.join(words)}, not {value}") from None
 
 
 class Optimizing:
@@ -88,7 +99,7 @@ class Optimizing:
         self._how = how
         self._parameters = list(module.parameters())
         self._parts: list[torch.Tensor] = []
-        self.scaler = torch.amp.GradScaler(device.type) if how.precision == Precision.FLOAT16 else None
+        self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
 
     def distributed(self) -> DistributedDataParallel:
         """The model as all ranks train it.
@@ -160,9 +171,9 @@ class Optimizing:
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), norm, rate
 
     def _precision(self) -> AbstractContextManager[None]:
-        if self._how.precision == Precision.FLOAT32:
+        if self._how.precision is Precision.FLOAT32:
             return nullcontext()
-        dtype = torch.bfloat16 if self._how.precision == Precision.BFLOAT16 else torch.float16
+        dtype = torch.bfloat16 if self._how.precision is Precision.BFLOAT16 else torch.float16
         context: AbstractContextManager[None] = torch.autocast(self._device.type, dtype=dtype)
         return context
 

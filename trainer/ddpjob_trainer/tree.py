@@ -3,6 +3,7 @@
 Reading a pickle can run any code, and a checkpoint comes from a volume that others may write to.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ import torch
 _TENSOR: Final = "$tensor"
 _TUPLE: Final = "$tuple"
 _ITEMS: Final = "$items"
+_COUNTER: Final = "$counter"
+"""What MultiStepLR has its milestones in, and calls methods of that a plain mapping has not."""
 
 
 Copy = Callable[[str, torch.Tensor], torch.Tensor]
@@ -37,11 +40,8 @@ def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy
         return tree
     if isinstance(tree, Mapping):
         # As pairs: the keys of an optimizer's state are numbers, which JSON would turn into text.
-        return {
-            _ITEMS: [
-                [_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors, copy)] for key, value in tree.items()
-            ]
-        }
+        items = [[_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors, copy)] for key, value in tree.items()]
+        return {_COUNTER if isinstance(tree, Counter) else _ITEMS: items}
     if isinstance(tree, list | tuple):
         items = [to_json(item, f"{prefix}.{index}", tensors, copy) for index, item in enumerate(tree)]
         return {_TUPLE: items} if isinstance(tree, tuple) else items
@@ -62,6 +62,8 @@ def from_json(json: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: A
         return tensors[json[_TENSOR]]
     if _TUPLE in json:
         return tuple(from_json(item, tensors) for item in json[_TUPLE])
+    if _COUNTER in json:
+        return Counter({key: from_json(value, tensors) for key, value in json[_COUNTER]})
     return {key: from_json(value, tensors) for key, value in json[_ITEMS]}
 
 
