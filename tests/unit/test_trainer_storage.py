@@ -138,6 +138,42 @@ def test_a_damaged_checkpoint_does_not_keep_its_step_from_being_saved_again(tmp_
     assert newest_step(folder) == 2
 
 
+class KilledError(BaseException):
+    """The process is gone."""
+
+
+def test_a_writer_killed_while_it_replaces_a_checkpoint_of_the_same_step_loses_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = CheckpointFolder(tmp_path, keep_last=1)
+    save(storage, 2, b"before")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KilledError
+
+    monkeypatch.setattr("shutil.rmtree", killed)
+    with pytest.raises(KilledError):
+        save(storage, 2, b"after")
+    assert [(found.folder / "model").read_bytes() for found in CheckpointFolder(tmp_path).newest()] == [b"after"]
+
+
+def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = CheckpointFolder(tmp_path)
+    save(storage, 2, b"before")
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        # The second of the two renames.
+        if path.name.endswith(".unfinished") and path.name.count(".") > 2:
+            raise OSError("the volume has gone")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="the volume has gone"):
+        save(storage, 2, b"after")
+    assert [(found.folder / "model").read_bytes() for found in storage.newest()] == [b"before"]
+
+
 def test_a_save_that_fails_leaves_no_trace_and_the_older_checkpoints(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     save(folder, 1)

@@ -117,11 +117,9 @@ class CheckpointFolder:
             for path in (*files, unfinished / MANIFEST, unfinished):
                 _force_to_disk(path)
             self._refuse_if_superseded()
-            if target.exists():
-                # Only a corrupt one of this very step, which resuming has passed over, can stand in the way.
-                _discard(target)
-            unfinished.rename(target)
+            before = _put_in_place(unfinished, target)
             _force_to_disk(self._folder)
+            shutil.rmtree(before, ignore_errors=True)
         except Exception:
             # A newer attempt removes what this one has not finished: that is then the reason of whatever failed.
             self._refuse_if_superseded()
@@ -181,6 +179,26 @@ class CheckpointFolder:
         for version, folder, finished in self._entries():
             if not finished and version.attempt <= self._attempt:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_in_place(unfinished: Path, target: Path) -> Path:
+    """Give a finished checkpoint its name; where what had the name before is now, if there was any.
+
+    That may be a corrupt one, which resuming has passed over, or a sound one: a stop saves before an evaluation, and
+    after the resume it is saved again with what the evaluation has changed. So nothing lies between the two renames.
+    """
+    before = target.with_name(target.name + _UNFINISHED)
+    try:
+        target.rename(before)
+    except FileNotFoundError:
+        unfinished.rename(target)
+        return before
+    try:
+        unfinished.rename(target)
+    except OSError:
+        before.rename(target)
+        raise
+    return before
 
 
 def _discard(folder: Path) -> None:
