@@ -17,6 +17,7 @@ from ddpjob_trainer.exchange import Exchange, Mean  # noqa: E402
 from ddpjob_trainer.group import Group  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord, Plan  # noqa: E402
 from ddpjob_trainer.log_steps import LogSteps  # noqa: E402
+from ddpjob_trainer.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.settings import Settings  # noqa: E402
 from ddpjob_trainer.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.telemetry import Telemetry  # noqa: E402
@@ -182,6 +183,39 @@ def test_after_a_failure_a_log_step_is_waited_for_a_second_at_most(work: LateWor
     log_steps.finish_if_soon(pauses.append)
     assert losses == told
     assert sum(pauses) <= 1 + 1e-9
+
+
+class Norms(Listener):
+    """Remembers losses and norms."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, float]] = []
+
+    def logged(self, record: LogRecord) -> None:
+        self.seen.append((record.loss, record.gradient_norm))
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+def test_sparse_gradients_of_an_embedding_train_as_dense_ones_do(group: Group, clip_norm: float | None) -> None:
+    def train(*, sparse: bool) -> list[tuple[float, float]]:
+        heard = Norms()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(4, 3, sparse=sparse), nn.Flatten(), nn.Linear(6, 1))
+        Trainer(
+            group=group,
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+            loss=lambda model, batch: (model(batch[0]) - 1).square().mean(),
+            # Rows are asked for several times in a batch.
+            dataset=TensorDataset(torch.arange(24).reshape(12, 2) % 4),
+            settings=Settings(
+                total_epochs=2, batch_size=4, log_every=1, optimization=Optimization(clip_norm=clip_norm)
+            ),
+            listeners=(heard,),
+        ).run()
+        return heard.seen
+
+    assert torch.allclose(torch.tensor(train(sparse=True)), torch.tensor(train(sparse=False)))
 
 
 class Timed(Listener):

@@ -12,6 +12,8 @@ PROGRAM = str(Path(__file__).with_name("programs") / "optimizing.py")
 # Name to batch size and options. With two processes, 512 samples in batches of 16 are 16 steps an epoch.
 OF_TWO: dict[str, tuple[int, dict[str, object]]] = {
     "plain": (16, {}),
+    "of 509 samples": (16, {"samples": 509}),
+    "of 513 samples": (16, {"samples": 513}),
     "several batches": (4, {"accumulate": 4}),
     "clipped": (16, {"clip_norm": 1e-6}),
     "bf16": (16, {"precision": "bf16"}),
@@ -22,6 +24,9 @@ OF_TWO: dict[str, tuple[int, dict[str, object]]] = {
 OF_ONE: dict[str, tuple[int, dict[str, object]]] = {
     "large batches": (32, {}),
     "several batches": (8, {"accumulate": 4}),
+    "of 509 samples": (32, {"samples": 509}),
+    "of 513 samples": (32, {"samples": 513}),
+    "of 509 samples in several batches": (8, {"samples": 509, "accumulate": 4}),
     "a rest": (48, {"accumulate": 4}),
 }
 
@@ -34,9 +39,9 @@ def one(**options: object) -> tuple[str, str]:
     return program({"one": (16, options)})
 
 
-def trained(processes: int, trainings: dict[str, tuple[int, dict[str, object]]]) -> dict[str, Training]:
+def trained(processes: int, trainings: dict[str, tuple[int, dict[str, object]]], nodes: int = 1) -> dict[str, Training]:
     """Name to what the training printed."""
-    said = re.split(r"^== (.*)\n", whole(processes, *program(trainings)).output, flags=re.MULTILINE)
+    said = re.split(r"^== (.*)\n", whole(processes, *program(trainings), nodes=nodes).output, flags=re.MULTILINE)
     return {name: Training(0, output) for name, output in zip(said[1::2], said[2::2], strict=True)}
 
 
@@ -65,6 +70,19 @@ def test_one_process_with_the_same_global_batch_has_the_losses_of_two(
 ) -> None:
     for name in ("large batches", "several batches"):
         assert losses(of_one[name]) == pytest.approx(losses(of_two["plain"]), abs=2e-6), name
+
+
+def test_two_nodes_of_one_process_have_the_losses_of_one_node_of_two(of_two: dict[str, Training]) -> None:
+    (of_nodes,) = trained(2, {"plain": OF_TWO["plain"]}, nodes=2).values()
+    assert losses(of_nodes) == pytest.approx(losses(of_two["plain"]), abs=2e-6)
+
+
+def test_they_agree_where_the_samples_are_not_divisible_too(
+    of_one: dict[str, Training], of_two: dict[str, Training]
+) -> None:
+    # In the last step of an epoch the two have 15 and 14 samples, or one sample for both.
+    for name, like in {name: name.partition(" in ")[0] for name in of_one if name.startswith("of ")}.items():
+        assert losses(of_one[name]) == pytest.approx(losses(of_two[like]), abs=2e-6), name
 
 
 def test_a_last_step_of_fewer_batches_is_one_too(of_one: dict[str, Training]) -> None:

@@ -61,30 +61,38 @@ def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
 
 
 @contextmanager
-def ranks_started(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> Iterator[list[Rank]]:
-    """The running ranks of a training on one node without a launcher, each in a session of its own."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": str(processes)}
+def ranks_started(
+    processes: int, *program: str, variables: Mapping[str, str] | None = None, nodes: int = 1
+) -> Iterator[list[Rank]]:
+    """The running ranks of a training without a launcher, each in a session of its own; all nodes are this one."""
+    each = processes // nodes
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": str(each)}
     own = environment(**place, **(variables or {}), WORLD_SIZE=str(processes))
-    with forked(program, [{**own, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]) as ranks:
-        yield ranks
+    ranks = [
+        {**own, "RANK": str(rank), "LOCAL_RANK": str(rank % each), "NODE_RANK": str(rank // each)}
+        for rank in range(processes)
+    ]
+    with forked(program, ranks) as running:
+        yield running
 
 
-def plain(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> list[Training]:
+def plain(processes: int, *program: str, variables: Mapping[str, str] | None = None, nodes: int = 1) -> list[Training]:
     """Run a training without a launcher to its end; what became of each rank."""
-    with ranks_started(processes, *program, variables=variables) as ranks, ThreadPoolExecutor(processes) as readers:
+    started_ranks = ranks_started(processes, *program, variables=variables, nodes=nodes)
+    with started_ranks as ranks, ThreadPoolExecutor(processes) as readers:
         return list(readers.map(lambda rank: Training(*rank.end()), ranks))
 
 
-def together(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> Training:
+def together(processes: int, *program: str, variables: Mapping[str, str] | None = None, nodes: int = 1) -> Training:
     """Run a training without a launcher to its end; what became of all its ranks."""
-    ranks = plain(processes, *program, variables=variables)
+    ranks = plain(processes, *program, variables=variables, nodes=nodes)
     failed = next((rank.code for rank in ranks if rank.code != 0), 0)
     return Training(failed, "".join(rank.output for rank in ranks))
 
 
-def whole(processes: int, *program: str, variables: Mapping[str, str] | None = None) -> Training:
+def whole(processes: int, *program: str, variables: Mapping[str, str] | None = None, nodes: int = 1) -> Training:
     """Run a training without a launcher, which must succeed."""
-    training = together(processes, *program, variables=variables)
+    training = together(processes, *program, variables=variables, nodes=nodes)
     assert training.code == 0, training.output
     return training
 

@@ -1,5 +1,6 @@
 """How the samples of an epoch are shared out between ranks, also when their number changes in the middle."""
 
+import math
 from collections import Counter
 
 from hypothesis import given
@@ -45,6 +46,28 @@ def test_every_rank_has_as_many_steps_and_none_of_them_is_empty(size: int, world
         assert -(-share.length // batch) == share.steps
         assert [share.samples(step) > 0 for step in range(share.steps + 1)] == [True] * share.steps + [False]
         assert sum(share.samples(step) for step in range(share.steps)) == share.length
+
+
+@given(SIZES, WORLDS, BATCHES, st.integers(1, 4), st.data())
+def test_in_a_step_every_sample_of_every_rank_counts_alike_and_a_repeated_one_nothing(
+    size: int, world: int, batch: int, accumulate: int, data: st.DataObject
+) -> None:
+    consumed = data.draw(st.integers(0, size - 1))
+    shares = [Share(size, consumed, rank, world, batch) for rank in range(world)]
+    order = list(range(size))
+    for first in range(0, shares[0].steps, accumulate):
+        parts = min(accumulate, shares[0].steps - first)
+        counts = Counter[int]()
+        for share in shares:
+            mine = share.pick(order)
+            for part in range(parts):
+                read = mine[(first + part) * batch : (first + part + 1) * batch]
+                # A loss is the mean of its batch, and DistributedDataParallel takes that of the ranks.
+                weight = share.weight(first + part, part, parts) / len(read) / world
+                counts.update({sample: weight for sample in read if weight})
+        new = range(consumed + first * batch * world, min(consumed + (first + parts) * batch * world, size))
+        assert set(counts) == set(new)
+        assert all(math.isclose(count * len(new), 1) for count in counts.values())
 
 
 @given(SIZES, st.lists(st.tuples(WORLDS, BATCHES, st.integers(0, 6)), max_size=4), WORLDS, BATCHES)

@@ -15,7 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.environment import MisuseError
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
-"""Given the model and a batch on its device, the loss to minimise: a tensor without dimensions."""
+"""Given the model and a batch on its device, the loss to minimise: a tensor without dimensions.
+
+The mean over the batch's samples, as torch's losses have it by default: where batches differ in size, as at an epoch's
+end, each counts as many times as it has samples.
+"""
 
 _POWER_SGD_AFTER: Final = 10
 """Steps before gradients are approximated: at first they change too quickly for it (arXiv:1905.13727)."""
@@ -71,7 +75,7 @@ class Optimization:
             raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: take bf16")
 
 
-def _one_of(words: type[StrEnum], name: str, value: object) -> StrEnum:
+def _one_of(words: type[StrEnum], name: str, value: str) -> StrEnum:
     try:
         return words(value)
     except ValueError:
@@ -121,7 +125,9 @@ class Optimizing:
         self,
         model: DistributedDataParallel,
         batch: Any,  # noqa: ANN401 whatever the data set holds
-        parts: int,
+        *,
+        last: bool,
+        weight: float,
         computed: Callable[[], None],
     ) -> None:
         """Add the gradients of a batch to those of the step.
@@ -129,7 +135,8 @@ class Optimizing:
         Args:
             model: what `distributed` gave.
             batch: on the device.
-            parts: batches of this step; with the last of them the gradients are exchanged.
+            last: of this step: with it the gradients are exchanged.
+            weight: of its loss in that of the step.
             computed: called between the forward and the backward pass.
         """
         if not self._parts:
@@ -137,13 +144,12 @@ class Optimizing:
             # What the optimizer does not change may have gradients too, which travel with the others.
             for each in self._parameters:
                 each.grad = None
-        last = len(self._parts) + 1 == parts
         with nullcontext() if last else model.no_sync():
             with self._precision():
                 loss = self._loss(model, batch)
             computed()
-            # The parts' mean, so that the number of parts changes nothing but the memory that a step takes.
-            part = loss if parts == 1 else loss / parts
+            # As shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
+            part = loss if weight == 1 else loss * weight
             (part if self.scaler is None else self.scaler.scale(part)).backward()
         self._parts.append(part.detach())
 
@@ -154,7 +160,7 @@ class Optimizing:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)
             changed = [each for group in self._optimizer.param_groups for each in group["params"]]
-            norm = nn.utils.get_total_norm([each.grad for each in changed if each.grad is not None])
+            norm = nn.utils.get_total_norm([_values(each.grad) for each in changed if each.grad is not None])
             if clip is not None:
                 nn.utils.clip_grads_with_norm_(changed, clip, norm)
         rate = float(self._optimizer.param_groups[0]["lr"])
@@ -176,6 +182,11 @@ class Optimizing:
         dtype = torch.bfloat16 if self._how.precision is Precision.BFLOAT16 else torch.float16
         context: AbstractContextManager[None] = torch.autocast(self._device.type, dtype=dtype)
         return context
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    """What a norm is of: an embedding's may be sparse, several parts for a row, which torch has no norm for."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _compress(model: DistributedDataParallel, compression: Compression) -> None:

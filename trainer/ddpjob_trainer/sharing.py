@@ -34,7 +34,7 @@ class Share:
         """Samples of this rank, those that are repeated for it included."""
         return self._own + self._repeated
 
-    @property
+    @cached_property
     def _own(self) -> int:
         return len(range(self.rank, self.left, self.world_size))
 
@@ -51,6 +51,25 @@ class Share:
     def samples(self, step: int) -> int:
         """Samples of this rank in a step, counted from 0 within what is left."""
         return max(min(self.length - step * self.batch_size, self.batch_size), 0)
+
+    def weight(self, step: int, part: int, parts: int) -> float:
+        """What this rank's mean over its samples of a step counts, so that all samples of all ranks count alike.
+
+        DistributedDataParallel takes the plain mean of the ranks' gradients, in which the samples of a rank that has
+        fewer of them would count more; what is repeated is to count nothing.
+
+        Args:
+            step: counted from 0 within what is left.
+            part: the how manieth it is of those whose gradients are added up, counted from 0.
+            parts: how many these are.
+
+        Returns:
+            The weight of its loss: 1/parts, where all ranks have whole batches.
+        """
+        first = step - part
+        samples = self.consumed_after(first + parts) - self.consumed_after(first)
+        own = max(min(self._own - step * self.batch_size, self.batch_size), 0)
+        return own * self.world_size / samples
 
     def consumed_after(self, steps: int) -> int:
         """Samples of the epoch that all ranks together have consumed after so many steps of what is left."""

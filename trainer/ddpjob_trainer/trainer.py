@@ -215,7 +215,13 @@ class Trainer:
             self._begin(Activity.STEP)
             part = index % most
             parts = min(most, share.steps - (index - part))
-            self._optimizing.add(model, to_device(batch, self._group.device), parts, self._tells_of_loss(mark))
+            self._optimizing.add(
+                model,
+                to_device(batch, self._group.device),
+                last=part + 1 == parts,
+                weight=share.weight(index, part, parts),
+                computed=self._tells_of_loss(mark),
+            )
             if part + 1 < parts:
                 self._begin(Activity.DATA)
                 mark = self._clock()

@@ -1,6 +1,7 @@
 """Trainings one after the other, each with options of a step of its own, in one process group.
 
-The argument is JSON: a list of [name, batch size, options]. Rank 0 prints the name before the training's losses.
+The argument is JSON: a list of [name, batch size, options], of which `samples` is the size of the data set.
+Rank 0 prints the name before the training's losses.
 """
 
 import json
@@ -31,7 +32,8 @@ ENVIRONMENT = current_environment()
 def train(group: Group, batch_size: int, options: dict[str, object]) -> None:
     """Train a small model, the same at the beginning of each training."""
     random = torch.Generator().manual_seed(1)
-    features = torch.randn(512, 16, generator=random)
+    samples = options.pop("samples", 512)
+    features = torch.randn(samples, 16, generator=random)
     targets = features.sum(1, keepdim=True) / 4
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
