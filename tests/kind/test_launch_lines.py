@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,11 @@ LINES = {
         "-map-by slot -mca pml ob1 -mca btl ^openib python3 message-passing/main_mpirun.py --backend=gloo",
     ),
 }
+# The same but for the program.
+LIKE_MULTINODE_DDP = {
+    program.replace("_", "-"): Typed(LINES["multinode-ddp"].line.replace("multinode_ddp", program), nodes=2)
+    for program in ("multinode_gpu_ddp", "pytorch_multinode_ddp_mpi", "pytorch_multinode_ddp_mpi_gpu")
+}
 # Typed by hand all nodes are one; a pod of a cluster without IPv6 has no ::1 either.
 HERE = {"first": "127.0.0.1", "second": "localhost", "first6": "127.0.0.1"}
 THERE = {"first": "104.171.200.62", "second": "104.171.200.182", "first6": "[fd00::6:1]"}
@@ -110,7 +116,9 @@ LINES_OF_PBS = {
     ),
 }
 PROGRAMS = {
-    match for line in (*(typed.line for typed in LINES.values()), PBS) for match in re.findall(r"\S+\.py", line)
+    match
+    for line in (*(typed.line for typed in (LINES | LIKE_MULTINODE_DDP).values()), PBS)
+    for match in re.findall(r"\S+\.py", line)
 }
 ROOT = "/tutorials"
 
@@ -161,10 +169,16 @@ def converted(*command: str) -> list[dict[str, Any]]:
     return jobs
 
 
-def test_a_converted_launch_line_starts_the_same_ranks_as_the_line_typed_by_hand(
-    kubectl: Kubectl, tmp_path: Path
-) -> None:
-    typed = {**LINES, **LINES_OF_PBS}
+def jobs_of(lines: Mapping[str, Typed]) -> list[dict[str, Any]]:
+    return [
+        job
+        for name, each in lines.items()
+        for job in converted("from-torchrun", "--name", name, each.line.format(rank=0, **THERE))
+    ]
+
+
+def apply(kubectl: Kubectl, typed: Mapping[str, Typed], *jobs: dict[str, Any]) -> None:
+    """Start a pod in which the lines are typed one after the other, and jobs."""
     script = "; ".join([*(f"echo LINE {name}; {by_hand(line)}" for name, line in typed.items()), "echo LINE end"])
     pod = {
         "apiVersion": "v1",
@@ -185,28 +199,27 @@ def test_a_converted_launch_line_starts_the_same_ranks_as_the_line_typed_by_hand
             }
         ),
     }
-    (tmp_path / "job.pbs").write_text(PBS)
-    jobs = [
-        job
-        for name, each in LINES.items()
-        for job in converted("from-torchrun", "--name", name, each.line.format(rank=0, **THERE))
-    ]
-    before, after = converted("from-pbs", str(tmp_path / "job.pbs"))
     programs = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "programs"},
         "data": {"place.py": PLACE},
     }
-    kubectl.apply(programs, pod, before, *jobs)
-    # In the order of the script: its second line when the first has succeeded.
-    kubectl.wait_for_phase("pbs-1", "Succeeded", timeout=300)
-    kubectl.apply(after)
+    kubectl.apply(programs, pod, *jobs)
+
+
+def said_by_jobs(kubectl: Kubectl, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """What the ranks of each job have found, once it has succeeded."""
     said: dict[str, list[dict[str, Any]]] = {}
-    for name in typed:
+    for name in names:
         job = kubectl.wait_for_phase(name, "Succeeded", timeout=300)
         logs = [kubectl.logs(f"{name}-a0-{ordinal}") for ordinal in range(job["spec"]["nodes"])]
         said[name] = places("\n".join(logs))
+    return said
+
+
+def said_by_hand(kubectl: Kubectl) -> dict[str, list[dict[str, Any]]]:
+    """What the ranks of each line have found that was typed, once all have ended."""
 
     def has_ended() -> bool:
         phase = kubectl("get", "pod", "by-hand", "-o", "jsonpath={.status.phase}")
@@ -214,9 +227,29 @@ def test_a_converted_launch_line_starts_the_same_ranks_as_the_line_typed_by_hand
         return phase == "Succeeded"
 
     wait_until(has_ended, "the lines that are typed by hand to end", 300, lambda: kubectl("logs", "by-hand"))
-    typed_by_hand = dict(
-        re.findall(r"^LINE (\S+)\n(.*?)(?=^LINE )", kubectl("logs", "by-hand"), re.DOTALL | re.MULTILINE)
-    )
-    assert {name: places(text) for name, text in typed_by_hand.items()} == said
+    found = re.findall(r"^LINE (\S+)\n(.*?)(?=^LINE )", kubectl("logs", "by-hand"), re.DOTALL | re.MULTILINE)
+    return {name: places(text) for name, text in found}
+
+
+def test_a_converted_launch_line_starts_the_same_ranks_as_the_line_typed_by_hand(
+    kubectl: Kubectl, tmp_path: Path
+) -> None:
+    typed = {**LINES, **LINES_OF_PBS}
+    (tmp_path / "job.pbs").write_text(PBS)
+    before, after = converted("from-pbs", str(tmp_path / "job.pbs"))
+    apply(kubectl, typed, before, *jobs_of(LINES))
+    # In the order of the script: its second line when the first has succeeded.
+    kubectl.wait_for_phase("pbs-1", "Succeeded", timeout=300)
+    kubectl.apply(after)
+    said = said_by_jobs(kubectl, typed)
+    assert said_by_hand(kubectl) == said
     assert [place["size"] for place in said["multinode"]] == [16] * 16
     assert [place["size"] for place in said["pbs-2"]] == [8] * 8
+
+
+@pytest.mark.full
+def test_the_lines_that_have_only_another_program_do_too(kubectl: Kubectl) -> None:
+    apply(kubectl, LIKE_MULTINODE_DDP, *jobs_of(LIKE_MULTINODE_DDP))
+    said = said_by_jobs(kubectl, LIKE_MULTINODE_DDP)
+    assert said_by_hand(kubectl) == said
+    assert [place["size"] for found in said.values() for place in found] == [2] * 6

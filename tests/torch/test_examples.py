@@ -61,6 +61,14 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
             16,
             marks=ON_KIND,
         ),
+        # As many ranks as in the tutorial, on two nodes with eight GPUs each.
+        pytest.param(
+            torchrun(16, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"),
+            {},
+            16,
+            4,
+            marks=LIKE_ANOTHER,
+        ),
         pytest.param(torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64, marks=LIKE_ANOTHER),
         pytest.param(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32, marks=ON_KIND),
         (torchrun(2, file("pytorch_multinode_ddp_mpi"), "5", "2"), {}, 2, 32),
@@ -78,6 +86,7 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
         "multigpu",
         "multigpu_torchrun",
         "multinode",
+        "multinode of 16",
         "multinode_ddp",
         "mpi",
         "mpi_under_torchrun",

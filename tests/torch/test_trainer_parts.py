@@ -1,5 +1,6 @@
 """The parts of the library that need torch, in one process."""
 
+import io
 import json
 import random
 import subprocess
@@ -18,11 +19,12 @@ from torch.utils.data import DistributedSampler, TensorDataset  # noqa: E402
 from training import environment, plain  # noqa: E402
 
 from ddpjob_trainer import randomness  # noqa: E402
-from ddpjob_trainer.environment import MisuseError, parse_environment  # noqa: E402
+from ddpjob_trainer.environment import Backend, MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
 from ddpjob_trainer.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord  # noqa: E402
+from ddpjob_trainer.log import EpochLines  # noqa: E402
 from ddpjob_trainer.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
 from ddpjob_trainer.settings import Settings  # noqa: E402
@@ -112,6 +114,13 @@ def test_batches_of_any_form_keep_it_on_their_way_to_the_device() -> None:
 def test_a_number_of_steps_between_checkpoints_that_is_none_is_named() -> None:
     with pytest.raises(ValueError, match="save_every_steps must be at least 1, not 0"):
         Settings(total_epochs=1, batch_size=1, save_every_steps=0)
+
+
+@pytest.mark.parametrize(("device", "name"), [("cuda:3", "GPU11"), ("cpu", "CPU11")])
+def test_the_line_of_an_epoch_names_device_and_rank(device: str, name: str) -> None:
+    lines = io.StringIO()
+    EpochLines(Group(11, 16, torch.device(device), Backend.GLOO), 32, lines).epoch_started(47, 4)
+    assert lines.getvalue() == f"[{name}] Epoch 47 | Batchsize: 32 | Steps: 4\n"
 
 
 def test_any_state_comes_back_as_it_was() -> None:
