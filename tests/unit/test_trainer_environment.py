@@ -110,8 +110,14 @@ def test_plain_python_is_one_process_a_node_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize(
     "variables",
-    [{}, {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"}, {"PMI_SIZE": "1"}],
-    ids=["none", "srun", "pmi"],
+    [
+        {},
+        {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"},
+        {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PTY_PORT": "40001"},
+        {"PMI_SIZE": "1"},
+        {"PMI_SIZE": "4", "DDPJOB_BACKEND": "mpi"},
+    ],
+    ids=["none", "a batch script", "a terminal", "pmi", "mpi tells it"],
 )
 def test_without_any_place_a_process_is_alone(variables: Mapping[str, str]) -> None:
     found = parse_environment(variables)

@@ -63,8 +63,10 @@ def test_in_a_step_every_sample_of_every_rank_counts_alike_and_a_repeated_one_no
             for part in range(parts):
                 read = mine[(first + part) * batch : (first + part + 1) * batch]
                 # A loss is the mean of its batch, and DistributedDataParallel takes that of the ranks.
-                weight = share.weight(first + part, part, parts) / len(read) / world
-                counts.update({sample: weight for sample in read if weight})
+                weight = share.weight(first + part, part, parts)
+                assert 0 <= weight <= 1
+                count = weight * share.scale(first, parts) / len(read) / world
+                counts.update({sample: count for sample in read if count})
         new = range(consumed + first * batch * world, min(consumed + (first + parts) * batch * world, size))
         assert set(counts) == set(new)
         assert all(math.isclose(count * len(new), 1) for count in counts.values())

@@ -5,10 +5,13 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -142,19 +145,43 @@ class KilledError(BaseException):
     """The process is gone."""
 
 
-def test_a_writer_killed_while_it_replaces_a_checkpoint_of_the_same_step_loses_neither(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Killing:
+    """Lets a process rename and remove folders so many times, and then do nothing any more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+        self.left = after
+        monkeypatch.setattr(Path, "rename", self._of(Path.rename))
+        monkeypatch.setattr("shutil.rmtree", self._of(shutil.rmtree))
+
+    def _of(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self.left == 0:
+                raise KilledError
+            self.left -= 1
+            return real(*arguments, **options)
+
+        return call
+
+
+@pytest.mark.parametrize(("after", "found"), [(0, b"before"), (1, b"before"), (2, b"after"), (3, b"after")])
+def test_a_writer_killed_while_it_replaces_a_checkpoint_of_the_same_step_leaves_one_of_the_two(
+    tmp_path: Path, after: int, found: bytes
 ) -> None:
     storage = CheckpointFolder(tmp_path, keep_last=1)
     save(storage, 2, b"before")
-
-    def killed(*_: object, **__: object) -> None:
-        raise KilledError
-
-    monkeypatch.setattr("shutil.rmtree", killed)
-    with pytest.raises(KilledError):
-        save(storage, 2, b"after")
-    assert [(found.folder / "model").read_bytes() for found in CheckpointFolder(tmp_path).newest()] == [b"after"]
+    with pytest.MonkeyPatch.context() as patch:
+        Killing(patch, after)
+        with pytest.raises(KilledError):
+            save(storage, 2, b"after")
+    restarted = CheckpointFolder(tmp_path, keep_last=2)
+    assert [(each.folder / "model").read_bytes() for each in restarted.newest()] == [found]
+    # It is one like any other from then on, and what else was left is gone.
+    save(restarted, 4, b"next")
+    assert [(each.folder / "model").read_bytes() for each in restarted.newest()] == [b"next", found]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "step-000000002.attempt-0",
+        "step-000000004.attempt-0",
+    ]
 
 
 def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

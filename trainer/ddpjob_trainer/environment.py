@@ -334,10 +334,12 @@ def _alone(told: _Variables, job: JobEnvironment, own: tuple[str, ...]) -> Envir
         )
     for name, launcher in _STEP_SIZES.items():
         processes = told.number(name) or 1
-        if processes > 1:
+        # With the backend mpi they are told their ranks by MPI; in a terminal of srun's only one of them runs.
+        if processes > 1 and job.backend is not Backend.MPI and told.text("SLURM_PTY_PORT") is None:
             raise MisuseError(
                 f"{name}={processes}: {launcher} has started {processes} processes, of which each would train alone. "
-                "Start one torchrun on each node by it, or export RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+                "Start one torchrun on each node by it, or export RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; where "
+                f"each is to train alone, start it by env -u {name}"
             )
     return Environment(
         launcher=Launcher.SINGLE,

@@ -153,9 +153,21 @@ class Optimizing:
             (part if self.scaler is None else self.scaler.scale(part)).backward()
         self._parts.append(part.detach())
 
-    def step(self, *, measure: bool) -> tuple[torch.Tensor, torch.Tensor, float] | None:
-        """Change the parameters; with `measure` the loss, the gradients' norm before clipping and the learning rate."""
+    def step(self, *, measure: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor, float] | None:
+        """Change the parameters.
+
+        Args:
+            measure: whether to tell of it.
+            scale: of the gradients that the ranks have exchanged, and of the loss.
+
+        Returns:
+            With `measure` the loss, the gradients' norm before clipping and the learning rate.
+        """
         norm, clip = None, self._how.clip_norm
+        if scale != 1:
+            for each in self._parameters:
+                if each.grad is not None:
+                    each.grad.mul_(scale)
         if measure or clip is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)
@@ -174,7 +186,8 @@ class Optimizing:
         parts, self._parts = self._parts, []
         if not measure or norm is None:
             return None
-        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(), norm, rate
+        loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+        return loss if scale == 1 else loss * scale, norm, rate
 
     def _precision(self) -> AbstractContextManager[None]:
         if self._how.precision is Precision.FLOAT32:

@@ -38,6 +38,11 @@ class Share:
     def _own(self) -> int:
         return len(range(self.rank, self.left, self.world_size))
 
+    @cached_property
+    def _most(self) -> int:
+        """Samples of rank 0, of which no rank has more."""
+        return len(range(0, self.left, self.world_size))
+
     @property
     def _repeated(self) -> int:
         """1 where this rank would have no sample in the last step, which it must take part in."""
@@ -53,10 +58,11 @@ class Share:
         return max(min(self.length - step * self.batch_size, self.batch_size), 0)
 
     def weight(self, step: int, part: int, parts: int) -> float:
-        """What this rank's mean over its samples of a step counts, so that all samples of all ranks count alike.
+        """What this rank's mean over its samples of a step counts, against all that rank 0 has of the optimizer's step.
 
         DistributedDataParallel takes the plain mean of the ranks' gradients, in which the samples of a rank that has
-        fewer of them would count more; what is repeated is to count nothing.
+        fewer of them would count more; what is repeated is to count nothing. Rank 0 has the most, so that none is
+        above 1: gradients may travel as float16.
 
         Args:
             step: counted from 0 within what is left.
@@ -64,12 +70,26 @@ class Share:
             parts: how many these are.
 
         Returns:
-            The weight of its loss: 1/parts, where all ranks have whole batches.
+            1/parts, where all ranks have whole batches.
         """
-        first = step - part
+        return self._new(self._own, step, 1) / self._new(self._most, step - part, parts)
+
+    def scale(self, first: int, parts: int) -> float:
+        """By what the ranks' mean of an optimizer's step is to be multiplied, to be that of all its samples.
+
+        Args:
+            first: of its steps, counted from 0 within what is left.
+            parts: how many they are.
+
+        Returns:
+            1, where all ranks have equally many samples, else more.
+        """
         samples = self.consumed_after(first + parts) - self.consumed_after(first)
-        own = max(min(self._own - step * self.batch_size, self.batch_size), 0)
-        return own * self.world_size / samples
+        return self._new(self._most, first, parts) * self.world_size / samples
+
+    def _new(self, length: int, first: int, steps: int) -> int:
+        """Of a rank's samples those in some steps."""
+        return max(min(length - first * self.batch_size, steps * self.batch_size), 0)
 
     def consumed_after(self, steps: int) -> int:
         """Samples of the epoch that all ranks together have consumed after so many steps of what is left."""

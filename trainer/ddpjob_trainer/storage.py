@@ -25,6 +25,8 @@ from typing import Any, Final
 MANIFEST: Final = "checkpoint.json"
 DEFAULT_KEEP_LAST: Final = 3
 _UNFINISHED: Final = ".unfinished"
+_ASIDE: Final = f".0{_UNFINISHED}"
+"""Ends the name of a checkpoint that makes room for another one of its step; no process has the number 0."""
 _DAMAGED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 """What an open says of a folder whose files are not there, or of a manifest that names what cannot be a file."""
 _NAME: Final = re.compile(rf"step-(\d+)\.attempt-(\d+)((?:\.\d+)?{re.escape(_UNFINISHED)})?")
@@ -137,10 +139,9 @@ class CheckpointFolder:
         """
         seen: set[Version] = set()
         # Looked for again at the end: a left-over process of an older attempt may remove one and finish another.
-        while versions := [version for version in self.versions() if version not in seen]:
-            for version in versions:
+        while found := {version: folder for version, folder in self._finished().items() if version not in seen}:
+            for version, folder in sorted(found.items(), reverse=True):
                 seen.add(version)
-                folder = self._folder / version.folder
                 try:
                     yield Checkpoint(version, folder, _verify(folder))
                 except CorruptError as reason:
@@ -148,7 +149,13 @@ class CheckpointFolder:
 
     def versions(self) -> list[Version]:
         """All finished checkpoints, sound or not, the newest first."""
-        return sorted((version for version, _, finished in self._entries() if finished), reverse=True)
+        return sorted(self._finished(), reverse=True)
+
+    def _finished(self) -> dict[Version, Path]:
+        """The folder of each; that of one which a writer has put aside, and then died, has another name."""
+        entries = self._entries()
+        aside = {version: folder for version, folder, _ in entries if folder.name == version.folder + _ASIDE}
+        return aside | {version: folder for version, folder, finished in entries if finished}
 
     def _entries(self) -> list[tuple[Version, Path, bool]]:
         """Every folder that is or is to become a checkpoint, and whether it is finished."""
@@ -176,8 +183,13 @@ class CheckpointFolder:
                 _log.warning("the old checkpoint %s cannot be removed: %s", version.folder, reason)
 
     def _remove_unfinished(self) -> None:
-        for version, folder, finished in self._entries():
-            if not finished and version.attempt <= self._attempt:
+        finished = self._finished()
+        for version, folder, _ in self._entries():
+            if version.attempt > self._attempt or folder.name == version.folder:
+                continue
+            if finished.get(version) == folder:
+                folder.rename(self._folder / version.folder)
+            else:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -185,9 +197,10 @@ def _put_in_place(unfinished: Path, target: Path) -> Path:
     """Give a finished checkpoint its name; where what had the name before is now, if there was any.
 
     That may be a corrupt one, which resuming has passed over, or a sound one: a stop saves before an evaluation, and
-    after the resume it is saved again with what the evaluation has changed. So nothing lies between the two renames.
+    after the resume it is saved again with what the evaluation has changed. Between the two renames a reader finds it
+    under the name that it has then.
     """
-    before = target.with_name(target.name + _UNFINISHED)
+    before = target.with_name(target.name + _ASIDE)
     try:
         target.rename(before)
     except FileNotFoundError:
@@ -195,7 +208,7 @@ def _put_in_place(unfinished: Path, target: Path) -> Path:
         return before
     try:
         unfinished.rename(target)
-    except OSError:
+    except BaseException:
         before.rename(target)
         raise
     return before

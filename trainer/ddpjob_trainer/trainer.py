@@ -60,7 +60,7 @@ class Trainer:
         group: the processes of the training.
         model: on the group's device.
         optimizer: of the model's parameters.
-        loss: of a batch.
+        loss: of a batch, the mean over its samples.
         dataset: with a length; the same on all ranks, each reads its own part.
         settings: how to proceed.
         scheduler: of the optimizer; advanced after every step, or as the settings say.
@@ -226,7 +226,9 @@ class Trainer:
                 self._begin(Activity.DATA)
                 mark = self._clock()
                 continue
-            record = self._optimizing.step(measure=self._is_log_step(self._position.step + 1))
+            record = self._optimizing.step(
+                measure=self._is_log_step(self._position.step + 1), scale=share.scale(index - part, parts)
+            )
             consumed = share.consumed_after(index + 1)
             first = self._consumed == 0
             self._consumed += consumed - self._position.consumed

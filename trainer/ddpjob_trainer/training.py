@@ -43,7 +43,7 @@ def train(
     Args:
         model: on any device.
         optimizer: of the model's parameters, with no step made.
-        loss: of a batch.
+        loss: of a batch, the mean over its samples.
         dataset: with a length; the same on all ranks, each reads its own part.
         settings: how to proceed.
         scheduler: of the optimizer.

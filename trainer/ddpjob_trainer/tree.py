@@ -13,7 +13,7 @@ _TENSOR: Final = "$tensor"
 _TUPLE: Final = "$tuple"
 _ITEMS: Final = "$items"
 _COUNTER: Final = "$counter"
-"""What MultiStepLR has its milestones in, and calls methods of that a plain mapping has not."""
+"""Marks items as those of a Counter: MultiStepLR has its milestones in one, and asks it for more than a mapping has."""
 
 
 Copy = Callable[[str, torch.Tensor], torch.Tensor]
@@ -41,7 +41,7 @@ def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy
     if isinstance(tree, Mapping):
         # As pairs: the keys of an optimizer's state are numbers, which JSON would turn into text.
         items = [[_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors, copy)] for key, value in tree.items()]
-        return {_COUNTER if isinstance(tree, Counter) else _ITEMS: items}
+        return {_ITEMS: items, _COUNTER: True} if isinstance(tree, Counter) else {_ITEMS: items}
     if isinstance(tree, list | tuple):
         items = [to_json(item, f"{prefix}.{index}", tensors, copy) for index, item in enumerate(tree)]
         return {_TUPLE: items} if isinstance(tree, tuple) else items
@@ -62,9 +62,8 @@ def from_json(json: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: A
         return tensors[json[_TENSOR]]
     if _TUPLE in json:
         return tuple(from_json(item, tensors) for item in json[_TUPLE])
-    if _COUNTER in json:
-        return Counter({key: from_json(value, tensors) for key, value in json[_COUNTER]})
-    return {key: from_json(value, tensors) for key, value in json[_ITEMS]}
+    items = {key: from_json(value, tensors) for key, value in json[_ITEMS]}
+    return Counter(items) if json.get(_COUNTER) else items
 
 
 def _key(key: object, prefix: str) -> str | int:
