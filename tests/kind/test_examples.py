@@ -121,6 +121,19 @@ def test_messages_are_passed_places_told_and_collectives_measured(kubectl: Kubec
     assert len(re.findall(r"^(?:all_reduce|all_gather|broadcast|reduce) +\d+ +[\d.]+ ", table, re.MULTILINE)) == 4 * 8
 
 
+def test_the_doctor_says_of_each_rank_what_it_has_and_of_all_that_they_meet(kubectl: Kubectl) -> None:
+    kubectl.apply(example("doctor"))
+    first, second = output(kubectl, "doctor")
+    assert "FAIL" not in first + second
+    for rank, said in enumerate((first, first, second, second)):
+        node = rank // 2
+        assert f"[rank {rank}] ok   torchrun: rank {rank} of 4, on node {node} (doctor-a0-{node})" in said
+        assert re.search(rf"^\[rank {rank}\] ok   MASTER_ADDR=doctor-a0-0\.\S* is [0-9a-f]", said, re.MULTILINE)
+        assert f"[rank {rank}] ok   port {9401 + rank % 2} for metrics and progress is free" in said
+    assert "[rank 0] ok   all 4 ranks have the same versions and devices" in first
+    assert "[rank 0] ok   all_reduce over gloo among 4 ranks gives 6, expected 6" in first
+
+
 def test_a_training_for_gpus_says_on_a_cluster_without_them_what_it_waits_for(kubectl: Kubectl) -> None:
     kubectl.apply(example("multinode-gpu-ddp"))
     status = kubectl.wait_for_phase("multinode-gpu-ddp", "Pending", "Starting")["status"]
