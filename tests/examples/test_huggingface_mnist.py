@@ -89,6 +89,48 @@ def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_come
     assert json.loads(progress.read_text())["activity"] == "finished"
 
 
+ENDS_EARLY = """
+import sys, torch, transformers
+from ddpjob_trainer import configure_logging, current_environment, process_group
+from ddpjob_trainer.huggingface import train
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+    def forward(self, x, labels):
+        return {"loss": self.linear(x).square().mean(), "logits": x}
+
+environment = current_environment()
+configure_logging(environment)
+with process_group(environment) as group:
+    data = [{"x": torch.ones(1), "labels": torch.zeros(1)}] * 8
+    arguments = transformers.TrainingArguments(
+        output_dir=sys.argv[1], num_train_epochs=9, per_device_train_batch_size=4, eval_strategy="epoch",
+        save_strategy="no", metric_for_best_model="constant", report_to="none", use_cpu=True, disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(
+        model=Model(), args=arguments, train_dataset=data, eval_dataset=data,
+        compute_metrics=lambda _: {"constant": 1.0},
+        callbacks=[transformers.EarlyStoppingCallback(early_stopping_patience=2)],
+    )
+    train(trainer, environment, group, save_every=5)
+"""
+
+
+@pytest.mark.full
+def test_a_training_that_a_callback_ends_is_complete_and_saved_between_two_saves(tmp_path: Path) -> None:
+    variables = {
+        "DDPJOB_PROGRESS_FILE": str(tmp_path / "progress.json"),
+        "DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid"),
+    }
+    succeed([sys.executable, "-c", ENDS_EARLY, str(tmp_path / "output")], variables)
+    assert checkpoints_in(tmp_path / "uid") == ["step-000000006.attempt-0"]
+    progress = json.loads((tmp_path / "progress.json").read_text())
+    assert (progress["epoch"], progress["totalEpochs"], progress["step"], progress["totalSteps"]) == (3, 3, 6, 6)
+    assert (progress["finished"], progress["lastCheckpointStep"]) == (True, 6)
+
+
 @pytest.mark.full
 def test_images_as_the_hub_stores_them_train_a_single_process(tmp_path: Path) -> None:
     # Here and not above: they take each of pytest's processes seconds.

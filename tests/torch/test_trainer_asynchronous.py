@@ -37,13 +37,15 @@ class Gated(CheckpointFolder):
         self.written = threading.Event()
         self.open = threading.Event()
 
-    def save(self, step: int, content: dict[str, Any], write: Callable[[Path], None]) -> Path:
+    def save(
+        self, step: int, content: dict[str, Any], write: Callable[[Path], None], *, keep: int | None = None
+    ) -> Path:
         def write_and_wait(folder: Path) -> None:
             write(folder)
             self.written.set()
             assert self.open.wait(PATIENCE)
 
-        return super().save(step, content, write_and_wait)
+        return super().save(step, content, write_and_wait, keep=keep)
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """The parts of the library that need torch, in one process."""
 
+import contextlib
 import io
 import json
 import random
 import subprocess
 import sys
-from collections import UserDict
+from collections import Counter, UserDict
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -24,11 +25,14 @@ from ddpjob_trainer.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.group import Group, process_group  # noqa: E402
 from ddpjob_trainer.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.listener import Listener, LogRecord  # noqa: E402
+from ddpjob_trainer.loading import to_device  # noqa: E402
 from ddpjob_trainer.log import EpochLines  # noqa: E402
 from ddpjob_trainer.optimization import Optimization  # noqa: E402
+from ddpjob_trainer.reporting import StepReports  # noqa: E402
 from ddpjob_trainer.sampler import Position, ResumableSampler  # noqa: E402
 from ddpjob_trainer.settings import Settings  # noqa: E402
-from ddpjob_trainer.trainer import Trainer, to_device  # noqa: E402
+from ddpjob_trainer.trainer import Trainer  # noqa: E402
+from ddpjob_trainer.training import train  # noqa: E402
 from ddpjob_trainer.tree import from_json, to_json  # noqa: E402
 
 AUGMENTS = """
@@ -123,11 +127,138 @@ def test_the_line_of_an_epoch_names_device_and_rank(device: str, name: str) -> N
     assert lines.getvalue() == f"[{name}] Epoch 47 | Batchsize: 32 | Steps: 4\n"
 
 
+def of_samples(group: Group, dataset: TensorDataset, **more: Any) -> Trainer:
+    """A training of a small model with BatchNorm, which takes no batch of one sample."""
+    model = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
+    settings = Settings(total_epochs=1, batch_size=2, **more.pop("settings", {}))
+    return Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).square().mean(),
+        dataset=dataset,
+        settings=settings,
+        **more,
+    )
+
+
+def test_data_of_which_no_sample_would_be_read_are_named(group: Group) -> None:
+    with pytest.raises(MisuseError, match="the data set is empty: is what it is read from where the program looks"):
+        of_samples(group, TensorDataset(torch.ones(0, 1)))
+    with pytest.raises(
+        MisuseError, match="the data set has 1 samples, and drop_last leaves out what is less than 1 x 2"
+    ):
+        of_samples(group, TensorDataset(torch.ones(1, 1)), settings={"drop_last": True})
+
+
+def test_the_last_samples_are_left_out_where_they_make_no_whole_batch(group: Group) -> None:
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        of_samples(group, TensorDataset(torch.randn(5, 1))).run()
+    trainer = of_samples(group, TensorDataset(torch.randn(5, 1)), settings={"drop_last": True})
+    trainer.run()
+    assert (trainer.steps_per_epoch, trainer.position) == (2, Position(1, 0, 2))
+
+
+def test_samples_of_any_form_are_made_a_batch_by_ones_own_function(group: Group) -> None:
+    sizes = []
+
+    def longest(samples: list[tuple[torch.Tensor]]) -> tuple[torch.Tensor]:
+        sizes.append(len(samples))
+        return (torch.stack([sample for (sample,) in samples]) * 2,)
+
+    of_samples(group, TensorDataset(torch.randn(4, 1)), collate_fn=longest).run()
+    assert sizes == [2, 2]
+
+
+class Either(nn.Module):
+    """Uses one of two layers, by turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
+        self.calls = 0
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layers[self.calls % 2](batch)
+
+
+@pytest.mark.parametrize("find", [False, True])
+def test_a_model_that_leaves_out_parameters_trains_where_they_are_looked_for(group: Group, find: bool) -> None:  # noqa: FBT001
+    model = Either()
+    trainer = Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).mean(),
+        dataset=TensorDataset(torch.ones(4, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, optimization=Optimization(find_unused_parameters=find)),
+    )
+    with contextlib.nullcontext() if find else pytest.raises(RuntimeError, match="find_unused_parameters=True"):
+        trainer.run()
+
+
+def test_an_optimizer_that_has_state_before_its_first_step_keeps_it_where_the_model_is() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.5, initial_accumulator_value=0.1)
+    data = TensorDataset(torch.ones(4, 1))
+    train(
+        model,
+        optimizer,
+        lambda model, batch: model(batch[0]).square().mean(),
+        data,
+        Settings(total_epochs=9, batch_size=2),
+    )
+    assert model(torch.ones(1, 1)).abs().item() < 0.1
+    assert {tuple(state) for state in optimizer.state.values()} == {("step", "sum")}
+
+
+def test_progress_of_a_loop_that_was_done_before_is_finished() -> None:
+    heard = Finished()
+    StepReports(heard, epochs=2, steps_per_epoch=3, done=6, world_size=1, log_every=1)
+    assert heard.finishes == 1
+
+
+class Finished(Listener):
+    """Counts how often a training has finished."""
+
+    finishes = 0
+
+    def finished(self) -> None:
+        self.finishes += 1
+
+
+OF_OTHER_DATA = """
+import torch
+from ddpjob_trainer import *
+environment = current_environment()
+model = torch.nn.Linear(4, 1)
+train(
+    model, torch.optim.SGD(model.parameters()), lambda model, batch: model(batch[0]).mean(),
+    torch.utils.data.TensorDataset(torch.ones(40 + environment.rank, 4)), Settings(total_epochs=1, batch_size=1),
+)
+"""
+
+
+def test_data_sets_of_other_lengths_on_other_ranks_are_named_by_all_of_them() -> None:
+    first, second = plain(2, "-c", OF_OTHER_DATA)
+    assert (first.code, second.code) == (1, 1)
+    for rank in (first, second):
+        assert "the data set has 40 samples on rank 0 and 41 on rank 1: give all ranks the same" in rank.output
+
+
 def test_any_state_comes_back_as_it_was() -> None:
     state = {1: {"a": (torch.tensor(1.5), [None, True, -2])}, "b": {}, "c": float("inf"), "d": ()}
     tensors: dict[str, torch.Tensor] = {}
     assert repr(from_json(to_json(state, "state", tensors, HostCopies().copy), tensors)) == repr(state)
     assert list(tensors) == ["state.1.a.0"]
+
+
+def test_numbers_of_numpy_come_back_as_numbers() -> None:
+    state = Counter({np.int64(30): np.int64(1), 60: 2})
+    back = from_json(json.loads(json.dumps(to_json([state, np.float32(0.5)], "state", {}, HostCopies().copy))), {})
+    assert back == [state, 0.5]
+    assert [type(back[0]), type(back[1]), *map(type, back[0])] == [Counter, float, int, int]
 
 
 def test_all_generators_continue_where_they_were() -> None:

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 from training import plain  # noqa: E402
 
-from ddpjob_trainer.checkpoint import Checkpoints  # noqa: E402
+from ddpjob_trainer.checkpoint import Checkpoints, MisfitError  # noqa: E402
 from ddpjob_trainer.early_stopping import EarlyStopping, Mode  # noqa: E402
 from ddpjob_trainer.environment import MisuseError, parse_environment  # noqa: E402
 from ddpjob_trainer.exchange import Exchange  # noqa: E402
@@ -137,6 +137,42 @@ def test_after_a_resume_a_scheduler_goes_on_where_it_was(
     assert first + second == whole
 
 
+def falling(epochs: int) -> Make:
+    """A learning rate that is computed from how long the training is meant to be now."""
+    return lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / epochs)
+
+
+def test_a_training_that_is_made_longer_has_at_once_the_learning_rates_of_the_longer_one(
+    group: Group, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"scheduler_interval": Interval.EPOCH}
+    train(group, epochs=2, folder=tmp_path, scheduler=falling(2), **how)
+    longer = train(group, epochs=4, folder=tmp_path, scheduler=falling(4), **how).rates
+    assert longer == [0.5] * STEPS_AN_EPOCH + [0.25] * STEPS_AN_EPOCH
+
+
+def test_a_checkpoint_of_another_scheduler_names_it(group: Group, tmp_path: Path) -> None:
+    train(group, epochs=1, folder=tmp_path, scheduler=halves)
+    with pytest.raises(MisfitError, match=r"does not fit this scheduler: .*lr_lambdas"):
+        train(group, epochs=2, folder=tmp_path, scheduler=falling(2))
+
+
+def test_the_checkpoint_of_the_best_evaluation_stays_when_nothing_better_comes(
+    group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ddpjob_trainer")
+    how = {"values": [0.5, 0.7, 0.6, 0.6, 0.6, 0.6], "early_stopping": EarlyStopping(patience=4)}
+    train(group, epochs=9, folder=tmp_path, **how)
+    left = [version.step for version in CheckpointFolder(tmp_path).versions()]
+    assert left == [6 * STEPS_AN_EPOCH, 5 * STEPS_AN_EPOCH, 4 * STEPS_AN_EPOCH, 2 * STEPS_AN_EPOCH]
+    assert "4 evaluations brought nothing better than that after step 6, whose checkpoint stays" in caplog.text
+
+
+def test_an_evaluation_that_gives_rank_0_no_number_is_named(group: Group) -> None:
+    with pytest.raises(TypeError, match="evaluate must return a number on rank 0, not None"):
+        train(group, epochs=1, values=[None])  # type: ignore[list-item]
+
+
 def test_a_training_ends_when_evaluations_bring_nothing_better_and_is_then_complete(
     group: Group, tmp_path: Path
 ) -> None:
@@ -169,7 +205,7 @@ def test_an_evaluation_of_a_loss_ends_a_training_and_is_not_shown_as_an_accuracy
         train(group, epochs=1, early_stopping=how)
 
 
-OF_TWO_MINDS = """
+OF_RANK_0 = """
 import torch
 from ddpjob_trainer import *
 environment = current_environment()
@@ -179,7 +215,7 @@ with process_group(environment) as group:
     trainer = Trainer(
         group=group, model=model, optimizer=torch.optim.SGD(model.parameters()),
         loss=lambda model, batch: model(batch[0]).mean(), dataset=torch.utils.data.TensorDataset(torch.ones(4, 1)),
-        evaluate=lambda _: trainer.position.epoch * (1.0 if group.rank else -1.0),
+        evaluate=lambda _: None if group.rank else -trainer.position.epoch,
         settings=Settings(total_epochs=9, batch_size=1, early_stopping=EarlyStopping(patience=2)),
     )
     trainer.run()
@@ -187,8 +223,8 @@ with process_group(environment) as group:
 """
 
 
-def test_ranks_that_have_measured_differently_end_together() -> None:
-    ranks = plain(2, "-c", OF_TWO_MINDS)
+def test_where_rank_0_alone_measures_all_end_together() -> None:
+    ranks = plain(2, "-c", OF_RANK_0)
     assert [rank.code for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
     assert all("ENDED 3\n" in rank.output for rank in ranks)
     assert "early stop after epoch 3" in ranks[0].output

@@ -13,7 +13,7 @@ def ends_after(how: EarlyStopping, values: list[float]) -> int | None:
     """The evaluation, counted from 1, after which the training ends."""
     stop = EarlyStop(how)
     for count, value in enumerate(values, start=1):
-        stop.add(value)
+        stop.add(value, 10 * count)
         if stop.due:
             return count
     return None
@@ -45,13 +45,14 @@ def test_a_training_ends_with_the_last_evaluation_that_patience_allows(
 def test_the_count_goes_on_where_its_state_is_taken_over() -> None:
     how = EarlyStopping(patience=3)
     before = EarlyStop(how)
-    for value in (0.5, 0.4, 0.4):
-        before.add(value)
+    assert before.best_step is None
+    for step, value in enumerate((0.4, 0.5, 0.4, 0.4), start=1):
+        before.add(value, step)
     after = EarlyStop(how)
     after.load_state_dict(before.state_dict())
     assert not after.due
-    after.add(0.5)
-    assert after.due
+    after.add(0.5, 5)
+    assert (after.due, after.best_step) == (True, 2)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,24 @@ def test_in_a_step_every_sample_of_every_rank_counts_alike_and_a_repeated_one_no
         assert all(math.isclose(count * len(new), 1) for count in counts.values())
 
 
+@given(SIZES, WORLDS, BATCHES, st.integers(0, 6))
+def test_where_the_last_are_dropped_all_batches_are_whole_and_fewer_than_a_step_of_all_ranks_are_left_out(
+    size: int, world: int, batch: int, steps: int
+) -> None:
+    order = list(range(size))
+    consumed = Share(size, 0, 0, world, batch, drop_last=True).consumed_after(steps)
+    shares = [Share(size, consumed, rank, world, batch, drop_last=True) for rank in range(world)]
+    found = sorted(sample for share in shares for sample in share.pick(order))
+    assert found == list(range(consumed, consumed + shares[0].left))
+    assert 0 <= size - consumed - len(found) < world * batch
+    for share in shares:
+        assert [share.samples(step) for step in range(share.steps)] == [batch] * share.steps
+        assert len(share.pick(order)) == share.length == batch * share.steps
+        assert [(share.weight(step, 0, 1), share.scale(step, 1)) for step in range(share.steps)] == [
+            (1, 1)
+        ] * share.steps
+
+
 @given(SIZES, st.lists(st.tuples(WORLDS, BATCHES, st.integers(0, 6)), max_size=4), WORLDS, BATCHES)
 def test_resumed_with_any_number_of_ranks_no_sample_is_lost_or_read_twice(
     size: int, parts: list[tuple[int, int, int]], world: int, batch: int

@@ -71,6 +71,13 @@ def test_only_the_last_k_checkpoints_stay(tmp_path: Path) -> None:
         CheckpointFolder(tmp_path, keep_last=0)
 
 
+def test_one_that_is_to_be_kept_stays_beside_the_last_k(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep_last=2)
+    for step in (1, 2, 3, 4, 5):
+        folder.save(step, {}, lambda into: void((into / "model").write_bytes(b"weights")), keep=2)
+    assert [version.step for version in folder.versions()] == [5, 4, 2]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing file", "no manifest", "half a manifest", "empty"])
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_taken(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.optim.lr_scheduler import LambdaLR
 
 from ddpjob_trainer import randomness
 from ddpjob_trainer.ancestry import JobIdentity, nothing_to_resume, older_folders, sign
@@ -32,6 +33,8 @@ from ddpjob_trainer.tree import from_json
 _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 """The manifest and all tensors of a checkpoint, by file and name."""
 
+_NAMES: Final = {"earlyStop": "early_stopping"}
+"""What a part of the manifest is called in a program, where it has another name there."""
 _NONE: Final = -1
 """In the place of a step."""
 
@@ -80,7 +83,9 @@ class Checkpoints:
         """Whether a save goes on after `save` has returned."""
         return self._asynchronous
 
-    def save(self, state: TrainingState, position: Position, *, beside_training: bool = False) -> Pause:
+    def save(
+        self, state: TrainingState, position: Position, *, beside_training: bool = False, keep: int | None = None
+    ) -> Pause:
         """Save a checkpoint of this position; an asynchronous one before it is waited for first.
 
         Args:
@@ -89,6 +94,7 @@ class Checkpoints:
             beside_training: asynchronously, parameters and the optimizer's tensors are copied after `save` has returned
                 as well, and the optimizer's next step waits for that. For a loop that until then changes them in no
                 other way (by `.data` it would go unnoticed); it begins with the first step after `prepare`.
+            keep: step of an older checkpoint that stays beside the newest ones, as the best one.
 
         Returns:
             How long the training stands still on this rank for it.
@@ -100,7 +106,7 @@ class Checkpoints:
         before, pause = self._clock(), Pause()
         generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
         self._agree(
-            self._save(state, position, generators, pause if beside_training else None)
+            self._save(state, position, generators, pause if beside_training else None, keep)
             if dist.get_rank() == 0
             else None
         )
@@ -184,7 +190,14 @@ class Checkpoints:
         if failed:
             raise SaveError(self._exchange.broadcast_json(reason))
 
-    def _save(self, state: TrainingState, position: Position, generators: Gathering, pause: Pause | None) -> str | None:
+    def _save(
+        self,
+        state: TrainingState,
+        position: Position,
+        generators: Gathering,
+        pause: Pause | None,
+        keep: int | None,
+    ) -> str | None:
         """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
         reason = self._background.wait()
         if reason is not None:
@@ -204,7 +217,7 @@ class Checkpoints:
             finally:
                 self._gate.open()
             snapshots.wait()
-            return self._write(snapshot, generators.result())
+            return self._write(snapshot, generators.result(), keep)
 
         if not self._asynchronous:
             return write()
@@ -217,7 +230,7 @@ class Checkpoints:
             raise
         return None
 
-    def _write(self, snapshot: Snapshot, generators: list[bytes]) -> str | None:
+    def _write(self, snapshot: Snapshot, generators: list[bytes], keep: int | None) -> str | None:
         """Write a checkpoint; the reason where it could not be written."""
         tensors = snapshot.with_random_numbers(generators)
 
@@ -228,7 +241,7 @@ class Checkpoints:
         try:
             if self._owner is not None:
                 sign(self._folder.path, self._owner)
-            self._folder.save(snapshot.step, snapshot.manifest, write)
+            self._folder.save(snapshot.step, snapshot.manifest, write, keep=keep)
         except (OSError, SupersededError, TypeError) as failure:
             return self._told(_reason(snapshot.step, failure))
         self._durable = snapshot.step
@@ -333,19 +346,38 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
     def part(name: str) -> dict[str, torch.Tensor]:
         return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
 
+    what = MODEL
     try:
         model = part(MODEL)
         state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[MODEL].items()})
-        optimizer = part(OPTIMIZER)
+        what, optimizer = OPTIMIZER, part(OPTIMIZER)
         state.optimizer.load_state_dict(from_json(manifest[OPTIMIZER], optimizer))
-        if state.scheduler is not None and manifest["scheduler"] is not None:
-            state.scheduler.load_state_dict(from_json(manifest["scheduler"], optimizer))
-        # Checkpoints of older versions have none.
-        for name, added in (("scaler", state.scaler), ("earlyStop", state.early_stop)):
+        # Checkpoints of older versions have not all of them.
+        others = (("scheduler", state.scheduler), ("scaler", state.scaler), ("earlyStop", state.early_stop))
+        for name, added in others:
+            what = _NAMES.get(name, name)
             if added is not None and manifest.get(name):
                 added.load_state_dict(from_json(manifest[name], optimizer))
-    except (RuntimeError, ValueError, KeyError) as reason:
+    except (RuntimeError, ValueError, KeyError, TypeError) as reason:
         raise MisfitError(
-            "the checkpoint does not fit this model and optimizer: give another checkpoint folder, or the program "
-            f"that it was saved by ({reason})"
+            f"the checkpoint does not fit this {what}: give another checkpoint folder, or the program that it was "
+            f"saved by ({reason})"
         ) from reason
+    if isinstance(state.scheduler, LambdaLR):
+        _compute_rates(state.scheduler)
+
+
+def _compute_rates(scheduler: LambdaLR) -> None:
+    """Have the learning rates that the functions give now: a checkpoint has those of the functions when it was saved.
+
+    Nothing changes where these are the same. With more epochs than before a cosine goes up again, which may have come
+    to 0, at once and not after the next epoch.
+    """
+    functions = zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    rates = [base * function(scheduler.last_epoch) for base, function in functions]
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+    scheduler._last_lr = rates  # noqa: SLF001 what get_last_lr tells

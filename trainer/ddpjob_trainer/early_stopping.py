@@ -48,10 +48,14 @@ class Evaluations:
     best: float | None = None
     in_vain: int = 0
     """Evaluations since the best one."""
+    best_step: int | None = None
+    """Optimizer steps before the best one."""
 
-    def after(self, value: float, how: EarlyStopping) -> "Evaluations":
+    def after(self, value: float, step: int, how: EarlyStopping) -> "Evaluations":
         """With one more evaluation."""
-        return Evaluations(value, 0) if how.better(value, self.best) else Evaluations(self.best, self.in_vain + 1)
+        if how.better(value, self.best):
+            return Evaluations(value, 0, step)
+        return Evaluations(self.best, self.in_vain + 1, self.best_step)
 
 
 class EarlyStop:
@@ -69,9 +73,14 @@ class EarlyStop:
         """Whether the training is to end."""
         return self._evaluations.in_vain >= self._how.patience
 
-    def add(self, value: float) -> None:
-        """Count an evaluation."""
-        self._evaluations = self._evaluations.after(value, self._how)
+    @property
+    def best_step(self) -> int | None:
+        """Optimizer steps before the best evaluation, None before the first."""
+        return self._evaluations.best_step
+
+    def add(self, value: float, step: int) -> None:
+        """Count an evaluation after so many optimizer steps."""
+        self._evaluations = self._evaluations.after(value, step, self._how)
 
     def state_dict(self) -> dict[str, Any]:
         """The count so far."""

@@ -316,6 +316,16 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             self._tell(lambda listener: listener.evaluated(float(accuracy)))
         self._save_if_due(state)
 
+    def on_train_end(
+        self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object
+    ) -> None:
+        """Save where another callback has ended the training between two saves."""
+        if self._position(state) != self._saved:
+            self._save(state)
+        if state.global_step < state.max_steps:
+            epochs, steps = -(-state.global_step // self._steps_per_epoch), state.global_step
+            self._tell(lambda listener: listener.shortened(epochs, steps))
+
     def _restore_random_numbers(self) -> None:
         if self._resumed is not None:
             randomness.restore(self._resumed.generators)

@@ -55,6 +55,8 @@ class Optimization:
     compression: Compression | None = None
     static_graph: bool = False
     """Promise that every step uses the same parameters, by which DDP saves work (see DistributedDataParallel)."""
+    find_unused_parameters: bool = False
+    """Let steps leave out some parameters, on each rank others; DDP then looks for them after each forward pass."""
     gradient_as_bucket_view: bool = False
     """Let gradients share memory with the buffers in which they travel."""
 
@@ -115,6 +117,7 @@ class Optimizing:
             self._module,
             device_ids=[self._device] if self._device.type == "cuda" else None,
             static_graph=self._how.static_graph,
+            find_unused_parameters=self._how.find_unused_parameters,
             gradient_as_bucket_view=self._how.gradient_as_bucket_view,
         )
         if self._how.compression is not None:

@@ -50,6 +50,8 @@ class StepReports:
         listener.started(Plan(epochs, self._total, done, resumed=done > 0))
         if done < self._total:
             listener.epoch_started(done // steps_per_epoch + 1, steps_per_epoch)
+        else:
+            listener.finished()
 
     def step(self, loss: torch.Tensor | float | None = None, samples: int = 0) -> None:
         """A step of the optimizer is done; with the last planned one the training counts as finished.

@@ -33,16 +33,21 @@ class ResumableSampler(DistributedSampler):  # type: ignore[misc]  # torch has n
     are samples repeated, since a rank without any could not take part in it.
     """
 
-    def __init__(self, size: int, *, rank: int, world_size: int, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, size: int, *, rank: int, world_size: int, batch_size: int, seed: int, drop_last: bool = False
+    ) -> None:
         """Args:
         size: samples in the data set.
         rank: of this process.
         world_size: number of processes.
         batch_size: samples a process and step.
         seed: the order of an epoch depends on it and on the epoch's number.
+        drop_last: leave out what is too little for whole batches on all ranks.
         """
         super().__init__(range(size), num_replicas=world_size, rank=rank, seed=seed)
         self._batch_size = batch_size
+        # Not torch's own of this name, which cuts ranks and not batches to one length.
+        self._whole_batches = drop_last
         self._consumed = 0
 
     def start_at(self, position: Position) -> None:
@@ -52,7 +57,7 @@ class ResumableSampler(DistributedSampler):  # type: ignore[misc]  # torch has n
 
     def share(self, consumed: int = 0) -> Share:
         """How the epoch is shared out once so many of its samples are consumed."""
-        return Share(len(self.dataset), consumed, self.rank, self.num_replicas, self._batch_size)
+        return Share(len(self.dataset), consumed, self.rank, self.num_replicas, self._batch_size, self._whole_batches)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.share(self._consumed).pick(self._order()))

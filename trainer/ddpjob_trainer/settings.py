@@ -28,6 +28,8 @@ class Settings:
     log_every: int = 10
     """Steps between two times that the loss is read back, which waits for the device."""
     seed: int = 0
+    drop_last: bool = False
+    """Leave out the last samples of an epoch where they are too few for whole batches on all ranks."""
     data_workers: int = 0
     """Processes that load data; 0 loads it in the training process."""
     optimization: Optimization = field(default_factory=Optimization)

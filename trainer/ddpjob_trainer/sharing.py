@@ -18,11 +18,14 @@ class Share:
     world_size: int
     batch_size: int
     """Samples a rank and step."""
+    drop_last: bool = False
+    """Leave out what is too little for whole batches on all ranks."""
 
-    @property
+    @cached_property
     def left(self) -> int:
-        """Samples that no rank has consumed yet."""
-        return max(self.size - self.consumed, 0)
+        """Samples that no rank has consumed yet, and some rank will."""
+        left = max(self.size - self.consumed, 0)
+        return left - left % (self.batch_size * self.world_size) if self.drop_last else left
 
     @cached_property
     def steps(self) -> int:
@@ -50,7 +53,7 @@ class Share:
 
     def pick(self, order: Sequence[int]) -> list[int]:
         """This rank's samples out of the whole epoch's order."""
-        own = list(order[self.consumed + self.rank :: self.world_size])
+        own = list(order[self.consumed + self.rank : self.consumed + self.left : self.world_size])
         return own + list(order[: self._repeated])
 
     def samples(self, step: int) -> int:
@@ -93,4 +96,4 @@ class Share:
 
     def consumed_after(self, steps: int) -> int:
         """Samples of the epoch that all ranks together have consumed after so many steps of what is left."""
-        return min(self.consumed + steps * self.batch_size * self.world_size, self.size)
+        return self.consumed + min(steps * self.batch_size * self.world_size, self.left)

@@ -89,13 +89,16 @@ class CheckpointFolder:
         """Where it is."""
         return self._folder
 
-    def save(self, step: int, content: dict[str, Any], write: Callable[[Path], None]) -> Path:
+    def save(
+        self, step: int, content: dict[str, Any], write: Callable[[Path], None], *, keep: int | None = None
+    ) -> Path:
         """Write a checkpoint and remove the oldest ones beyond `keep_last`.
 
         Args:
             step: completed optimizer steps.
             content: goes into the manifest; anything that JSON can hold.
             write: puts the checkpoint's files into the folder it is given.
+            keep: step of another one that stays.
 
         Returns:
             The checkpoint's folder.
@@ -128,7 +131,7 @@ class CheckpointFolder:
             raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        self._remove_oldest(version)
+        self._remove_oldest(version, keep)
         return target
 
     def newest(self) -> Iterator[Checkpoint]:
@@ -172,11 +175,13 @@ class CheckpointFolder:
                 "is left over and stops"
             )
 
-    def _remove_oldest(self, written: Version) -> None:
+    def _remove_oldest(self, written: Version, keep: int | None) -> None:
         others = [each for each in self.versions() if each.attempt <= self._attempt and each != written]
         # What comes after the one just written was passed over when this process resumed: it is the first to go.
         others.sort(key=lambda each: each > written)
         for version in others[self._keep_last - 1 :]:
+            if version.step == keep:
+                continue
             try:
                 _discard(self._folder / version.folder)
             except OSError as reason:

@@ -1,16 +1,16 @@
 """The training loop, readable from top to bottom."""
 
 import logging
-import os
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ddpjob_trainer import randomness
 from ddpjob_trainer.activity import Activity
@@ -20,9 +20,10 @@ from ddpjob_trainer.environment import MisuseError
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import Group
 from ddpjob_trainer.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.loading import Collate, Loading, to_device
 from ddpjob_trainer.log_steps import LogSteps
 from ddpjob_trainer.optimization import Loss, Optimizing
-from ddpjob_trainer.sampler import Position, ResumableSampler
+from ddpjob_trainer.sampler import Position
 from ddpjob_trainer.settings import Interval, Settings
 from ddpjob_trainer.sharing import Share
 from ddpjob_trainer.snapshot import TrainingState
@@ -32,7 +33,7 @@ from ddpjob_trainer.stop import Stopped, StopRequests
 Evaluate = Callable[[nn.Module], float]
 """Given the model in evaluation mode, its accuracy from 0 to 1, or with `Mode.MIN` a loss; called on all ranks.
 
-All ranks go by what rank 0 has measured.
+All ranks go by what rank 0 has measured, whatever the others return.
 """
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Trainer:
         settings: Settings,
         scheduler: LRScheduler | None = None,
         evaluate: Evaluate | None = None,
+        collate_fn: Collate | None = None,
         checkpoints: Checkpoints | None = None,
         listeners: Sequence[Listener] = (),
         clock: Callable[[], float] = time.perf_counter,
@@ -65,13 +67,14 @@ class Trainer:
         settings: how to proceed.
         scheduler: of the optimizer; advanced after every step, or as the settings say.
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
+        collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoints: where to save and resume; None does neither.
         listeners: are told of everything.
         clock: seconds.
 
         Raises:
             MisuseError: the settings or the scheduler ask for evaluations, and there is no `evaluate`, or one of them
-                takes a larger value for better and the other a smaller one.
+                takes a larger value for better and the other a smaller one; or no sample is to be trained on.
         """
         if evaluate is None:
             if settings.early_stopping is not None:
@@ -102,24 +105,7 @@ class Trainer:
         self._clock = clock
         self._exchange = Exchange(group.device)
         self._log_steps = LogSteps(self._exchange, self._logged)
-        self._sampler = ResumableSampler(
-            len(dataset),
-            rank=group.rank,
-            world_size=group.world_size,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-        )
-        self._generator = torch.Generator()
-        self._loader = DataLoader(
-            dataset,
-            batch_size=settings.batch_size,
-            sampler=self._sampler,
-            num_workers=settings.data_workers,
-            pin_memory=group.device.type == "cuda",
-            # Without one of its own it would draw from the generator whose state is saved, once an iteration.
-            generator=self._generator,
-            worker_init_fn=_leave_signals_to_the_trainer,
-        )
+        self._loading = Loading(dataset, group, settings, collate_fn)
         self._requests = StopRequests(self._exchange, first=group.first, clock=clock)
         self._position = Position()
         # What a resume would find; at the beginning there is nothing worth saving.
@@ -137,7 +123,7 @@ class Trainer:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of a whole epoch."""
-        return self._steps(self._sampler.share())
+        return self._steps(self._loading.share())
 
     def run(self) -> None:
         """Train until all epochs are done, or until SIGTERM has reached any of the ranks.
@@ -147,9 +133,11 @@ class Trainer:
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from is of another model.
+            MisuseError: the ranks' data sets differ in length.
         """
         try:
             with self._requests:
+                self._loading.compare(self._exchange)
                 plan = self._resume()
                 self._tell(lambda listener: listener.started(plan))
                 # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
@@ -180,7 +168,7 @@ class Trainer:
         epochs_left = self._last_epoch - self._position.epoch
         steps_left = 0
         if epochs_left > 0:
-            rest = self._steps(self._sampler.share(self._position.consumed))
+            rest = self._steps(self._loading.share(self._position.consumed))
             steps_left = rest + (epochs_left - 1) * self.steps_per_epoch
         self._total_steps = self._position.step + steps_left
         return Plan(self._last_epoch, self._total_steps, self._position.step, resumed=found is not None)
@@ -197,19 +185,14 @@ class Trainer:
     def _train_epoch(self, model: DistributedDataParallel) -> None:
         self._stop_if(self._requests.agreed_now(self._position.step))
         start = self._position
-        self._sampler.start_at(start)
-        # The loader's processes draw from it: two ranks' must not augment their samples alike, nor an epoch's rest its
-        # beginning.
-        seed = randomness.seed_of(self._settings.seed, start.epoch, start.consumed, self._group.rank)
-        self._generator.manual_seed(seed)
-        share = self._sampler.share(start.consumed)
+        share = self._loading.share(start.consumed)
         self._tell(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
         model.train()
         self._begin(Activity.DATA)
         most = self._settings.optimization.accumulate
         before = mark = self._clock()
         waited, samples = 0.0, 0
-        for index, batch in enumerate(self._loader):
+        for index, batch in enumerate(self._loading.batches(start)):
             waited += self._clock() - mark
             samples += share.samples(index)
             self._begin(Activity.STEP)
@@ -286,8 +269,13 @@ class Trainer:
         with torch.no_grad():
             value = evaluate(self._module)
         self._begin(Activity.STEP)
+        try:
+            # Where rank 0 alone measures, the others have nothing to give.
+            own = float(value) if self._group.first else math.nan
+        except (TypeError, ValueError) as reason:
+            raise TypeError(f"evaluate must return a number on rank 0, not {value!r}") from reason
         # Ranks that did not agree to end, or on a learning rate, would wait for each other or train two models.
-        (agreed,) = self._exchange.first(value)
+        (agreed,) = self._exchange.first(own)
         return agreed
 
     def _take_over(self, value: float) -> None:
@@ -298,10 +286,16 @@ class Trainer:
             self._plateau.step(value)
         if self._early_stop is None or how is None:
             return
-        self._early_stop.add(value)
+        self._early_stop.add(value, self._position.step)
         if self._early_stop.due and self._position.epoch < self._settings.total_epochs:
             epoch, step = self._position.epoch, self._position.step
-            _log.info("early stop after epoch %d: %d evaluations have brought nothing better", epoch, how.patience)
+            best = self._early_stop.best_step
+            than = "" if best is None else f" than that after step {best}"
+            stays = "" if best is None or self._checkpoints is None else ", whose checkpoint stays"
+            patience = how.patience
+            _log.info(
+                "early stop after epoch %d: %d evaluations brought nothing better%s%s", epoch, patience, than, stays
+            )
             self._total_steps = step
             self._tell(lambda listener: listener.shortened(epoch, step))
 
@@ -311,7 +305,8 @@ class Trainer:
         # Where this process dies right after the save, nobody else will tell of the step.
         self._log_steps.finish()
         self._begin(Activity.CHECKPOINT)
-        pause = self._checkpoints.save(self._state(), self._position, beside_training=True)
+        best = None if self._early_stop is None else self._early_stop.best_step
+        pause = self._checkpoints.save(self._state(), self._position, beside_training=True, keep=best)
         self._pauses[self._position.step] = pause
         self._saved = self._position
         self._begin(Activity.STEP)
@@ -374,12 +369,6 @@ class Trainer:
             what(listener)
 
 
-def _leave_signals_to_the_trainer(_worker: int) -> None:
-    # torchrun signals a rank's whole process group. A loader process that died of it would fail the rank, which is
-    # still to save.
-    os.setpgid(0, 0)
-
-
 def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping | None) -> bool:
     """Whether an evaluation is the better the smaller it is.
 
@@ -392,16 +381,3 @@ def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping 
     if len(set(said.values())) > 1:
         raise MisuseError(f"{' and '.join(said)}: both go by the same evaluations, and must agree on what is better")
     return Mode.MIN in said.values()
-
-
-def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
-    """A batch with all its tensors, in nested lists, tuples and mappings, on a device."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch

@@ -14,6 +14,7 @@ from ddpjob_trainer.environment import current_environment
 from ddpjob_trainer.exchange import Exchange
 from ddpjob_trainer.group import process_group
 from ddpjob_trainer.listener import Listener
+from ddpjob_trainer.loading import Collate
 from ddpjob_trainer.log import EpochLines, configure_logging
 from ddpjob_trainer.optimization import Loss
 from ddpjob_trainer.settings import Settings
@@ -30,6 +31,7 @@ def train(
     *,
     scheduler: LRScheduler | None = None,
     evaluate: Evaluate | None = None,
+    collate_fn: Collate | None = None,
     checkpoint_dir: str | None = None,
     asynchronous: bool = False,
     listeners: Sequence[Listener] = (),
@@ -48,6 +50,7 @@ def train(
         settings: how to proceed.
         scheduler: of the optimizer.
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
+        collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoint_dir: folder for checkpoints; None takes the operator's, and saves nothing where there is none.
         asynchronous: checkpoints are written beside the training.
         listeners: are told of everything, beside those that log and show progress.
@@ -64,6 +67,9 @@ def train(
     with process_group(environment, timeout) as group:
         # Parameters stay the same objects, so that the optimizer keeps them.
         model.to(group.device)
+        if optimizer.state:
+            # Adagrad has some before its first step; what is loaded goes where the parameters are.
+            optimizer.load_state_dict(optimizer.state_dict())
         Trainer(
             group=group,
             model=model,
@@ -73,6 +79,7 @@ def train(
             settings=settings,
             scheduler=scheduler,
             evaluate=evaluate,
+            collate_fn=collate_fn,
             checkpoints=checkpoints(environment, Exchange(group.device), checkpoint_dir, asynchronous=asynchronous),
             listeners=(EpochLines(group, settings.batch_size), Telemetry(environment, group), *listeners),
         ).run()

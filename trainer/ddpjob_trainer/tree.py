@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 _TENSOR: Final = "$tensor"
@@ -36,6 +37,9 @@ def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy
         # A copy, since the next step changes the tensor, and since tied weights share memory, which files cannot.
         tensors[prefix] = copy(prefix, tree)
         return {_TENSOR: prefix}
+    if isinstance(tree, np.generic):
+        # As what was given to a scheduler that came from an array.
+        tree = tree.item()
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     if isinstance(tree, Mapping):
@@ -67,6 +71,8 @@ def from_json(json: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: A
 
 
 def _key(key: object, prefix: str) -> str | int:
+    if isinstance(key, np.integer):
+        return int(key)
     if isinstance(key, str | int):
         return key
     raise TypeError(f"{prefix} has the key {key!r}: only text and whole numbers can be kept")

@@ -127,13 +127,15 @@ class Deadly(CheckpointFolder):
         super().__init__(folder)
         self.die_at = die_at
 
-    def save(self, step: int, content: dict[str, Any], write: Callable[[Path], None]) -> Path:
+    def save(
+        self, step: int, content: dict[str, Any], write: Callable[[Path], None], *, keep: int | None = None
+    ) -> Path:
         def write_and_die(folder: Path) -> None:
             write(folder)
             if step == self.die_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        return super().save(step, content, write_and_die)
+        return super().save(step, content, write_and_die, keep=keep)
 
 
 def main() -> None:

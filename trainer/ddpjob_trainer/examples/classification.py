@@ -17,13 +17,22 @@ def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tens
     return nn.functional.cross_entropy(model(images), labels)
 
 
-def cosine(optimizer: torch.optim.Optimizer, epochs: int) -> torch.optim.lr_scheduler.LRScheduler:
+def cosine(optimizer: torch.optim.Optimizer, epochs: int, times: float = 1) -> torch.optim.lr_scheduler.LRScheduler:
     """A learning rate that falls to 0 along half a cosine, advanced after each epoch.
 
     Counted in epochs, and computed anew where a training goes on: neither more processes nor more epochs than before
     change what is meant, as they would for CosineAnnealingLR, which keeps its length in checkpoints.
+
+    Args:
+        optimizer: has the learning rate to begin with, which a checkpoint keeps.
+        epochs: of the whole training.
+        times: what of the learning rate depends on how it is run now, as on the number of processes.
     """
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: (1 + math.cos(math.pi * epoch / epochs)) / 2)
+
+    def factor(epoch: int) -> float:
+        return times * (1 + math.cos(math.pi * epoch / epochs)) / 2
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def say_outcome(group: Group, model: nn.Module, accuracy: float, held_out: int) -> None:

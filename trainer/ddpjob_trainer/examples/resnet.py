@@ -204,14 +204,15 @@ def main() -> None:
         exchange = Exchange(group.device)
         model = models.get_model(arguments.model, num_classes=images.classes).to(group.device)
         # As large as the step is: arXiv:1706.02677.
-        rate = arguments.learning_rate * arguments.batch_size * group.world_size / 256
+        times = arguments.batch_size * group.world_size / 256
+        rate = arguments.learning_rate
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
         accuracy = Accuracy(group, exchange, images.held_out, arguments)
         Trainer(
             group=group,
             model=model,
             optimizer=optimizer,
-            scheduler=cosine(optimizer, arguments.total_epochs),
+            scheduler=cosine(optimizer, arguments.total_epochs, times),
             loss=cross_entropy,
             dataset=images.training,
             evaluate=accuracy,
