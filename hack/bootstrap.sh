@@ -19,8 +19,8 @@ step() {
   printf '\n=== %s: %s\n' "$title" "$*" >>"$log"
   from=$(wc -c <"$log")
   (
-    # What is asleep when the step ends must hold neither the lock nor the terminal.
-    while sleep "$progress_every_seconds" >/dev/null 2>&1; do
+    # What is asleep when the step ends must hold neither the lock nor the terminal; it ends where the set-up was killed.
+    while sleep "$progress_every_seconds" >/dev/null 2>&1 && kill -0 "$$" 2>/dev/null; do
       printf '    %4d s  %.100s\n' "$((SECONDS - begun))" "$(tail -n 1 "$log")"
     done
   ) 9>&- &

@@ -144,11 +144,11 @@ def of_samples(group: Group, dataset: TensorDataset, **more: Any) -> Trainer:
 
 def test_data_of_which_no_sample_would_be_read_are_named(group: Group) -> None:
     with pytest.raises(MisuseError, match="the data set is empty: is what it is read from where the program looks"):
-        of_samples(group, TensorDataset(torch.ones(0, 1)))
+        of_samples(group, TensorDataset(torch.ones(0, 1))).run()
     with pytest.raises(
         MisuseError, match="the data set has 1 samples, and drop_last leaves out what is less than 1 x 2"
     ):
-        of_samples(group, TensorDataset(torch.ones(1, 1)), settings={"drop_last": True})
+        of_samples(group, TensorDataset(torch.ones(1, 1)), settings={"drop_last": True}).run()
 
 
 def test_the_last_samples_are_left_out_where_they_make_no_whole_batch(group: Group) -> None:

@@ -151,6 +151,20 @@ def test_a_training_that_is_made_longer_has_at_once_the_learning_rates_of_the_lo
     assert longer == [0.5] * STEPS_AN_EPOCH + [0.25] * STEPS_AN_EPOCH
 
 
+def test_parameters_that_were_added_after_the_scheduler_was_made_keep_their_learning_rate(
+    group: Group, tmp_path: Path
+) -> None:
+    def with_more(optimizer: torch.optim.Optimizer) -> lr_scheduler.LambdaLR:
+        scheduler = falling(4)(optimizer)
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.25})
+        return scheduler
+
+    how: dict[str, Any] = {"scheduler_interval": Interval.EPOCH, "scheduler": with_more}
+    whole = train(group, epochs=4, **how).rates
+    train(group, epochs=2, folder=tmp_path, **how)
+    assert train(group, epochs=4, folder=tmp_path, **how).rates == whole[2 * STEPS_AN_EPOCH :]
+
+
 def test_a_checkpoint_of_another_scheduler_names_it(group: Group, tmp_path: Path) -> None:
     train(group, epochs=1, folder=tmp_path, scheduler=halves)
     with pytest.raises(MisfitError, match=r"does not fit this scheduler: .*lr_lambdas"):
@@ -165,11 +179,11 @@ def test_the_checkpoint_of_the_best_evaluation_stays_when_nothing_better_comes(
     train(group, epochs=9, folder=tmp_path, **how)
     left = [version.step for version in CheckpointFolder(tmp_path).versions()]
     assert left == [6 * STEPS_AN_EPOCH, 5 * STEPS_AN_EPOCH, 4 * STEPS_AN_EPOCH, 2 * STEPS_AN_EPOCH]
-    assert "4 evaluations brought nothing better than that after step 6, whose checkpoint stays" in caplog.text
+    assert "early stop after epoch 6: 4 evaluations brought nothing better than that after step 6" in caplog.text
 
 
 def test_an_evaluation_that_gives_rank_0_no_number_is_named(group: Group) -> None:
-    with pytest.raises(TypeError, match="evaluate must return a number on rank 0, not None"):
+    with pytest.raises(TypeError, match="evaluate must return a number on rank 0, and a NoneType came of it"):
         train(group, epochs=1, values=[None])  # type: ignore[list-item]
 
 

@@ -76,6 +76,11 @@ def test_one_that_is_to_be_kept_stays_beside_the_last_k(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4, 5):
         folder.save(step, {}, lambda into: void((into / "model").write_bytes(b"weights")), keep=2)
     assert [version.step for version in folder.versions()] == [5, 4, 2]
+    # A later attempt has come to that step again.
+    later = CheckpointFolder(tmp_path, attempt=1, keep_last=1)
+    for step in (2, 3):
+        later.save(step, {}, lambda into: void((into / "model").write_bytes(b"weights")), keep=2)
+    assert later.versions() == [Version(1, 3), Version(1, 2)]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing file", "no manifest", "half a manifest", "empty"])

@@ -7,6 +7,7 @@ A checkpoint's folder holds `model.safetensors`, which is of use by itself, `opt
 
 import logging
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -373,11 +374,12 @@ def _compute_rates(scheduler: LambdaLR) -> None:
     Nothing changes where these are the same. With more epochs than before a cosine goes up again, which may have come
     to 0, at once and not after the next epoch.
     """
-    functions = zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
-    rates = [base * function(scheduler.last_epoch) for base, function in functions]
-    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        rates = scheduler.get_lr()
+    # A group that was added to the optimizer later has no function.
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=False):
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
-    scheduler._last_lr = rates  # noqa: SLF001 what get_last_lr tells
+    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]  # noqa: SLF001 as its step does

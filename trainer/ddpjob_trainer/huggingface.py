@@ -288,7 +288,8 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def on_epoch_end(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Save, after the evaluation where one follows: a resume then begins with the next epoch."""
         epoch = state.global_step // self._steps_per_epoch
-        self._save_is_due = epoch % self._save_every == 0 or state.global_step >= state.max_steps
+        ends = state.global_step >= state.max_steps or control.should_training_stop
+        self._save_is_due = epoch % self._save_every == 0 or ends
         if not control.should_evaluate:
             self._save_if_due(state)
 
@@ -304,7 +305,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self,
         _args: TrainingArguments,
         state: TrainerState,
-        _control: TrainerControl,
+        control: TrainerControl,
         metrics: Mapping[str, float],
         **_: object,
     ) -> None:
@@ -314,13 +315,14 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         accuracy = metrics.get(ACCURACY)
         if accuracy is not None:
             self._tell(lambda listener: listener.evaluated(float(accuracy)))
+        # A callback before this one may have ended the training for what was measured.
+        self._save_is_due = self._save_is_due or control.should_training_stop
         self._save_if_due(state)
 
-    def on_train_end(
-        self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object
-    ) -> None:
-        """Save where another callback has ended the training between two saves."""
-        if self._position(state) != self._saved:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object) -> None:
+        """Save where another callback has ended the training between two saves, before this one could know of it."""
+        # The best model is then loaded already, which is not that of this step.
+        if self._position(state) != self._saved and not args.load_best_model_at_end:
             self._save(state)
         if state.global_step < state.max_steps:
             epochs, steps = -(-state.global_step // self._steps_per_epoch), state.global_step

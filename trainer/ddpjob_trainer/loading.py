@@ -28,12 +28,10 @@ class Loading:
         group: the processes of the training.
         settings: how to proceed.
         collate_fn: makes a batch of samples; None is torch's own.
-
-        Raises:
-            MisuseError: no sample is to be read.
         """
         self._group = group
         self._seed = settings.seed
+        self._batch_size = settings.batch_size
         self._size = len(dataset)
         self._sampler = ResumableSampler(
             self._size,
@@ -43,8 +41,6 @@ class Loading:
             seed=settings.seed,
             drop_last=settings.drop_last,
         )
-        if self.share().steps == 0:
-            raise MisuseError(_no_sample(self._size, settings.batch_size, group.world_size))
         self._generator = torch.Generator()
         self._loader = DataLoader(
             dataset,
@@ -58,13 +54,13 @@ class Loading:
             worker_init_fn=_leave_signals_to_the_trainer,
         )
 
-    def compare(self, exchange: Exchange) -> None:
-        """Look whether all ranks have data sets of one length; a collective.
+    def check(self, exchange: Exchange) -> None:
+        """Look whether there is something to train on, and whether all ranks have as much; a collective.
 
         Ranks with orders of different lengths read some samples twice and others never, and then wait for each other.
 
         Raises:
-            MisuseError: they have not; on all ranks.
+            MisuseError: one of it is not so; on all ranks.
         """
         sizes = [int(size) for size in exchange.gather_bytes(str(self._size).encode())]
         other = next((rank for rank, size in enumerate(sizes) if size != sizes[0]), None)
@@ -73,6 +69,8 @@ class Loading:
                 f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: give all ranks the "
                 "same, each reads its own part"
             )
+        if self.share().steps == 0:
+            raise MisuseError(_no_sample(self._size, self._batch_size, self._group.world_size))
 
     def share(self, consumed: int = 0) -> Share:
         """How the epoch is shared out once so many of its samples are consumed."""

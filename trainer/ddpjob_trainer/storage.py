@@ -179,8 +179,9 @@ class CheckpointFolder:
         others = [each for each in self.versions() if each.attempt <= self._attempt and each != written]
         # What comes after the one just written was passed over when this process resumed: it is the first to go.
         others.sort(key=lambda each: each > written)
+        kept = max((each for each in others if each.step == keep), default=None)
         for version in others[self._keep_last - 1 :]:
-            if version.step == keep:
+            if version == kept:
                 continue
             try:
                 _discard(self._folder / version.folder)

@@ -74,7 +74,7 @@ class Trainer:
 
         Raises:
             MisuseError: the settings or the scheduler ask for evaluations, and there is no `evaluate`, or one of them
-                takes a larger value for better and the other a smaller one; or no sample is to be trained on.
+                takes a larger value for better and the other a smaller one.
         """
         if evaluate is None:
             if settings.early_stopping is not None:
@@ -133,11 +133,11 @@ class Trainer:
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from is of another model.
-            MisuseError: the ranks' data sets differ in length.
+            MisuseError: there is no sample to train on, or the ranks' data sets differ in length.
         """
         try:
             with self._requests:
-                self._loading.compare(self._exchange)
+                self._loading.check(self._exchange)
                 plan = self._resume()
                 self._tell(lambda listener: listener.started(plan))
                 # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
@@ -271,11 +271,13 @@ class Trainer:
         self._begin(Activity.STEP)
         try:
             # Where rank 0 alone measures, the others have nothing to give.
-            own = float(value) if self._group.first else math.nan
-        except (TypeError, ValueError) as reason:
-            raise TypeError(f"evaluate must return a number on rank 0, not {value!r}") from reason
+            own, wrong = float(value) if self._group.first else math.nan, False
+        except (TypeError, ValueError):
+            own, wrong = math.nan, True
         # Ranks that did not agree to end, or on a learning rate, would wait for each other or train two models.
-        (agreed,) = self._exchange.first(own)
+        agreed, failed = self._exchange.first(own, wrong)
+        if failed:
+            raise TypeError(f"evaluate must return a number on rank 0, and a {type(value).__name__} came of it")
         return agreed
 
     def _take_over(self, value: float) -> None:
@@ -291,11 +293,7 @@ class Trainer:
             epoch, step = self._position.epoch, self._position.step
             best = self._early_stop.best_step
             than = "" if best is None else f" than that after step {best}"
-            stays = "" if best is None or self._checkpoints is None else ", whose checkpoint stays"
-            patience = how.patience
-            _log.info(
-                "early stop after epoch %d: %d evaluations brought nothing better%s%s", epoch, patience, than, stays
-            )
+            _log.info("early stop after epoch %d: %d evaluations brought nothing better%s", epoch, how.patience, than)
             self._total_steps = step
             self._tell(lambda listener: listener.shortened(epoch, step))
 

@@ -53,7 +53,7 @@ class Checkpoint(ApiModel):
     path: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^/[^:]*[^:/]$")] = "/checkpoints"
     """Where the volume is mounted. The job's files lie in <path>/<uid of the job>, which the program is told as DDPJOB_CHECKPOINT_PATH."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 3
-    """How many checkpoints ddpjob_trainer keeps."""
+    """How many checkpoints ddpjob_trainer keeps; with early stopping the best one stays beside them."""
     retain: Retain = Retain.RETAIN
     """Retain: a claim that was made stays when the job is deleted, and a job of the same name uses it again. Delete: it goes with the job."""
     resume_from: Annotated[str | None, Field(min_length=1, max_length=63)] = None
