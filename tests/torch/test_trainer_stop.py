@@ -74,7 +74,10 @@ def test_a_rank_that_waits_for_one_that_hangs_ends_soon_after_sigterm_and_shows_
     assert "in _train_epoch" in said
 
 
-@pytest.mark.parametrize("how", [(), ("--asynchronous",)], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param((), id="synchronous"), pytest.param(("--asynchronous",), id="asynchronous", marks=pytest.mark.full)],
+)
 def test_torchrun_sees_the_exit_code_of_an_agreed_stop_and_kills_no_rank_on_its_way_out(
     tmp_path: Path, how: tuple[str, ...]
 ) -> None:
