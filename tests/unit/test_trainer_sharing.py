@@ -63,7 +63,7 @@ def test_in_a_step_every_sample_of_every_rank_counts_alike_and_a_repeated_one_no
             for part in range(parts):
                 read = mine[(first + part) * batch : (first + part + 1) * batch]
                 # A loss is the mean of its batch, and DistributedDataParallel takes that of the ranks.
-                weight = share.weight(first + part, part, parts)
+                weight = share.weight(first + part, first, parts)
                 assert 0 <= weight <= 1
                 count = weight * share.scale(first, parts) / len(read) / world
                 counts.update({sample: count for sample in read if count})
@@ -85,7 +85,7 @@ def test_where_the_last_are_dropped_all_batches_are_whole_and_fewer_than_a_step_
     for share in shares:
         assert [share.samples(step) for step in range(share.steps)] == [batch] * share.steps
         assert len(share.pick(order)) == share.length == batch * share.steps
-        assert [(share.weight(step, 0, 1), share.scale(step, 1)) for step in range(share.steps)] == [
+        assert [(share.weight(step, step, 1), share.scale(step, 1)) for step in range(share.steps)] == [
             (1, 1)
         ] * share.steps
 

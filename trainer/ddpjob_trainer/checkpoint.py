@@ -34,8 +34,6 @@ from ddpjob_trainer.tree import from_json
 _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 """The manifest and all tensors of a checkpoint, by file and name."""
 
-_NAMES: Final = {"earlyStop": "early_stopping"}
-"""What a part of the manifest is called in a program, where it has another name there."""
 _NONE: Final = -1
 """In the place of a step."""
 
@@ -354,11 +352,14 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
         what, optimizer = OPTIMIZER, part(OPTIMIZER)
         state.optimizer.load_state_dict(from_json(manifest[OPTIMIZER], optimizer))
         # Checkpoints of older versions have not all of them.
-        others = (("scheduler", state.scheduler), ("scaler", state.scaler), ("earlyStop", state.early_stop))
-        for name, added in others:
-            what = _NAMES.get(name, name)
-            if added is not None and manifest.get(name):
-                added.load_state_dict(from_json(manifest[name], optimizer))
+        for name, key, added in (
+            ("scheduler", "scheduler", state.scheduler),
+            ("scaler", "scaler", state.scaler),
+            ("early_stopping", "earlyStop", state.early_stop),
+        ):
+            what = name
+            if added is not None and manifest.get(key):
+                added.load_state_dict(from_json(manifest[key], optimizer))
     except (RuntimeError, ValueError, KeyError, TypeError) as reason:
         raise MisfitError(
             f"the checkpoint does not fit this {what}: give another checkpoint folder, or the program that it was "

@@ -30,8 +30,7 @@ class Loading:
         collate_fn: makes a batch of samples; None is torch's own.
         """
         self._group = group
-        self._seed = settings.seed
-        self._batch_size = settings.batch_size
+        self._settings = settings
         self._size = len(dataset)
         self._sampler = ResumableSampler(
             self._size,
@@ -70,7 +69,7 @@ class Loading:
                 "same, each reads its own part"
             )
         if self.share().steps == 0:
-            raise MisuseError(_no_sample(self._size, self._batch_size, self._group.world_size))
+            raise MisuseError(_no_sample(self._size, self._settings.batch_size, self._group.world_size))
 
     def share(self, consumed: int = 0) -> Share:
         """How the epoch is shared out once so many of its samples are consumed."""
@@ -81,7 +80,8 @@ class Loading:
         self._sampler.start_at(position)
         # The loader's processes draw from it: two ranks' must not augment their samples alike, nor an epoch's rest its
         # beginning.
-        self._generator.manual_seed(randomness.seed_of(self._seed, position.epoch, position.consumed, self._group.rank))
+        seed = randomness.seed_of(self._settings.seed, position.epoch, position.consumed, self._group.rank)
+        self._generator.manual_seed(seed)
         loader: Iterable[Any] = self._loader
         return loader
 

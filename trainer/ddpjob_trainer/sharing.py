@@ -39,12 +39,15 @@ class Share:
 
     @cached_property
     def _own(self) -> int:
-        return len(range(self.rank, self.left, self.world_size))
+        return self._length_of(self.rank)
 
     @cached_property
     def _most(self) -> int:
         """Samples of rank 0, of which no rank has more."""
-        return len(range(0, self.left, self.world_size))
+        return self._length_of(0)
+
+    def _length_of(self, rank: int) -> int:
+        return len(range(rank, self.left, self.world_size))
 
     @property
     def _repeated(self) -> int:
@@ -58,9 +61,9 @@ class Share:
 
     def samples(self, step: int) -> int:
         """Samples of this rank in a step, counted from 0 within what is left."""
-        return max(min(self.length - step * self.batch_size, self.batch_size), 0)
+        return self._within(self.length, step, 1)
 
-    def weight(self, step: int, part: int, parts: int) -> float:
+    def weight(self, step: int, first: int, parts: int) -> float:
         """What this rank's mean over its samples of a step counts, against all that rank 0 has of the optimizer's step.
 
         DistributedDataParallel takes the plain mean of the ranks' gradients, in which the samples of a rank that has
@@ -69,13 +72,13 @@ class Share:
 
         Args:
             step: counted from 0 within what is left.
-            part: the how manieth it is of those whose gradients are added up, counted from 0.
+            first: of those whose gradients are added up with this one's, counted likewise.
             parts: how many these are.
 
         Returns:
             1/parts, where all ranks have whole batches.
         """
-        return self._new(self._own, step, 1) / self._new(self._most, step - part, parts)
+        return self._within(self._own, step, 1) / self._within(self._most, first, parts)
 
     def scale(self, first: int, parts: int) -> float:
         """By what the ranks' mean of an optimizer's step is to be multiplied, to be that of all its samples.
@@ -88,10 +91,10 @@ class Share:
             1, where all ranks have equally many samples, else more.
         """
         samples = self.consumed_after(first + parts) - self.consumed_after(first)
-        return self._new(self._most, first, parts) * self.world_size / samples
+        return self._within(self._most, first, parts) * self.world_size / samples
 
-    def _new(self, length: int, first: int, steps: int) -> int:
-        """Of a rank's samples those in some steps."""
+    def _within(self, length: int, first: int, steps: int) -> int:
+        """How many of a rank's samples are in some steps."""
         return max(min(length - first * self.batch_size, steps * self.batch_size), 0)
 
     def consumed_after(self, steps: int) -> int:

@@ -59,6 +59,10 @@ class Version:
         return f"step-{self.step:09d}.attempt-{self.attempt}"
 
 
+_Entry = tuple[Version, Path, bool]
+"""A folder that is or is to become a checkpoint, and whether it is finished."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint on disk whose files have been verified."""
@@ -142,7 +146,7 @@ class CheckpointFolder:
         """
         seen: set[Version] = set()
         # Looked for again at the end: a left-over process of an older attempt may remove one and finish another.
-        while found := {version: folder for version, folder in self._finished().items() if version not in seen}:
+        while found := {each: folder for each, folder in _finished(self._entries()).items() if each not in seen}:
             for version, folder in sorted(found.items(), reverse=True):
                 seen.add(version)
                 try:
@@ -152,15 +156,9 @@ class CheckpointFolder:
 
     def versions(self) -> list[Version]:
         """All finished checkpoints, sound or not, the newest first."""
-        return sorted(self._finished(), reverse=True)
+        return sorted(_finished(self._entries()), reverse=True)
 
-    def _finished(self) -> dict[Version, Path]:
-        """The folder of each; that of one which a writer has put aside, and then died, has another name."""
-        entries = self._entries()
-        aside = {version: folder for version, folder, _ in entries if folder.name == version.folder + _ASIDE}
-        return aside | {version: folder for version, folder, finished in entries if finished}
-
-    def _entries(self) -> list[tuple[Version, Path, bool]]:
+    def _entries(self) -> list[_Entry]:
         """Every folder that is or is to become a checkpoint, and whether it is finished."""
         if not self._folder.is_dir():
             return []
@@ -189,14 +187,22 @@ class CheckpointFolder:
                 _log.warning("the old checkpoint %s cannot be removed: %s", version.folder, reason)
 
     def _remove_unfinished(self) -> None:
-        finished = self._finished()
-        for version, folder, _ in self._entries():
-            if version.attempt > self._attempt or folder.name == version.folder:
+        entries = self._entries()
+        found = _finished(entries)
+        for version, folder, finished in entries:
+            if finished or version.attempt > self._attempt:
                 continue
-            if finished.get(version) == folder:
+            if found.get(version) == folder:
+                # Its writer has died while it replaced this one.
                 folder.rename(self._folder / version.folder)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _finished(entries: list[_Entry]) -> dict[Version, Path]:
+    """The folder of each; that of one which a writer has put aside, and then died, has another name."""
+    aside = {version: folder for version, folder, _ in entries if folder.name == version.folder + _ASIDE}
+    return aside | {version: folder for version, folder, finished in entries if finished}
 
 
 def _put_in_place(unfinished: Path, target: Path) -> Path:

@@ -197,21 +197,21 @@ class Trainer:
             samples += share.samples(index)
             self._begin(Activity.STEP)
             part = index % most
-            parts = min(most, share.steps - (index - part))
+            begin = index - part
+            parts = min(most, share.steps - begin)
             self._optimizing.add(
                 model,
                 to_device(batch, self._group.device),
                 last=part + 1 == parts,
-                weight=share.weight(index, part, parts),
+                weight=share.weight(index, begin, parts),
                 computed=self._tells_of_loss(mark),
             )
             if part + 1 < parts:
                 self._begin(Activity.DATA)
                 mark = self._clock()
                 continue
-            record = self._optimizing.step(
-                measure=self._is_log_step(self._position.step + 1), scale=share.scale(index - part, parts)
-            )
+            measure = self._is_log_step(self._position.step + 1)
+            record = self._optimizing.step(measure=measure, scale=share.scale(begin, parts))
             consumed = share.consumed_after(index + 1)
             first = self._consumed == 0
             self._consumed += consumed - self._position.consumed
@@ -277,7 +277,9 @@ class Trainer:
         # Ranks that did not agree to end, or on a learning rate, would wait for each other or train two models.
         agreed, failed = self._exchange.first(own, wrong)
         if failed:
-            raise TypeError(f"evaluate must return a number on rank 0, and a {type(value).__name__} came of it")
+            # What the other ranks' own have returned is as good as a number.
+            found = f", and a {type(value).__name__} came of it" if self._group.first else ""
+            raise TypeError(f"evaluate must return a number on rank 0{found}")
         return agreed
 
     def _take_over(self, value: float) -> None:
