@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from ddpjob.crd import custom_resource_definition, render
-from ddpjob.reference import api_reference
+from ddpjob_core.api.crd import custom_resource_definition, render
+from hack.api_reference import api_reference
 from hack.cache import ROOT
 from hack.monitoring.alerts import prometheus_rule, rules_file
 from hack.monitoring.fleet_dashboard import FLEET_DASHBOARD
@@ -20,7 +20,7 @@ from hack.monitoring.metrics_page import metrics_page
 from hack.monitoring.panels import render as dashboard
 from hack.permissions import granted, permissions_page
 
-_HEADER: Final = "# Generated from operator/ddpjob/api by `python -m hack.generate`; do not edit.\n"
+_HEADER: Final = "# Generated from operator/ddpjob_core/api by `python -m hack.generate`; do not edit.\n"
 
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "manifests/crd/ddpjobs.yaml": lambda: _HEADER + render(custom_resource_definition()),

@@ -8,8 +8,8 @@ from typing import Final
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from ddpjob.api.status import DDPJobStatus, Failure, Nodes, Phase, Progress
-from ddpjob.observed import JobRecord
+from ddpjob_core.api.status import DDPJobStatus, Failure, Nodes, Phase, Progress
+from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 

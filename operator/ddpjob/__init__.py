@@ -13,15 +13,15 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddpjob.errors import DDPJobError, JobFailed
     from ddpjob.python_api import DDPJob, LogLine, Result
+    from ddpjob_core.api.errors import DDPJobError, JobFailed
 
 __all__ = ["DDPJob", "DDPJobError", "JobFailed", "LogLine", "Result"]
 
 _PLACES = {
     "DDPJob": "ddpjob.python_api",
-    "DDPJobError": "ddpjob.errors",
-    "JobFailed": "ddpjob.errors",
+    "DDPJobError": "ddpjob_core.api.errors",
+    "JobFailed": "ddpjob_core.api.errors",
     "LogLine": "ddpjob.python_api",
     "Result": "ddpjob.python_api",
 }

@@ -9,18 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ddpjob.api.status import ConditionType, DDPJobStatus, Failure
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.connection import Target, open_cluster
 from ddpjob.cluster.jobs import delete_job, follow, get_job, set_nodes, set_suspend
 from ddpjob.cluster.logs import LogLine, follow_logs, read_logs, sources_of
 from ddpjob.cluster.submission import Submission, submission_of, submit
-from ddpjob.errors import JobFailed, TooLong
-from ddpjob.files import read_bytes, read_manifest
-from ddpjob.jobs import Job
-from ddpjob.manifest import Document
-from ddpjob.names import check_job_name, check_namespace
-from ddpjob.program import Request, job_manifest, name_for, script_of
+from ddpjob.manifests.documents import Document
+from ddpjob.manifests.files import read_bytes, read_manifest
+from ddpjob.manifests.names import check_job_name, check_namespace
+from ddpjob.manifests.program import Request, job_manifest, name_for, script_of
+from ddpjob.views.job import Job
+from ddpjob_core.api.errors import JobFailed, TooLong
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure
 
 __all__ = ["DDPJob", "LogLine", "Result"]
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final
 
-from ddpjob.api.constants import LABEL_MANAGED_BY, MANAGED_BY
-from ddpjob.observe import pod_record, service_record
-from ddpjob.resources import PODS, SERVICES
+from ddpjob_core.api.constants import LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob_core.api.resources import PODS, SERVICES
+from ddpjob_core.engine.controller import Controller, Rates
+from ddpjob_core.observations.observe import pod_record, service_record
 from ddpjob_operator.connection import Connection, connect
-from ddpjob_operator.controller import Controller, Rates
 from ddpjob_operator.handlers import JobWatch
 from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
 from ddpjob_operator.informer import Informer, WatchLimits

@@ -12,15 +12,15 @@ from typing import Final
 
 import kopf
 
-from ddpjob.api.constants import GROUP, PLURAL, VERSION
-from ddpjob.observe import job_record
-from ddpjob.observed import JobRecord
-from ddpjob.resources import JOBS
+from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
+from ddpjob_core.api.resources import JOBS
+from ddpjob_core.engine.errors import ApiFailure
+from ddpjob_core.engine.store import Store
+from ddpjob_core.observations.observe import job_record
+from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection
-from ddpjob_operator.errors import ApiFailure
 from ddpjob_operator.informer import WatchLimits
 from ddpjob_operator.kube import Kube
-from ddpjob_operator.store import Store
 
 _PAGE_SIZE: Final = 500
 _RETRY_LIST: Final = 2.0

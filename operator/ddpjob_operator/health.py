@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from ddpjob_operator.queue import WorkQueue
-from ddpjob_operator.store import Key
+from ddpjob_core.engine.queue import WorkQueue
+from ddpjob_core.engine.store import Key
 
 Check: TypeAlias = Callable[[], str | None]
 """What is wrong, None where nothing is."""

@@ -8,9 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from ddpjob.api.status import ConditionType, DDPJobStatus
-from ddpjob.observed import JobRecord
-from ddpjob.policies.deadlines import active_since
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.policies.deadlines import active_since
 
 RESTART_KINDS: Final = ("counted", "ignored", "process")
 _PREFIX: Final = "ddpjob_operator_job"

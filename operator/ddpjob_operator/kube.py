@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from ddpjob.resources import Resource
-from ddpjob_operator.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
+from ddpjob_core.api.resources import Resource
+from ddpjob_core.engine.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
 
 if TYPE_CHECKING:
     # A runner without a cluster uses the protocol alone, and needs no client of one.

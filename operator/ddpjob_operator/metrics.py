@@ -9,9 +9,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from ddpjob.api.status import DDPJobStatus, Phase
-from ddpjob.observed import JobRecord
-from ddpjob.policies.failure_class import FailureClass
+from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_core.observations.failure_class import FailureClass
+from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.job_metrics import RESTART_KINDS, JobMetrics, restarts_of
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

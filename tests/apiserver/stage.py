@@ -15,9 +15,9 @@ from typing import Any
 
 import aiohttp
 
-from ddpjob.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob_core.engine.errors import ApiFailure, NotFound
 from ddpjob_operator.connection import Connection, connect
-from ddpjob_operator.errors import ApiFailure, NotFound
 from ddpjob_operator.kube import Json, KubeClient
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy

@@ -12,10 +12,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from ddpjob import DDPJob, JobFailed
-from ddpjob.api.status import Phase
 from ddpjob.cli.app import app
-from ddpjob.errors import AlreadyExists, NotFound, TooLong, UsageProblem
-from ddpjob.resources import CONFIG_MAPS, JOBS
+from ddpjob_core.api.errors import AlreadyExists, NotFound, TooLong, UsageProblem
+from ddpjob_core.api.resources import CONFIG_MAPS, JOBS
+from ddpjob_core.api.status import Phase
 from tests.apiserver.controlplane import ApiError, Client, ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 from tests.apiserver.terminal import OnTerminal

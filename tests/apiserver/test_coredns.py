@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ddpjob import launcher as package
+import ddpjob_launcher as package
 from tests.apiserver.controlplane import Client, ControlPlane, wait_for
 from tests.ports import free_port
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ddpjob.api import DDPJobSpec
-from ddpjob.children.launcher_config import build_launcher
-from ddpjob.children.pod import build_pod
-from ddpjob.children.service import build_service
-from ddpjob.children.ssh_key import build_ssh_key
-from ddpjob.observed import JobRecord
+from ddpjob_core.api import DDPJobSpec
+from ddpjob_core.children.launcher_config import build_launcher
+from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.service import build_service
+from ddpjob_core.children.ssh_key import build_ssh_key
+from ddpjob_core.observations.observed import JobRecord
 from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, wait_for
 
 API = "ddpjob.dev/v1alpha1"

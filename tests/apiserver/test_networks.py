@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ddpjob.resources import SERVICES
+from ddpjob_core.api.resources import SERVICES
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 

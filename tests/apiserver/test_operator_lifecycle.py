@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ddpjob.children.launcher_config import launcher_config_name
-from ddpjob.resources import JOBS, PODS, Resource
+from ddpjob_core.api.resources import JOBS, PODS, Resource
+from ddpjob_core.children.launcher_config import launcher_config_name
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import OperatorProcess, Stage, all_run, phase_is, set_stage, until
 

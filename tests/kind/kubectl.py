@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
-from ddpjob.api.constants import GROUP, PLURAL, VERSION
+from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 
 POLL_SECONDS = 0.25
 T = TypeVar("T")

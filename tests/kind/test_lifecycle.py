@@ -7,7 +7,7 @@ import pytest
 from jobs import TORCH_IMAGE, ddpjob, digits, program, scripted
 from kubectl import Kubectl, KubectlError, wait_until
 
-from ddpjob.children.launcher_config import launcher_config_name
+from ddpjob_core.children.launcher_config import launcher_config_name
 from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
 # Trains until a file appears, so that a test decides how long that is. The file's folder is on the node.

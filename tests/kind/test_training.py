@@ -8,13 +8,13 @@ import pytest
 from jobs import digits, program, scripted
 from kubectl import Kubectl, wait_until
 
-from ddpjob.api import DDPJobSpec
-from ddpjob.api.constants import LABEL_MANAGED_BY
-from ddpjob.children.launcher_config import build_launcher
-from ddpjob.children.names import pod_name
-from ddpjob.children.pod import build_pod
-from ddpjob.children.service import build_service
-from ddpjob.observed import JobRecord
+from ddpjob_core.api import DDPJobSpec
+from ddpjob_core.api.constants import LABEL_MANAGED_BY
+from ddpjob_core.api.names import pod_name
+from ddpjob_core.children.launcher_config import build_launcher
+from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.service import build_service
+from ddpjob_core.observations.observed import JobRecord
 
 DIGEST = re.compile(r"\[(?:CPU|GPU)(\d+)\] World size (\d+) \| Parameters sha256 ([0-9a-f]{64})")
 ACCURACY = re.compile(r"Accuracy (\d\.\d+)")

@@ -16,12 +16,12 @@ import psutil
 import pytest
 from aiohttp import web
 
-from ddpjob.observe import job_record
-from ddpjob.observed import JobRecord
-from ddpjob.resources import JOBS
+from ddpjob_core.api.resources import JOBS
+from ddpjob_core.engine.store import Store
+from ddpjob_core.observations.observe import job_record
+from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import connect
 from ddpjob_operator.informer import Informer
-from ddpjob_operator.store import Store
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Admin, OperatorProcess, until
 from tests.scale.kwok import PODS_PER_NODE, kwok_nodes

@@ -15,7 +15,7 @@ import pytest
 
 from tests.ports import free_port
 
-LAUNCHER = Path(__file__).parents[2] / "operator" / "ddpjob" / "launcher" / "launcher.py"
+LAUNCHER = Path(__file__).parents[2] / "operator" / "ddpjob_launcher" / "launcher.py"
 
 
 class Node:

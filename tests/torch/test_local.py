@@ -15,16 +15,16 @@ import yaml
 from states import JOB, KILLED_BEYOND, NAME, PROGRAM, RANK, STATES, from_running_on, state_of
 from steady import EPOCHS, STEPS_PER_EPOCH, losses, resilient, resumed_at
 
-from ddpjob.api.status import DDPJobStatus, Phase
-from ddpjob.launcher import sources
 from ddpjob.local.command import this_machine
 from ddpjob.local.kubelet import marked_processes
 from ddpjob.local.manifest import local_manifest
 from ddpjob.local.network import Network
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
-from ddpjob.manifest import read_documents
-from ddpjob.observed import JobRecord
+from ddpjob.manifests.documents import read_documents
+from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_launcher import sources
 
 
 @dataclass

@@ -5,9 +5,9 @@ from typing import Any
 
 from world import START, spec_of
 
-from ddpjob.api.status import DDPJobStatus
-from ddpjob.jobs import Job
-from ddpjob.observed import JobRecord
+from ddpjob.views.job import Job
+from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.observations.observed import JobRecord
 
 NOW = START
 

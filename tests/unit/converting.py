@@ -8,7 +8,7 @@ import pytest
 from ddpjob.convert import job
 from ddpjob.convert.job import Converted, Settings, Supported
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
-from ddpjob.manifest import Document, checked_job
+from ddpjob.manifests.documents import Document, checked_job
 
 HERE = Supported()
 ALL = Supported(

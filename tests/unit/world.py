@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ddpjob.api import DDPJobSpec, DDPJobStatus
-from ddpjob.api.constants import ANNOTATION_SPEC_HASH
-from ddpjob.decide import decide
-from ddpjob.observed import (
+from ddpjob_core.api import DDPJobSpec, DDPJobStatus
+from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
+from ddpjob_core.decide import decide
+from ddpjob_core.observations.observed import (
     JobRecord,
     Observed,
     PodRecord,
@@ -22,7 +22,7 @@ from ddpjob.observed import (
     ServiceRecord,
     Terminated,
 )
-from ddpjob.plan import (
+from ddpjob_core.plan import (
     Action,
     CreateClaim,
     CreateLauncher,

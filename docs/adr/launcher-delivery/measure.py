@@ -23,15 +23,15 @@ from typing import Any
 
 from kubernetes import client, config
 
-from ddpjob.api.spec import DDPJobSpec
-from ddpjob.children.pod import LAUNCHER_FOLDER, LAUNCHER_VOLUME, build_pod
-from ddpjob.launcher import source
-from ddpjob.observed import JobRecord
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.children.pod import LAUNCHER_FOLDER, LAUNCHER_VOLUME, build_pod
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_launcher import source
 
 NAMESPACE = "launcher-delivery"
 NOW = "import sys, time; print(time.time(), flush=True); sys.exit()\n"
 IN_OPERATOR_IMAGE = (
-    "import shutil, ddpjob.launcher as l, os; shutil.copy(os.path.dirname(l.__file__) + '/launcher.py', '{}')"
+    "import shutil, ddpjob_launcher as l, os; shutil.copy(os.path.dirname(l.__file__) + '/launcher.py', '{}')"
 )
 
 FUTURE = "from __future__ import annotations\n"

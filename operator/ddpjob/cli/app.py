@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from ddpjob.cli import control, converting, delete, doctor, logs, render, run, status, top, why
 from ddpjob.cli.output import print_error
-from ddpjob.errors import DDPJobError, ExitCode
+from ddpjob_core.api.errors import DDPJobError, ExitCode
 
 
 class Program(TyperGroup):

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from ddpjob.api.constants import MAX_NODES
-from ddpjob.api.status import ConditionType
 from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import print_json, say
 from ddpjob.cluster.jobs import get_job, set_nodes, set_suspend, until
-from ddpjob.jobs import Job
+from ddpjob.views.job import Job
 from ddpjob.views.status import status_json
+from ddpjob_core.api.constants import MAX_NODES
+from ddpjob_core.api.status import ConditionType
 
 
 def suspend(

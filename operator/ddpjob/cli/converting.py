@@ -11,7 +11,7 @@ from ddpjob.cli.options import ManifestFormat, ManifestNamespace, check_names
 from ddpjob.cli.output import manifests_json, manifests_text, say
 from ddpjob.convert.job import Converted, Settings
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
-from ddpjob.errors import UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 
 # What stands in the launch line is the launcher's, options included.
 SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}

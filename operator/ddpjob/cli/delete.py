@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from ddpjob.api.checkpoint import Retain
 from ddpjob.cli.options import Context, Kubeconfig, Namespace, connect, job_argument
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import delete_job, get_job
-from ddpjob.errors import ExitCode, UsageProblem
-from ddpjob.jobs import Job
+from ddpjob.views.job import Job
+from ddpjob_core.api.checkpoint import Retain
+from ddpjob_core.api.errors import ExitCode, UsageProblem
 
 
 def delete(

@@ -9,8 +9,8 @@ from ddpjob.cli.options import Context, Format, Kubeconfig, Namespace, OptionalJ
 from ddpjob.cli.output import print_json, print_lines
 from ddpjob.cluster.examination import examine_installation, examine_job
 from ddpjob.cluster.jobs import get_job
-from ddpjob.errors import ExitCode
 from ddpjob.views.checks import Outcome, check_lines
+from ddpjob_core.api.errors import ExitCode
 
 
 def doctor(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import typer
 
 from ddpjob.cli.options import spelled
-from ddpjob.errors import UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 
 
 @dataclass(frozen=True, slots=True)

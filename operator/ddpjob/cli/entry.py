@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddpjob.errors import ExitCode
+from ddpjob_core.api.errors import ExitCode
 
 _PACKAGES = ("typer", "rich", "kubernetes", "urllib3")
 

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from ddpjob.errors import UsageProblem
-from ddpjob.files import read_bytes, text_of
-from ddpjob.manifest import Document, read_documents
+from ddpjob.manifests.documents import Document, read_documents
+from ddpjob.manifests.files import read_bytes, text_of
+from ddpjob_core.api.errors import UsageProblem
 
 
 def read_text(path: Path) -> str:

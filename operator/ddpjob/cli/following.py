@@ -11,18 +11,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ddpjob.api.status import DDPJobStatus, Phase
-from ddpjob.children.names import pod_name
 from ddpjob.cli.output import STYLES, console, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import follow
 from ddpjob.cluster.logs import Source, ranks_of, stream
-from ddpjob.errors import ExitCode
-from ddpjob.jobs import Job
-from ddpjob.policies.summary import current_progress
+from ddpjob.views.job import Job
 from ddpjob.views.outcome import outcome_lines
 from ddpjob.views.progress import is_news, progress_line
 from ddpjob.views.text import tone_of
+from ddpjob_core.api.errors import ExitCode
+from ddpjob_core.api.names import pod_name
+from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_core.status.summary import current_progress
 
 _LAST_LINES_SECONDS: Final = 10.0
 _BAR_WIDTH: Final = 24

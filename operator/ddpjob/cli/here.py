@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ddpjob.errors import UsageProblem
-from ddpjob.manifest import Document
-from ddpjob.program import Request, job_manifest, name_for
+from ddpjob.manifests.documents import Document
+from ddpjob.manifests.program import Request, job_manifest, name_for
+from ddpjob_core.api.errors import UsageProblem
 
 _SUFFIX: Final = "local"
 _NO_IMAGE: Final = "none"

@@ -11,7 +11,7 @@ from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, 
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import get_job
 from ddpjob.cluster.logs import LogLine, Source, follow_logs, labelled, read_logs, sources_of
-from ddpjob.errors import ClusterError
+from ddpjob_core.api.errors import ClusterError
 
 
 def logs(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from ddpjob.errors import DDPJobError
-from ddpjob.names import check_job_name, check_namespace
+from ddpjob.manifests.names import check_job_name, check_namespace
+from ddpjob_core.api.errors import DDPJobError
 
 if TYPE_CHECKING:
     from ddpjob.cluster.client import Cluster

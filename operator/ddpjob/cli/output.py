@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ddpjob.crd import render
-from ddpjob.errors import DDPJobError
 from ddpjob.views.text import Line, Tone
+from ddpjob_core.api.crd import render
+from ddpjob_core.api.errors import DDPJobError
 
 STYLES: Final[Mapping[Tone, str]] = {
     Tone.PLAIN: "",

@@ -11,12 +11,12 @@ import typer
 from ddpjob.cli.files import read_file
 from ddpjob.cli.options import Context, Kubeconfig, ManifestFormat, Namespace, connect
 from ddpjob.cli.output import manifests_json, manifests_text, say
+from ddpjob.cli.rendering import record_of, rendered
 from ddpjob.cluster.client import Cluster
-from ddpjob.errors import AlreadyExists, ClusterError, ExitCode
-from ddpjob.manifest import checked_job, named_namespace, placed
-from ddpjob.plan import Manifest
-from ddpjob.rendering import record_of, rendered
-from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
+from ddpjob.manifests.documents import checked_job, named_namespace, placed
+from ddpjob_core.api.errors import AlreadyExists, ClusterError, ExitCode
+from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
+from ddpjob_core.plan import Manifest
 
 _RESOURCES = {
     "DDPJob": JOBS,

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ddpjob.api.constants import MAX_NODES
 from ddpjob.cli.effects import NoEffect, refuse_without_effect
 from ddpjob.cli.files import read_file
 from ddpjob.cli.following import follow_to_end
@@ -19,12 +18,13 @@ from ddpjob.cli.here import documents_here, run_here
 from ddpjob.cli.options import Context, Format, JobFile, Kubeconfig, Namespace, Output, check_names, connect
 from ddpjob.cli.output import console, manifests_json, manifests_text, print_json, say
 from ddpjob.cluster.submission import Submission, submission_of, submit
-from ddpjob.errors import ExitCode, UsageProblem
-from ddpjob.files import read_bytes
 from ddpjob.local.manifest import local_manifest
-from ddpjob.manifest import Document, named_namespace, placed
-from ddpjob.program import Request, job_manifest, name_for, parse_env, parse_processes, script_of
+from ddpjob.manifests.documents import Document, named_namespace, placed
+from ddpjob.manifests.files import read_bytes
+from ddpjob.manifests.program import Request, job_manifest, name_for, parse_env, parse_processes, script_of
 from ddpjob.views.status import status_json
+from ddpjob_core.api.constants import MAX_NODES
+from ddpjob_core.api.errors import ExitCode, UsageProblem
 
 # What stands after the script is the script's, options included, as with torchrun.
 SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}

@@ -12,11 +12,11 @@ from rich.text import Text
 from ddpjob.cli.options import AllNamespaces, Context, Format, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import STYLES, console, print_json, table
 from ddpjob.cluster.jobs import list_jobs
-from ddpjob.errors import Unreachable
-from ddpjob.jobs import Job
+from ddpjob.views.job import Job
 from ddpjob.views.sparkline import LossHistory
 from ddpjob.views.status import TABLE_HEAD, job_row, status_json
 from ddpjob.views.text import Tone
+from ddpjob_core.api.errors import Unreachable
 
 
 def top(

@@ -7,8 +7,8 @@ from typing import TypeVar
 from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import print_json, print_lines, say
 from ddpjob.cluster.jobs import events_of, get_job, pods_of
-from ddpjob.errors import Forbidden
 from ddpjob.views.story import story_json, story_lines, tell
+from ddpjob_core.api.errors import Forbidden
 
 T = TypeVar("T")
 

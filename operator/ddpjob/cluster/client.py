@@ -9,11 +9,11 @@ from typing import Final
 
 import urllib3
 
-from ddpjob.api.constants import TRAINER_CONTAINER
 from ddpjob.cluster.refusals import refusal
 from ddpjob.cluster.transport import Json, Transport
-from ddpjob.errors import Unreachable
-from ddpjob.resources import PODS, Resource
+from ddpjob_core.api.constants import TRAINER_CONTAINER
+from ddpjob_core.api.errors import Unreachable
+from ddpjob_core.api.resources import PODS, Resource
 
 _PAGE: Final = "500"
 WATCH_SECONDS: Final = 60.0

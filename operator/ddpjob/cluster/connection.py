@@ -12,7 +12,7 @@ from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.transport import Transport
-from ddpjob.errors import Unreachable, UsageProblem
+from ddpjob_core.api.errors import Unreachable, UsageProblem
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -4,13 +4,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeVar
 
-from ddpjob.api.constants import API_VERSION, GROUP, PLURAL
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import pods_of
 from ddpjob.cluster.transport import Json
-from ddpjob.errors import ClusterError, Forbidden
-from ddpjob.jobs import Job, JobEvent, event_of
-from ddpjob.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob.views.checks import (
     Check,
     Outcome,
@@ -24,7 +20,11 @@ from ddpjob.views.checks import (
     check_quota,
     check_rights,
 )
+from ddpjob.views.job import Job, JobEvent, event_of
 from ddpjob.views.job_checks import Findings, check_job
+from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
+from ddpjob_core.api.errors import ClusterError, Forbidden
+from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ import re
 from http import HTTPStatus
 from typing import Any, Final
 
-from ddpjob.errors import (
+from ddpjob_core.api.errors import (
     AlreadyExists,
     ClusterError,
     Conflict,

@@ -5,15 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from ddpjob.api.constants import KIND
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import delete_job, get_job
 from ddpjob.cluster.transport import Json
-from ddpjob.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
-from ddpjob.jobs import Job, job_of
-from ddpjob.manifest import Document, check_metadata, checked_job, named_namespace, placed, problems_at
-from ddpjob.program import Script, config_map
-from ddpjob.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
+from ddpjob.manifests.documents import Document, check_metadata, checked_job, named_namespace, placed, problems_at
+from ddpjob.manifests.program import Script, config_map
+from ddpjob.views.job import Job, job_of
+from ddpjob_core.api.constants import KIND
+from ddpjob_core.api.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
+from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
 
 # What a job may need beside itself; anything else is kubectl's business.
 COMPANIONS: Final = {

@@ -12,7 +12,7 @@ from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
 
 from ddpjob.cluster.refusals import refusal
-from ddpjob.errors import Unreachable
+from ddpjob_core.api.errors import Unreachable
 
 Json: TypeAlias = dict[str, Any]
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ddpjob.api.constants import API_VERSION, KIND, MAX_PROCESSES
-from ddpjob.api.spec import Backend, Launcher, Metrics
 from ddpjob.convert.launch import AUTO, MPIRUN, PYTHON, TORCHRUN, Launch, RefusedError
 from ddpjob.convert.notes import Note, short
 from ddpjob.convert.resources import Allocation, Resources
 from ddpjob.convert.script import Reading
 from ddpjob.convert.variables import Text
-from ddpjob.errors import UsageProblem
-from ddpjob.manifest import Document, Path, checked_job
-from ddpjob.program import job_label, stem_of
+from ddpjob.manifests.documents import Document, Path, checked_job
+from ddpjob.manifests.program import job_label, stem_of
+from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES
+from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.spec import Backend, Launcher, Metrics
 
 _BACKEND: Final = re.compile(r"--(?:dist[-_])?backend(?:=(.*))?")
 _BACKENDS: Final = ("gloo", "nccl", "mpi")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ddpjob.api.constants import is_reserved_env
 from ddpjob.convert.launch import RefusedError
 from ddpjob.convert.notes import Note
 from ddpjob.convert.options import Given, Line, Option, OptionError, Options
 from ddpjob.convert.torchrun_line import port_fits
 from ddpjob.convert.variables import Text
+from ddpjob_core.api.constants import is_reserved_env
 
 ReadFile: TypeAlias = Callable[[str], str | None]
 """The content of a file, None where it is not there."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ddpjob.api.constants import is_reserved_env
 from ddpjob.convert import remedies
 from ddpjob.convert.directives import Directive
 from ddpjob.convert.notes import Note
 from ddpjob.convert.pbs_requests import MARKER, Request, all_requests
 from ddpjob.convert.resources import Allocation, Resources, pbs_memory, pbs_seconds
 from ddpjob.convert.srun import Tasks
+from ddpjob_core.api.constants import is_reserved_env
 
 _TOLD: Final[Mapping[str, str]] = {
     "q": "not carried over: Kubernetes has no queue here; nodeSelector and tolerations of spec.template choose nodes",

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ddpjob.api.constants import is_reserved_env
 from ddpjob.convert.commands import OTHER_LAUNCHERS, QUIET, SHELLS, TRANSPARENT, WRAPPERS, place_of
 from ddpjob.convert.launch import LAUNCH, MPIRUN, PYTHON, TORCHRUN, Launch, RefusedError
 from ddpjob.convert.mpirun_line import MpiRequest, ReadFile, read_mpirun
@@ -15,6 +14,7 @@ from ddpjob.convert.shell import Command, Kind, Word, commands
 from ddpjob.convert.srun import Tasks, read_srun
 from ddpjob.convert.torchrun_line import torchrun_launch
 from ddpjob.convert.variables import Text, Variables
+from ddpjob_core.api.constants import is_reserved_env
 
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _OPENING: Final = frozenset({"if", "for", "while", "until", "case", "select", "{"})

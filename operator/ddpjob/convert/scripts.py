@@ -12,7 +12,7 @@ from ddpjob.convert.notes import Note
 from ddpjob.convert.resources import Allocation
 from ddpjob.convert.script import read_script
 from ddpjob.convert.shell import UnreadableError
-from ddpjob.errors import UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ddpjob.api.constants import is_reserved_env
 from ddpjob.convert import remedies
 from ddpjob.convert.directives import Directive
 from ddpjob.convert.notes import Note
 from ddpjob.convert.resources import Allocation, Resources, slurm_memory, slurm_seconds
 from ddpjob.convert.srun import Tasks
+from ddpjob_core.api.constants import is_reserved_env
 
 MARKER: Final = "#SBATCH"
 

@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob.api.status import DDPJobStatus, Phase
-from ddpjob.errors import ExitCode
-from ddpjob.launcher import FILE, sources
 from ddpjob.local.console import Console, said_here
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.process import Machine
@@ -21,6 +18,9 @@ from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
 from ddpjob.local.show import Show
 from ddpjob.views.outcome import end_lines
+from ddpjob_core.api.errors import ExitCode
+from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_launcher import FILE, sources
 
 
 def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) -> ExitCode:

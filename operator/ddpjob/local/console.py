@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from ddpjob.api.spec import DDPJobSpec
-from ddpjob.api.status import DDPJobStatus
-from ddpjob.children.names import parse_pod_name
-from ddpjob.children.template import trainer_of
 from ddpjob.local.network import LOOPBACK, Network
 from ddpjob.local.records import Records
-from ddpjob.observed import JobRecord
 from ddpjob.views.progress import progress_line
+from ddpjob_core.api.names import parse_pod_name
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.children.template import trainer_of
+from ddpjob_core.observations.observed import JobRecord
 
 _OF_A_CLUSTER: Final = (
     "nodeSelector",

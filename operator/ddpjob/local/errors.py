@@ -1,6 +1,6 @@
 """What cannot be done without a cluster, in a user's words."""
 
-from ddpjob.errors import UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 
 
 class LocalError(UsageProblem):

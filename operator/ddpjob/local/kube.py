@@ -5,9 +5,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 
-from ddpjob.api.base import format_time
-from ddpjob.resources import EVENTS, PODS, Resource
-from ddpjob_operator.errors import AlreadyExists, Conflict, NotFound
+from ddpjob_core.api.base import format_time
+from ddpjob_core.api.resources import EVENTS, PODS, Resource
+from ddpjob_core.engine.errors import AlreadyExists, Conflict, NotFound
 
 Json: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str, str]

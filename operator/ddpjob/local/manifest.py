@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddpjob.api.spec import DDPJobSpec
-from ddpjob.children.ssh_key import needs_ssh_key
 from ddpjob.local.errors import LocalError
-from ddpjob.manifest import Document, checked_job
-from ddpjob.names import check_namespace
+from ddpjob.manifests.documents import Document, checked_job
+from ddpjob.manifests.names import check_namespace
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.children.ssh_key import needs_ssh_key
 
 
 @dataclass(frozen=True, slots=True)

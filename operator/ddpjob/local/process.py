@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ddpjob.api.constants import TRAINER_CONTAINER, is_reserved_env
-from ddpjob.children.pod import LAUNCHER_FOLDER
-from ddpjob.children.processes import gpus_of
-from ddpjob.launcher import FILE
 from ddpjob.local.errors import LocalError
 from ddpjob.local.network import LOOPBACK, Network, node_address
 from ddpjob.local.volumes import Mount, here
+from ddpjob_core.api.constants import TRAINER_CONTAINER, is_reserved_env
+from ddpjob_core.children.pod import LAUNCHER_FOLDER
+from ddpjob_core.children.processes import gpus_of
+from ddpjob_launcher import FILE
 
 POD_VARIABLE: Final = "DDPJOB_LOCAL_POD"
 """Holds `mark_of` in every process of a pod: by it those are found that outlive their parents."""

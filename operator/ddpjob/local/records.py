@@ -12,12 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ddpjob.api.checkpoint import Retain
-from ddpjob.api.status import ConditionType, DDPJobStatus, Phase
-from ddpjob.children.names import claim_name
 from ddpjob.local.errors import LocalError
-from ddpjob.policies.conditions import Fact, with_facts
-from ddpjob.policies.suspend import STOPPING
+from ddpjob_core.api.checkpoint import Retain
+from ddpjob_core.api.names import claim_name
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
+from ddpjob_core.policies.suspend import STOPPING
+from ddpjob_core.status.conditions import Fact, with_facts
 
 KEPT_RUNS: Final = 5
 """Finished jobs of a name whose logs are kept."""

@@ -8,9 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ddpjob.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
-from ddpjob.api.status import ConditionType, DDPJobStatus
-from ddpjob.children.pod import build_pod, processes_of
 from ddpjob.local.errors import LocalError
 from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.kubelet import ProcessKubelet, Start, end_marked
@@ -21,12 +18,15 @@ from ddpjob.local.records import Records, to_be_resumed, to_go_on, told_of
 from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
-from ddpjob.observe import job_record, pod_record, service_record
-from ddpjob.observed import JobRecord
-from ddpjob.plan import PollTarget
-from ddpjob.resources import EVENTS, JOBS, PODS, SERVICES, Resource
-from ddpjob_operator.controller import Controller, Rates
-from ddpjob_operator.errors import NotFound
+from ddpjob_core.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
+from ddpjob_core.api.resources import EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.children.pod import build_pod, processes_of
+from ddpjob_core.engine.controller import Controller, Rates
+from ddpjob_core.engine.errors import NotFound
+from ddpjob_core.observations.observe import job_record, pod_record, service_record
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.plan import PollTarget
 from ddpjob_operator.metrics import Metrics
 
 Json: TypeAlias = dict[str, Any]

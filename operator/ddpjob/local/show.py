@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from ddpjob.api.status import DDPJobStatus
 from ddpjob.local.network import Network
 from ddpjob.local.records import Records
-from ddpjob.observed import JobRecord
+from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.observations.observed import JobRecord
 
 
 class Show(Protocol):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ddpjob.children.pod import LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME
 from ddpjob.local.errors import LocalError
+from ddpjob_core.children.pod import LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME
 
 _OWN: Final = (LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME)
 _CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")

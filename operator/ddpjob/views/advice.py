@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ddpjob.api.status import Failure
-from ddpjob.policies.failure_class import FailureClass
+from ddpjob_core.api.status import Failure
+from ddpjob_core.observations.failure_class import FailureClass
 
 _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
     FailureClass.OUT_OF_MEMORY: (

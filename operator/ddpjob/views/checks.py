@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from ddpjob.api.constants import GROUP, PLURAL, VERSION
-from ddpjob.crd import custom_resource_definition
-from ddpjob.errors import ClusterError, Forbidden, NotFound
-from ddpjob.quantity import parse_quantity
 from ddpjob.views.text import Line, Tone
+from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
+from ddpjob_core.api.crd import custom_resource_definition
+from ddpjob_core.api.errors import ClusterError, Forbidden, NotFound
+from ddpjob_core.api.quantity import parse_quantity
 
 Json: TypeAlias = dict[str, Any]
 Read: TypeAlias = list[Json] | ClusterError

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from ddpjob.api.status import Condition, ConditionType
-from ddpjob.errors import ClusterError, NotFound
-from ddpjob.jobs import Job, JobEvent
-from ddpjob.listing import told_once
-from ddpjob.observed import PodRecord, Running, Terminated, Waiting
 from ddpjob.views.checks import Check, Outcome, Read, addresses, skipped
+from ddpjob.views.job import Job, JobEvent
+from ddpjob_core.api.errors import ClusterError, NotFound
+from ddpjob_core.api.status import Condition, ConditionType
+from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.observed import PodRecord, Running, Terminated, Waiting
 
 Json: TypeAlias = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """How a job has ended, in a few lines."""
 
-from ddpjob.api.status import ConditionType, DDPJobStatus
-from ddpjob.jobs import Job
+from ddpjob.views.job import Job
 from ddpjob.views.text import Line, Tone, ago
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
 
 _TRACEBACK_LINES = 6
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ddpjob.jobs import Job
+from ddpjob.views.job import Job
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 WIDTH: Final = 20

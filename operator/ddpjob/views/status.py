@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Phase
-from ddpjob.jobs import Job
-from ddpjob.policies.summary import current_progress, format_count, format_seconds
+from ddpjob.views.job import Job
 from ddpjob.views.progress import waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Phase
+from ddpjob_core.status.summary import current_progress, format_count, format_seconds
 
 
 def status_lines(job: Job, now: datetime) -> list[Line]:

@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ddpjob.api.base import format_time
-from ddpjob.api.status import ConditionType, DDPJobStatus, Failure, Phase
-from ddpjob.jobs import Job, JobEvent
-from ddpjob.observed import PodRecord
-from ddpjob.policies.summary import format_seconds
 from ddpjob.views.advice import advice, advice_without_failure, class_of, meaning
+from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.progress import waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of
+from ddpjob_core.api.base import format_time
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Phase
+from ddpjob_core.observations.observed import PodRecord
+from ddpjob_core.status.summary import format_seconds
 
 _ENDS: Final = (
     ConditionType.TRAINING_STALLED,

@@ -1,0 +1,101 @@
+"""docs/api-reference.md, made from the schema of the CustomResourceDefinition."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ddpjob_core.api.constants import API_VERSION, KIND
+from ddpjob_core.api.crd import Schema, custom_resource_definition
+
+_INTRODUCTION: Final = f"""\
+# The API of a {KIND}
+
+<!-- Generated from operator/ddpjob_core/api by `python -m hack.generate`; do not edit. -->
+
+`{API_VERSION}`. The same text is in the cluster: `kubectl explain ddpjob.spec`. A field in **bold** must be given.
+"""
+
+
+def api_reference() -> str:
+    """The page, in Markdown."""
+    version = custom_resource_definition()["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    parts = [_INTRODUCTION, _rules(schema)]
+    for name in ("spec", "status"):
+        parts.extend(_sections(name, schema["properties"][name]))
+    parts.append(_columns(version["additionalPrinterColumns"]))
+    return "\n".join(part for part in parts if part)
+
+
+def _sections(path: str, schema: Schema) -> Iterator[str]:
+    required = schema.get("required", [])
+    lines = [f"## {path}", "", schema.get("description", ""), ""]
+    lines += ["| field | type | default | bounds | meaning |", "|---|---|---|---|---|"]
+    for name, field in schema["properties"].items():
+        shown = f"**{name}**" if name in required else name
+        cells = (shown, _type(field), _default(field), _bounds(field), _cell(field.get("description", "")))
+        lines.append(f"| {' | '.join(cells)} |")
+    yield "\n".join(lines) + "\n"
+    yield _rules(schema)
+    for name, field in schema["properties"].items():
+        inner, suffix = (field["items"], "[]") if "items" in field else (field, "")
+        if "properties" in inner:
+            yield from _sections(f"{path}.{name}{suffix}", inner)
+
+
+def _rules(schema: Schema) -> str:
+    """What the API server checks beside types and bounds."""
+    own = schema.get("x-kubernetes-validations", [])
+    frozen = [rule["fieldPath"].removeprefix(".") for rule in own if "oldSelf" in rule["rule"]]
+    lines = [rule["message"] for rule in own if "oldSelf" not in rule["rule"]]
+    if frozen:
+        lines.append(f"cannot change while the job is not suspended: {', '.join(frozen)}")
+    for name, field in schema["properties"].items():
+        if "properties" not in field:
+            value = field.get("additionalProperties", {})
+            rules = [*field.get("x-kubernetes-validations", []), *value.get("x-kubernetes-validations", [])]
+            lines += [f"{name}: {rule['message']}" for rule in rules]
+    return "\n".join(["Also checked:", "", *(f"- {line}" for line in lines)]) + "\n" if lines else ""
+
+
+def _type(schema: Schema) -> str:
+    if schema.get("x-kubernetes-int-or-string"):
+        return "integer or string"
+    if "items" in schema:
+        return f"list of {_type(schema['items'])}"
+    if "additionalProperties" in schema:
+        return f"map of {_type(schema['additionalProperties'])}"
+    if schema.get("format") == "date-time":
+        return "time"
+    return str(schema.get("type", "object"))
+
+
+def _default(schema: Schema) -> str:
+    default = schema.get("default")
+    return "" if default in (None, {}) else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _bounds(schema: Schema) -> str:
+    if "x-kubernetes-validations" in schema and schema.get("x-kubernetes-int-or-string"):
+        return "see below"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "minimum" in schema and "maximum" in schema:
+        return f"{_number(schema['minimum'])} to {_number(schema['maximum'])}"
+    units = {"maxLength": "characters", "maxItems": "items", "maxProperties": "keys"}
+    return ", ".join(f"at most {schema[key]} {unit}" for key, unit in units.items() if key in schema)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _columns(columns: list[dict[str, Any]]) -> str:
+    lines = ["## Columns of `kubectl get ddpjobs`", "", "| column | from | meaning |", "|---|---|---|"]
+    for column in columns:
+        wide = " (with `-o wide`)" if column.get("priority") else ""
+        lines.append(f"| {column['name'].upper()}{wide} | `{column['jsonPath']}` | {column['description']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,7 +1,0 @@
-"""The DDPJob API, ddpjob.dev/v1alpha1: the one place where its fields, defaults, bounds and descriptions are declared."""
-
-from ddpjob.api.base import ApiModel, format_time
-from ddpjob.api.spec import DDPJobSpec
-from ddpjob.api.status import Condition, ConditionType, DDPJobStatus, Phase
-
-__all__ = ["ApiModel", "Condition", "ConditionType", "DDPJobSpec", "DDPJobStatus", "Phase", "format_time"]

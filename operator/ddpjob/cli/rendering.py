@@ -1,0 +1,59 @@
+"""The objects that the operator would make for a job: asked of `decide` itself, without a cluster."""
+
+from datetime import datetime
+from typing import Final
+
+from ddpjob.manifests.documents import Document
+from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.status import ConditionType
+from ddpjob_core.decide import decide
+from ddpjob_core.observations.observe import job_record
+from ddpjob_core.observations.observed import JobRecord, Observed
+from ddpjob_core.plan import Create, Manifest
+
+UNKNOWN_UID: Final = "00000000-0000-0000-0000-000000000000"
+"""Stands for the uid that the API server gives a job."""
+
+
+def record_of(document: Document, namespace: str) -> JobRecord:
+    """The job of a manifest, as it would be read back from the API server.
+
+    Args:
+        document: a DDPJob without known problems.
+        namespace: where it is, unless the manifest says so.
+
+    Raises:
+        UsageProblem: it cannot be understood.
+    """
+    metadata = document.content.get("metadata") or {}
+    raw = {
+        **document.content,
+        "metadata": {"namespace": namespace, **metadata, "uid": metadata.get("uid") or UNKNOWN_UID, "generation": 1},
+    }
+    record = job_record(raw)
+    if record is None:
+        raise UsageProblem(f"{document.place(('metadata',))}: metadata: name and namespace are missing")
+    return record
+
+
+def rendered(job: JobRecord, now: datetime) -> list[Manifest]:
+    """The service, the launcher's ConfigMap, the claim, the ssh key and the pods of the job's first attempt.
+
+    Of the key there is only the Secret without it: what is printed is no place for one.
+
+    Args:
+        job: without a status; one that is suspended is rendered as if it were not.
+        now: a moment, of which nothing that is made depends.
+
+    Raises:
+        UsageProblem: the operator would refuse the job; the message names the field.
+    """
+    if job.spec is None:
+        raise UsageProblem(job.spec_error or "spec cannot be understood")
+    spec = job.spec.model_copy(update={"suspend": False})
+    fresh = JobRecord(job.namespace, job.name, job.uid, "", job.generation, deleting=False, spec=spec)
+    plan = decide(Observed(fresh, now))
+    failed = plan.status.condition(ConditionType.FAILED) if plan.status is not None else None
+    if failed is not None:
+        raise UsageProblem(f"the operator would refuse this job: {failed.message}")
+    return [action.manifest for action in plan.actions if isinstance(action, Create)]

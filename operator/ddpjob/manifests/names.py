@@ -1,0 +1,58 @@
+"""Names that the API takes: what a user gives is checked before it gets into a request."""
+
+import re
+from typing import Final
+
+from ddpjob_core.api.constants import MAX_NAME_LENGTH
+from ddpjob_core.api.crd import NAME_MESSAGE
+from ddpjob_core.api.errors import UsageProblem
+
+_JOB: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NAMESPACE: Final = 63
+
+JOB_RULE: Final = NAME_MESSAGE.removeprefix("metadata.name ")
+NAMESPACE_RULE: Final = (
+    f"must be a DNS-1123 label of at most {_LONGEST_NAMESPACE} characters: "
+    "lower case letters, digits and '-', beginning and ending with a letter or digit"
+)
+
+
+def is_job_name(name: object) -> bool:
+    """Whether a DDPJob can have this name."""
+    return isinstance(name, str) and len(name) <= MAX_NAME_LENGTH and _JOB.fullmatch(name) is not None
+
+
+def is_namespace(name: object) -> bool:
+    """Whether a namespace can have this name."""
+    return isinstance(name, str) and len(name) <= _LONGEST_NAMESPACE and _NAMESPACE.fullmatch(name) is not None
+
+
+def check_job_name(name: str, given_as: str) -> None:
+    """Check the name of a DDPJob.
+
+    Args:
+        name: of it.
+        given_as: the option or argument.
+
+    Raises:
+        UsageProblem: no DDPJob can have it.
+    """
+    if not is_job_name(name):
+        raise UsageProblem(f"{given_as} {name!r}: {JOB_RULE}")
+
+
+def check_namespace(name: str, given_as: str) -> None:
+    """Check the name of a namespace.
+
+    Args:
+        name: of it.
+        given_as: the option or argument.
+
+    Raises:
+        UsageProblem: no namespace can have it.
+    """
+    if not is_namespace(name):
+        raise UsageProblem(
+            f"{given_as} {name!r}: {NAMESPACE_RULE}", "kubectl get namespaces lists those that are there"
+        )

@@ -1,0 +1,184 @@
+"""A job from a script: the script travels as a ConfigMap that belongs to the job. Pure functions."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ddpjob_core.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, MAX_PROCESSES, is_reserved_env
+from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.children.metadata import child_metadata
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.plan import Manifest
+
+FOLDER: Final = "/ddpjob-program"
+VOLUME: Final = "ddpjob-program"
+LARGEST_BYTES: Final = 1_000_000
+"""A little less than what a ConfigMap can hold."""
+_SUFFIX: Final = "-program"
+_ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program in one file: its name without a folder, and its text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be run: a script that is brought along or a module of the image, and how."""
+
+    name: str
+    image: str
+    script: Script | None = None
+    module: str | None = None
+    args: tuple[str, ...] = ()
+    nodes: int = 1
+    procs_per_node: int | str = "auto"
+    env: Mapping[str, str] | None = None
+    namespace: str | None = None
+
+
+def job_manifest(request: Request) -> Manifest:
+    """The DDPJob.
+
+    Raises:
+        UsageProblem: it names neither a script nor a module, or both, or a variable that cannot be.
+    """
+    if (request.script is None) == (request.module is None):
+        raise UsageProblem("give either a script (train.py) or a module (package.train)")
+    _check_env(request.env or (), "env")
+    trainer: dict[str, Any] = {"image": request.image}
+    if request.script is not None:
+        trainer["script"] = f"{FOLDER}/{request.script.name}"
+    else:
+        trainer["module"] = request.module
+    if request.args:
+        trainer["args"] = list(request.args)
+    if request.env:
+        trainer["env"] = [{"name": name, "value": value} for name, value in request.env.items()]
+    spec: dict[str, Any] = {"nodes": request.nodes, "procsPerNode": request.procs_per_node, "trainer": trainer}
+    if request.script is not None:
+        trainer["volumeMounts"] = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}]
+        volume = {"name": VOLUME, "configMap": {"name": config_map_name(request.name)}}
+        spec["template"] = {"spec": {"volumes": [volume]}}
+    metadata = {"name": request.name, **({"namespace": request.namespace} if request.namespace else {})}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def config_map(script: Script, job: str, namespace: str | None, owner: JobRecord | None) -> Manifest:
+    """The ConfigMap that carries the script.
+
+    Args:
+        script: the program.
+        job: name of the job.
+        namespace: where, None to leave it open.
+        owner: the job once it is there; the ConfigMap goes with it.
+    """
+    if owner is not None:
+        metadata = child_metadata(owner, config_map_name(job))
+    else:
+        metadata = {"name": config_map_name(job), **({"namespace": namespace} if namespace else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        # No kubelet has to watch it, and nobody can change what runs.
+        "immutable": True,
+        "data": {script.name: script.text},
+    }
+
+
+def config_map_name(job: str) -> str:
+    """Name of the ConfigMap that carries a job's script."""
+    return f"{job}{_SUFFIX}"
+
+
+def name_for(program: str, suffix: str) -> str:
+    """A name for a job that was given none: that of its program, and a suffix that tells it from the next run.
+
+    Args:
+        program: as train.py or package.train.
+        suffix: lower case letters and digits.
+    """
+    return job_label(stem_of(program), f"-{suffix}")
+
+
+def stem_of(program: str) -> str:
+    """The name of a program without its folder or package: train of /some/where/train.py and of package.train."""
+    return program.rsplit("/", 1)[-1].removesuffix(".py").rsplit(".", 1)[-1]
+
+
+def job_label(text: str, suffix: str = "") -> str:
+    """A name that a job can have, made of that of a program or of another scheduler's job.
+
+    Args:
+        text: as My_Job.
+        suffix: what the name ends with.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if not plain or not plain[0].isalpha():
+        plain = f"job-{plain}".strip("-")
+    return f"{plain[: MAX_NAME_LENGTH - len(suffix)].rstrip('-')}{suffix}"
+
+
+def script_of(name: str, content: bytes) -> Script:
+    """A script from a file's content.
+
+    Raises:
+        UsageProblem: a ConfigMap cannot carry it.
+    """
+    base = name.rsplit("/", 1)[-1]
+    if len(content) > LARGEST_BYTES:
+        raise UsageProblem(
+            f"{name} has {len(content):,} bytes, a ConfigMap holds {LARGEST_BYTES:,}",
+            "put it into the image and run it with --module, or from a volume with -f job.yaml",
+        )
+    if not re.fullmatch(r"[-._a-zA-Z0-9]+", base):
+        raise UsageProblem(f"{base!r} cannot be the name of a file in a ConfigMap", "rename it: letters, digits, - . _")
+    try:
+        return Script(base, content.decode())
+    except UnicodeDecodeError as error:
+        raise UsageProblem(f"{name} is no text: {error.reason} at byte {error.start}") from error
+
+
+def parse_env(given: Sequence[str]) -> dict[str, str]:
+    """Environment variables given as NAME=VALUE.
+
+    Raises:
+        UsageProblem: one is not, or its name belongs to the launcher.
+    """
+    found: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageProblem(f"--env {item}: this is not NAME=VALUE")
+        _check_env([name], "--env")
+        found[name] = value
+    return found
+
+
+def _check_env(names: Iterable[object], option: str) -> None:
+    for name in names:
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise UsageProblem(
+                f"{option}: {name!r} cannot be the name of a variable", "letters, digits, - . _, and no digit first"
+            )
+        if is_reserved_env(name):
+            raise UsageProblem(f"{option}: {name} is set by the launcher", "leave it out, or choose another")
+
+
+def parse_processes(text: str) -> int | str:
+    """spec.procsPerNode from an option: a number or auto.
+
+    Raises:
+        UsageProblem: it is neither.
+    """
+    if text == "auto":
+        return text
+    if re.fullmatch(r"[0-9]{1,9}", text) and 1 <= int(text) <= MAX_PROCESSES:
+        return int(text)
+    raise UsageProblem(f"--procs-per-node {text}: must be a number from 1 to {MAX_PROCESSES}, or auto")

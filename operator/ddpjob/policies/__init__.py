@@ -1,1 +1,0 @@
-"""The rules of a job's life, a file each. `ddpjob.decide` asks them in order; the first that applies decides."""

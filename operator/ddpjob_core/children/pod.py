@@ -1,0 +1,161 @@
+"""A training pod: one node of the training."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
+from ddpjob_core.api.names import pod_name, service_name
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.children.affinity import away_from
+from ddpjob_core.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
+from ddpjob_core.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
+from ddpjob_core.children.environment import pod_environment
+from ddpjob_core.children.hashes import spec_hash
+from ddpjob_core.children.host_network import host_network_environment, host_network_fields
+from ddpjob_core.children.launcher_config import launcher_config_name
+from ddpjob_core.children.metadata import owner_reference, pod_labels
+from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
+from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
+from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key
+from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.plan import Manifest
+from ddpjob_launcher import FILE
+
+LAUNCHER_VOLUME: Final = "ddpjob-launcher"
+LAUNCHER_FOLDER: Final = "/ddpjob"
+SHARED_MEMORY_VOLUME: Final = "ddpjob-shared-memory"
+SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 the path that torch's data loaders use
+DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+
+
+# Changed only where its root differs: going through a large volume at every start would take minutes.
+_VOLUME_GROUP: Final = {"fsGroup": WRITERS_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+
+
+def processes_of(spec: DDPJobSpec) -> int:
+    """Training processes on each node, `auto` resolved. Expects a template without errors."""
+    return resolve_procs_per_node(spec.procs_per_node, resources_of(spec))
+
+
+def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
+    """The `resources` of the merged trainer container. Expects a template without errors."""
+    return merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {}
+
+
+def build_pod(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, lost_nodes: Sequence[str] = ()
+) -> Manifest:
+    """The manifest of one pod, which rather runs on none of `lost_nodes`.
+
+    Expects a template without errors (`template_errors`).
+    """
+    template_metadata = spec.template.get("metadata") or {}
+    template_spec = spec.template.get("spec") or {}
+    container = _trainer_container(job, spec, attempt, ordinal)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job.name, attempt, ordinal, spec.nodes),
+            "namespace": job.namespace,
+            "labels": {**(template_metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
+            "annotations": {
+                DEFAULT_CONTAINER_ANNOTATION: container["name"],
+                **(template_metadata.get("annotations") or {}),
+                ANNOTATION_SPEC_HASH: spec_hash(spec),
+            },
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            # A training has no business with the API server: no credential in the pod unless it is asked for.
+            "automountServiceAccountToken": False,
+            # A namespace with thousands of services would put as many variables into every container.
+            "enableServiceLinks": False,
+            **copy.deepcopy(template_spec),
+            **host_network_fields(spec.template),
+            **away_from(lost_nodes, template_spec.get("affinity")),
+            **_security_context(spec, template_spec.get("securityContext") or {}),
+            "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
+            "subdomain": service_name(job.name),
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": spec.grace_period_seconds,
+            "containers": [container, *others_of(spec.template)],
+            "volumes": _volumes(job, spec, container, template_spec.get("volumes") or []),
+        },
+    }
+
+
+def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
+    if spec.checkpoint is None or not isinstance(users, dict):
+        return {}
+    return {"securityContext": {**_VOLUME_GROUP, **users}}
+
+
+def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, Any]:
+    container = merge_trainer(trainer_of(spec.template), spec.trainer)
+    resources = container.get("resources") or {}
+    processes = resolve_procs_per_node(spec.procs_per_node, resources)
+    backend = resolve_backend(spec.backend, resources)
+    ours = {
+        **pod_environment(job, spec, attempt, ordinal, processes=processes, backend=backend),
+        **host_network_environment(spec.template),
+    }
+    users = container.get("env") or []
+    if spec.trainer.command is None:
+        container["command"] = ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]
+    else:
+        container["command"] = list(spec.trainer.command)
+    if spec.trainer.args:
+        container["args"] = list(spec.trainer.args)
+    # Ours come first: a user's variable may refer to them as $(DDPJOB_NODE_RANK).
+    container["env"] = [*({"name": name, "value": value} for name, value in ours.items()), *users]
+    container["ports"] = [*_ports(spec, processes), *(container.get("ports") or [])]
+    container["volumeMounts"] = [*_mounts(spec, container, ordinal), *(container.get("volumeMounts") or [])]
+    return container
+
+
+def _ports(spec: DDPJobSpec, processes: int) -> list[dict[str, Any]]:
+    return [
+        {"name": "rendezvous", "containerPort": spec.rendezvous.port, "protocol": "TCP"},
+        *(
+            {"name": f"metrics-{local_rank}", "containerPort": spec.metrics.port + local_rank, "protocol": "TCP"}
+            for local_rank in range(processes)
+        ),
+    ]
+
+
+def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = []
+    if not _has_shared_memory(container):
+        mounts.append({"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER})
+    if spec.trainer.command is None:
+        mounts.append({"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_FOLDER, "readOnly": True})
+    if needs_ssh_key(spec):
+        mounts.append(key_mount())
+    if spec.checkpoint is not None and is_mounted(spec.checkpoint, ordinal):
+        mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": spec.checkpoint.path})
+    return mounts
+
+
+def _volumes(
+    job: JobRecord, spec: DDPJobSpec, container: dict[str, Any], users: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    # A list: what a user's mount has for a name may be of any type, and the API server judges it.
+    mounted = [mount.get("name") for mount in container["volumeMounts"]]
+    ours: list[dict[str, Any]] = []
+    if SHARED_MEMORY_VOLUME in mounted:
+        # A container's own /dev/shm has 64 MiB, which a data loader with workers outgrows at once.
+        ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
+    if LAUNCHER_VOLUME in mounted:
+        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name)}})
+    if SSH_KEY_VOLUME in mounted:
+        ours.append(key_volume(job))
+    if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:
+        ours.append(checkpoint_volume(job, spec.checkpoint))
+    return [*ours, *copy.deepcopy(users)]
+
+
+def _has_shared_memory(container: dict[str, Any]) -> bool:
+    return any(mount.get("mountPath") == SHARED_MEMORY_FOLDER for mount in container.get("volumeMounts") or [])

@@ -1,0 +1,1 @@
+"""The machinery that carries decisions out, the same for a cluster and for one machine."""

@@ -1,0 +1,118 @@
+"""The part of an operator that is the same wherever its objects are kept: caches, queue, progress and reconciles.
+
+What brings the objects in (watches of a cluster, or processes of this machine) puts them into the caches; whatever
+changes there puts its job into the queue.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from ddpjob_core.decide import decide
+from ddpjob_core.engine.caches import Caches, groups_of
+from ddpjob_core.engine.events import EventPoster
+from ddpjob_core.engine.limiter import FairLimiter
+from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
+from ddpjob_core.engine.queue import CallLater, WorkQueue
+from ddpjob_core.engine.reconcile import Reconciler
+from ddpjob_core.engine.store import Key, Store
+from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord
+from ddpjob_operator.kube import ObjectApi
+from ddpjob_operator.metrics import Metrics
+
+_GATHER_SECONDS_PER_POD: Final = 0.0004
+_LONGEST_GATHER_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How often progress is read, in seconds, and how many progress writes there may be a second."""
+
+    poll_interval: float = 2.0
+    progress_writes: float = 50.0
+
+
+class Controller:
+    """Decides about jobs whenever something of theirs changes in the caches."""
+
+    def __init__(
+        self,
+        kube: ObjectApi,
+        *,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+        call_later: CallLater,
+        instance: str,
+        rates: Rates,
+        locate: Locate = own_address,
+    ) -> None:
+        """Args:
+        kube: where objects are made and deleted and a status is written.
+        metrics: counts.
+        now: wall clock.
+        call_later: of the event loop.
+        instance: who posts events, such as the operator's pod.
+        rates: how often, how many.
+        locate: where a rank is reached.
+        """
+        self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later)
+        self.caches = Caches(
+            jobs=Store(listener=self._job_changed),
+            pods=Store(groups=groups_of, listener=self._child_changed),
+            services=Store(groups=groups_of, listener=self._child_changed),
+        )
+        # The uid of each job, by which its children find it.
+        self._keys: dict[str, Key] = {}
+        self.poller = ProgressPoller(
+            changed=self.queue.add,
+            count=lambda outcome: metrics.polls.labels(outcome).inc(),
+            now=now,
+            interval=rates.poll_interval,
+            locate=locate,
+        )
+        self._reconciler = Reconciler(
+            kube=kube,
+            decide=decide,
+            caches=self.caches,
+            queue=self.queue,
+            poller=self.poller,
+            progress_writes=FairLimiter(rates.progress_writes, clock=monotonic),
+            events=EventPoster(kube, now=now, instance=instance),
+            metrics=metrics,
+            now=now,
+        )
+
+    async def work(self) -> None:
+        """Look at one job after the other until cancelled; several of these may run."""
+        await self.queue.work(self._reconciler.reconcile)
+
+    def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._keys.pop(before.uid, None)
+            self._reconciler.forget(before)
+        record = after or before
+        if record is None:
+            return
+        key = (record.namespace, record.name)
+        if after is not None:
+            self._keys[after.uid] = key
+        self.queue.add(key)
+
+    def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:
+        for record in (before, after):
+            if record is None:
+                continue
+            owner = self._keys.get(record.owner_uid or "")
+            if owner is not None:
+                if isinstance(record, PodRecord):
+                    self.poller.ended(record)
+                    self.caches.departed.saw(record, gone=after is None)
+                # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.
+                pods = self.caches.pods.count(record.owner_uid or "")
+                self.queue.add_after(owner, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
+            named = (record.namespace, record.job or "")
+            if record.job and named != owner:
+                # A job whose names are taken by another's children waits for them to go.
+                self.queue.add(named)

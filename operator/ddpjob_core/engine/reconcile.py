@@ -1,0 +1,237 @@
+"""One look at one job: observe, decide, write the status, act, tell. Nothing else changes anything in the cluster."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from ddpjob_core.api.constants import API_VERSION, KIND
+from ddpjob_core.api.resources import JOBS
+from ddpjob_core.engine.actions import ActionRunner, Outcome
+from ddpjob_core.engine.caches import Caches
+from ddpjob_core.engine.errors import ApiFailure, Conflict, NotFound, Retryable
+from ddpjob_core.engine.events import EventPoster
+from ddpjob_core.engine.limiter import FairLimiter
+from ddpjob_core.engine.poller import ProgressPoller
+from ddpjob_core.engine.queue import WorkQueue
+from ddpjob_core.engine.store import Key, version_of
+from ddpjob_core.observations.observe import job_record
+from ddpjob_core.observations.observed import JobRecord, Observed, Rejection
+from ddpjob_core.plan import Plan
+from ddpjob_core.policies.create import TRY_AGAIN_AFTER
+from ddpjob_operator.kube import ObjectApi
+from ddpjob_operator.metrics import Metrics
+
+Decide: TypeAlias = Callable[[Observed], Plan]
+
+_LEFT_ALONE: Final = TRY_AGAIN_AFTER - timedelta(seconds=1)
+"""How long a refused object is not asked for again. The second less: decide counts in whole seconds."""
+_CATCH_UP: Final = 5.0
+"""Seconds after which a job is looked at anyway whose newer version the watch should have shown."""
+_MOST_ROUNDS: Final = 16
+"""Looks in a row that may each have acted. A job needs a handful; more is a mistake that must not become a storm."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What this process knows of a job beside the caches. Losing it costs a request or two, never correctness."""
+
+    attempt: int | None = None
+    last_status_write: datetime | None = None
+    launcher_attempt: int | None = None
+    claim_attempt: int | None = None
+    ssh_key_attempt: int | None = None
+    rejections: dict[str, tuple[Rejection, datetime]] = field(default_factory=dict)
+    rounds: int = 0
+
+
+class Reconciler:
+    """Works on one job at a time for each worker; the queue sees to it that no job is worked on twice at once."""
+
+    def __init__(
+        self,
+        *,
+        kube: ObjectApi,
+        decide: Decide,
+        caches: Caches,
+        queue: WorkQueue[Key],
+        poller: ProgressPoller,
+        progress_writes: FairLimiter[str],
+        events: EventPoster,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Args:
+        kube: the API server.
+        decide: the policies.
+        caches: what is known.
+        queue: where a job is put that needs another look.
+        poller: reads progress.
+        progress_writes: spreads the writes that can wait.
+        events: posts events.
+        metrics: counts.
+        now: wall clock.
+        """
+        self._kube = kube
+        self._decide = decide
+        self._caches = caches
+        self._queue = queue
+        self._poller = poller
+        self._progress_writes = progress_writes
+        self._events = events
+        self._metrics = metrics
+        self._now = now
+        self._actions = ActionRunner(kube, caches)
+        self._memories: dict[str, _Memory] = {}
+
+    async def reconcile(self, key: Key) -> None:
+        """Look at one job. Failures put it back into the queue with a growing delay; none is raised."""
+        job = self._caches.jobs.get(*key)
+        if job is None:
+            self._queue.succeeded(key)
+            return
+        with self._metrics.reconcile_seconds.time():
+            try:
+                await self._look(key, job)
+            except ApiFailure as failure:
+                after = failure.after if isinstance(failure, Retryable) else None
+                seconds = self._queue.retry(key, after)
+                _log.warning("%s/%s: %s; next try in %.1f s", *key, failure, seconds)
+            except Exception:  # noqa: BLE001 a bug met by this job alone: all others go on
+                self._metrics.errors.inc()
+                seconds = self._queue.retry(key)
+                _log.exception("%s/%s cannot be worked on; next try in %.1f s", *key, seconds)
+            else:
+                self._queue.succeeded(key)
+
+    def forget(self, job: JobRecord) -> None:
+        """The job is gone."""
+        self._memories.pop(job.uid, None)
+        self._poller.forget(job.uid)
+        self._caches.departed.forget(job.uid)
+        self._progress_writes.drop(job.uid)
+
+    async def _look(self, key: Key, job: JobRecord) -> None:
+        memory = self._memories.setdefault(job.uid, _Memory())
+        if job.status is not None:
+            if memory.attempt not in (None, job.status.attempt):
+                memory.rejections.clear()
+            memory.attempt = job.status.attempt
+        if memory.rejections:
+            # A later try may have been granted and its answer lost: then the watch tells.
+            for name in memory.rejections.keys() & self._caches.own(job):
+                del memory.rejections[name]
+        plan = self._decide(self._observe(job, memory))
+        self._poller.follow(job.uid, key, plan.poll)
+        wrote = False
+        if plan.status is not None:
+            wait = 0.0 if plan.urgent else self._progress_writes.ask(job.uid)
+            if wait > 0:
+                self._queue.add_after(key, wait)
+                self._poller.freshen(job.uid, wait)
+            elif await self._write_status(key, job, plan, memory):
+                wrote = True
+            else:
+                return
+        outcome, news = await self._act(job, plan, memory)
+        if plan.status is None or wrote:
+            await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
+        if outcome.failures:
+            raise outcome.failures[0]
+        self._look_again(key, plan, memory, acted=bool(outcome.done) or news or (wrote and plan.urgent))
+
+    def _look_again(self, key: Key, plan: Plan, memory: _Memory, *, acted: bool) -> None:
+        if plan.requeue_after is not None:
+            self._queue.add_after(key, plan.requeue_after.total_seconds())
+        memory.rounds = memory.rounds + 1 if acted else 0
+        if memory.rounds > _MOST_ROUNDS:
+            _log.error("%s/%s acts again and again without coming to rest", *key)
+            self._queue.retry(key)
+        elif acted:
+            # The answers are in the caches: the next step need not wait for the watch to show them.
+            self._queue.add(key)
+
+    def _observe(self, job: JobRecord, memory: _Memory) -> Observed:
+        return Observed(
+            job=job,
+            now=self._now(),
+            pods=self._caches.pods.group(job.uid),
+            departed=self._caches.departed.of(job.uid),
+            service=self._caches.service(job),
+            foreign=self._caches.foreign(job),
+            rejections=tuple(rejection for rejection, _ in memory.rejections.values()),
+            progress=self._poller.report(job.uid),
+            ranks=self._poller.ranks(job.uid),
+            waits=self._poller.waits(job.uid),
+            launcher_attempt=memory.launcher_attempt,
+            claim_attempt=memory.claim_attempt,
+            ssh_key_attempt=memory.ssh_key_attempt,
+            port_rivals=self._caches.port_rivals(job),
+            last_status_write=memory.last_status_write,
+        )
+
+    async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: _Memory) -> bool:
+        """Whether the status was written; if not, the job is looked at again when its newer version is known."""
+        assert plan.status is not None  # noqa: S101 the caller has looked
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "namespace": job.namespace,
+                "name": job.name,
+                "uid": job.uid,
+                "resourceVersion": job.resource_version,
+            },
+            "status": plan.status.to_wire(),
+        }
+        try:
+            answer = await self._kube.replace_status(JOBS, manifest)
+        except NotFound:
+            self._caches.jobs.forget(job.namespace, job.name, job.uid)
+            return False
+        except Conflict:
+            self._metrics.conflicts.inc()
+            cached = self._caches.jobs.get(*key)
+            if cached is None or version_of(cached) > version_of(job):
+                self._queue.add(key)
+            else:
+                # The watch brings the newer version, and with it the next look.
+                self._queue.add_after(key, _CATCH_UP)
+            return False
+        self._metrics.status_written(job.status, plan.status)
+        memory.last_status_write = self._now()
+        self._progress_writes.drop(job.uid)
+        record = job_record(answer)
+        if record is not None:
+            self._caches.jobs.remember(record)
+        return True
+
+    async def _act(self, job: JobRecord, plan: Plan, memory: _Memory) -> tuple[Outcome, bool]:
+        """What became of the actions, and whether something was refused that the status does not tell of yet."""
+        begun = self._now()
+
+        def left_alone(name: str) -> bool:
+            refused = memory.rejections.get(name)
+            return refused is not None and begun - refused[1] < _LEFT_ALONE
+
+        outcome = await self._actions.run(job, plan.actions, skip=left_alone)
+        for name in outcome.done:
+            memory.rejections.pop(name, None)
+        if outcome.launcher_attempt is not None:
+            memory.launcher_attempt = outcome.launcher_attempt
+        if outcome.claim_attempt is not None:
+            memory.claim_attempt = outcome.claim_attempt
+        if outcome.ssh_key_attempt is not None:
+            memory.ssh_key_attempt = outcome.ssh_key_attempt
+        news = False
+        for rejection in outcome.rejected:
+            known = memory.rejections.get(rejection.object)
+            if known is None or known[0] != rejection:
+                news = True
+                _log.warning("%s/%s: %s is refused: %s", job.namespace, job.name, rejection.object, rejection.message)
+            memory.rejections[rejection.object] = (rejection, self._now())
+        return outcome, news

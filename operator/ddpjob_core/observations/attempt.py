@@ -1,0 +1,124 @@
+"""The pods of a job, seen as attempts: what became of each node of the current one, and what is left of older ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from ddpjob_core.api.names import parse_pod_name, pod_name
+from ddpjob_core.observations.node_lost import SILENCE
+from ddpjob_core.observations.observed import PodRecord, Running, Terminated
+
+LOST_AFTER: Final = SILENCE
+"""How long after its deletion's grace period a pod that is still there counts as stopped: its node does not answer."""
+
+
+class NodeState(StrEnum):
+    """What became of one node of an attempt."""
+
+    MISSING = "missing"
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+def node_state(pod: PodRecord | None) -> NodeState:
+    """The state of the node whose pod this is.
+
+    Only the container `trainer` counts, whatever else runs beside it. A pod that somebody deletes has failed from that
+    moment on, unless its trainer had ended well before.
+    """
+    if pod is None:
+        return NodeState.MISSING
+    if isinstance(pod.trainer, Terminated):
+        return NodeState.SUCCEEDED if pod.trainer.exit_code == 0 else NodeState.FAILED
+    if pod.phase == "Succeeded":
+        return NodeState.SUCCEEDED
+    if pod.phase == "Failed" or pod.deletion_time is not None:
+        return NodeState.FAILED
+    return NodeState.RUNNING if isinstance(pod.trainer, Running) else NodeState.PENDING
+
+
+def is_terminal(pod: PodRecord) -> bool:
+    """Whether nothing of the pod runs any more: its logs can be read, its resources are free."""
+    return pod.phase in ("Succeeded", "Failed") or (isinstance(pod.trainer, Terminated) and not pod.others_running)
+
+
+def has_stopped(pod: PodRecord, now: datetime) -> bool:
+    """Whether the pod's training does not run any more, or its node is lost and nobody can tell.
+
+    Waiting for a lost node would block the next attempt for minutes. It is safe not to: the names and the rendezvous id
+    of an attempt are its own.
+    """
+    if is_terminal(pod) or isinstance(pod.trainer, Terminated) or pod.node_lost:
+        return True
+    return pod.deletion_time is not None and now >= pod.deletion_time + LOST_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts.
+
+    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `departed` are ended pods
+    of the current attempt that are there no more, by name.
+    """
+
+    number: int
+    nodes: tuple[PodRecord | None, ...]
+    names: tuple[str, ...]
+    older: Mapping[str, tuple[int, PodRecord]]
+    succeeded: frozenset[int] = frozenset()
+    departed: Mapping[str, PodRecord] = field(default_factory=dict)
+
+    def states(self) -> tuple[NodeState, ...]:
+        """The state of each ordinal."""
+        return tuple(self.state(ordinal) for ordinal in range(len(self.nodes)))
+
+    def state(self, ordinal: int) -> NodeState:
+        """The state of one ordinal."""
+        state = node_state(self.nodes[ordinal])
+        # An ended pod may be removed by anybody, as the garbage collector and a drained node do.
+        return NodeState.SUCCEEDED if state is NodeState.MISSING and ordinal in self.succeeded else state
+
+    def last_seen(self, ordinal: int) -> PodRecord | None:
+        """The pod of an ordinal as it is, or as it was when it was seen last."""
+        return self.nodes[ordinal] or self.departed.get(self.names[ordinal])
+
+    @property
+    def present(self) -> tuple[PodRecord, ...]:
+        """The current attempt's pods that exist."""
+        return tuple(pod for pod in self.nodes if pod is not None)
+
+
+def view_attempt(
+    job: str,
+    number: int,
+    nodes: int,
+    pods: tuple[PodRecord, ...],
+    *,
+    succeeded: frozenset[int] = frozenset(),
+    departed: tuple[PodRecord, ...] = (),
+) -> Attempt:
+    """Sort a job's own pods into the current attempt and older ones.
+
+    A pod is told by its name, which cannot be changed, and not by its labels, which can. What is not of this attempt's
+    names, such as the pods of a size that was changed while suspended, counts as older.
+    """
+    by_name = {pod.name: pod for pod in pods}
+    names = tuple(pod_name(job, number, ordinal, nodes) for ordinal in range(nodes))
+    current = tuple(by_name.pop(name, None) for name in names)
+    older: dict[str, tuple[int, PodRecord]] = {}
+    for name, pod in by_name.items():
+        identity = parse_pod_name(job, name)
+        if identity is not None:
+            older[name] = (identity.attempt, pod)
+    left = {pod.name: pod for pod in departed if pod.name in names}
+    return Attempt(number, current, names, older, succeeded, left)
+
+
+def highest_attempt(job: str, pods: tuple[PodRecord, ...]) -> int:
+    """The newest attempt that has pods, 0 where none has: what an erased status is rebuilt from."""
+    identities = (parse_pod_name(job, pod.name) for pod in pods)
+    return max((identity.attempt for identity in identities if identity is not None), default=0)

@@ -1,0 +1,290 @@
+"""From raw objects to records: total, so that no object, however broken, can stop the operator."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from sys import intern
+from typing import Any, Final, TypeAlias
+
+from pydantic import ValidationError
+
+from ddpjob_core.api.constants import (
+    ANNOTATION_SPEC_HASH,
+    LABEL_ATTEMPT,
+    LABEL_JOB,
+    LABEL_ORDINAL,
+    TRAINER_CONTAINER,
+)
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.observations.observed import (
+    ContainerState,
+    JobRecord,
+    PodRecord,
+    Running,
+    ServiceRecord,
+    Terminated,
+    Waiting,
+)
+
+Json: TypeAlias = dict[str, Any]
+
+# A container that only waits its turn: nothing keeps it from starting.
+_ORDINARY_WAITING: Final = frozenset({"PodInitializing", "ContainerCreating", ""})
+# Without them nobody knows which pods belong to now: they are never guessed from a default.
+_VITAL_STATUS: Final = ("attempt", "podsCreated")
+_SPEC_ERROR_LIMIT: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str | None
+    labels: Json
+    deletion_time: datetime | None
+    raw: Json
+
+
+def pod_record(raw: object) -> PodRecord | None:
+    """The record of a raw pod, or None where it has no name, namespace or uid to be known by."""
+    identity = _identity(raw)
+    if identity is None or not isinstance(raw, dict):
+        return None
+    spec, status = _map(raw.get("spec")), _map(raw.get("status"))
+    conditions = {_text(item.get("type")): item for item in _maps(status.get("conditions"))}
+    states = {_text(item.get("name")): _state(item) for item in _maps(status.get("containerStatuses"))}
+    init_states = {_text(item.get("name")): _state(item) for item in _maps(status.get("initContainerStatuses"))}
+    trainer = states.pop(TRAINER_CONTAINER, None)
+    disruption = conditions.get("DisruptionTarget", {})
+    node_name = _text(spec.get("nodeName")) or None
+    return PodRecord(
+        namespace=identity.namespace,
+        name=identity.name,
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        owner_uid=identity.owner_uid,
+        job=_interned(identity.labels.get(LABEL_JOB)),
+        attempt=_number_label(identity.labels.get(LABEL_ATTEMPT)),
+        ordinal=_number_label(identity.labels.get(LABEL_ORDINAL)),
+        phase=intern(_text(status.get("phase"))),
+        reason=_text(status.get("reason")),
+        message=_text(status.get("message")),
+        created=parse_time(identity.raw.get("creationTimestamp")),
+        deletion_time=identity.deletion_time,
+        scheduled=node_name is not None or conditions.get("PodScheduled", {}).get("status") == "True",
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        node_name=node_name and intern(node_name),
+        pod_ip=_text(status.get("podIP")) or None,
+        trainer=trainer,
+        obstacle=_obstacle(conditions.get("PodScheduled", {}), init_states, states.values()),
+        others_running=any(isinstance(state, Running) for state in (*states.values(), *init_states.values())),
+        disruption=(_text(disruption.get("reason")) or "DisruptionTarget")
+        if disruption.get("status") == "True"
+        else None,
+        node_lost=_is_node_lost(conditions),
+        unadmitted_since=_unadmitted_since(status, conditions) if node_name is not None else None,
+        spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
+    )
+
+
+def service_record(raw: object) -> ServiceRecord | None:
+    """The record of a raw service, or None where it has no name, namespace or uid to be known by."""
+    identity = _identity(raw)
+    if identity is None:
+        return None
+    return ServiceRecord(
+        namespace=identity.namespace,
+        name=identity.name,
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        owner_uid=identity.owner_uid,
+        job=_interned(identity.labels.get(LABEL_JOB)),
+        deletion_time=identity.deletion_time,
+    )
+
+
+def job_record(raw: object) -> JobRecord | None:
+    """The record of a raw DDPJob, or None where it has no name, namespace or uid to be known by.
+
+    A spec that cannot be understood becomes `spec_error`. Of a broken status what can be read is kept; where attempt or
+    podsCreated cannot, it counts as erased.
+    """
+    identity = _identity(raw)
+    if identity is None or not isinstance(raw, dict):
+        return None
+    spec, spec_error = _spec(raw.get("spec"))
+    generation = identity.raw.get("generation")
+    return JobRecord(
+        namespace=identity.namespace,
+        name=identity.name,
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        generation=generation if isinstance(generation, int) and not isinstance(generation, bool) else 0,
+        deleting=identity.raw.get("deletionTimestamp") is not None,
+        spec=spec,
+        spec_error=spec_error,
+        status=_status(raw.get("status")),
+    )
+
+
+def controller_uid(raw: object) -> str | None:
+    """Uid of the object's controller, None where it has none."""
+    metadata = _map(raw.get("metadata")) if isinstance(raw, dict) else {}
+    for reference in _maps(metadata.get("ownerReferences")):
+        if reference.get("controller") is True:
+            return _text(reference.get("uid")) or None
+    return None
+
+
+def _identity(raw: object) -> _Identity | None:
+    metadata = _map(raw.get("metadata")) if isinstance(raw, dict) else {}
+    namespace, name, uid = (_text(metadata.get(key)) for key in ("namespace", "name", "uid"))
+    if not (namespace and name and uid):
+        return None
+    owner = controller_uid(raw)
+    deleted = metadata.get("deletionTimestamp")
+    return _Identity(
+        namespace=intern(namespace),
+        name=name,
+        uid=uid,
+        resource_version=_text(metadata.get("resourceVersion")),
+        # Interned, as are other values that all pods of a job share: thousands of copies would add up.
+        owner_uid=owner and intern(owner),
+        labels=_map(metadata.get("labels")),
+        deletion_time=None if deleted is None else parse_time(deleted) or datetime.fromtimestamp(0, UTC),
+        raw=metadata,
+    )
+
+
+def _state(container: Json) -> ContainerState:
+    state = _map(container.get("state"))
+    ended = state.get("terminated")
+    if isinstance(ended, dict):
+        return Terminated(
+            exit_code=_whole(ended.get("exitCode"), default=-1),
+            signal=_whole(ended.get("signal"), default=0) or None,
+            reason=_text(ended.get("reason")),
+            message=_text(ended.get("message")),
+            finished_at=parse_time(ended.get("finishedAt")),
+        )
+    if isinstance(state.get("running"), dict):
+        return Running(parse_time(state["running"].get("startedAt")))
+    if isinstance(state.get("waiting"), dict):
+        return Waiting(_text(state["waiting"].get("reason")), _text(state["waiting"].get("message")))
+    return None
+
+
+def _obstacle(
+    scheduling: Json, init_states: Mapping[str, ContainerState], others: Iterable[ContainerState]
+) -> Waiting | None:
+    if scheduling.get("status") == "False":
+        return Waiting(_text(scheduling.get("reason")) or "Unschedulable", _text(scheduling.get("message")))
+    for name, state in init_states.items():
+        if isinstance(state, Terminated) and state.exit_code != 0:
+            said = f": {state.message.strip()}" if state.message.strip() else ""
+            return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{said}")
+    for state in (*init_states.values(), *others):
+        if isinstance(state, Waiting) and state.reason not in _ORDINARY_WAITING:
+            return state
+    return None
+
+
+def _is_node_lost(conditions: Mapping[str, Json]) -> bool:
+    # The node lifecycle controller turns Ready of a pod to False when its node stops answering, and nothing else of
+    # the status. A kubelet never says so of a pod whose containers are ready, but for a readiness gate.
+    ready = conditions.get("Ready", {})
+    return (
+        ready.get("status") == "False"
+        and conditions.get("ContainersReady", {}).get("status") == "True"
+        and ready.get("reason") != "ReadinessGatesNotReady"
+    )
+
+
+def _unadmitted_since(status: Mapping[str, Json], conditions: Mapping[str, Json]) -> datetime | None:
+    # The first thing that a kubelet writes of a pod is when it has seen it.
+    if _text(status.get("phase")) != "Pending" or status.get("startTime") is not None:
+        return None
+    return parse_time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
+
+
+def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:
+    try:
+        return DDPJobSpec.model_validate(raw), None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(("spec", *(str(part) for part in first["loc"])))
+        return None, f"{where}: {first['msg']}"[:_SPEC_ERROR_LIMIT]
+    except (RecursionError, ValueError, OverflowError) as error:
+        return None, f"spec: cannot be read: {error}"[:_SPEC_ERROR_LIMIT]
+
+
+def _status(raw: object) -> DDPJobStatus | None:
+    if not isinstance(raw, dict) or any(raw.get(key) is None for key in _VITAL_STATUS):
+        return None
+    kept = dict(raw)
+    # Each round takes out at least one part; conditions come one by one before they are given up together.
+    for _ in range(len(kept) + 1):
+        try:
+            return DDPJobStatus.model_validate(kept)
+        except ValidationError as error:
+            broken = [
+                item["loc"] for item in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+        except (RecursionError, ValueError, OverflowError):
+            return None
+        kept = _without(kept, broken)
+        if any(key not in kept for key in _VITAL_STATUS):
+            return None
+    return None
+
+
+def _without(status: Json, broken: Iterable[tuple[int | str, ...]]) -> Json:
+    kept = dict(status)
+    bad_conditions: set[int] = set()
+    for place in broken:
+        if place[:1] == ("conditions",) and len(place) > 1 and isinstance(place[1], int):
+            bad_conditions.add(place[1])
+        else:
+            kept.pop(str(place[0]) if place else "", None)
+    if bad_conditions and isinstance(kept.get("conditions"), list):
+        kept["conditions"] = [item for index, item in enumerate(kept["conditions"]) if index not in bad_conditions]
+    return kept
+
+
+def _map(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _maps(value: object) -> Iterator[Json]:
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _interned(value: object) -> str | None:
+    return intern(value) if isinstance(value, str) and value else None
+
+
+def _whole(value: object, *, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _number_label(value: object) -> int | None:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else None
+
+
+def parse_time(value: object) -> datetime | None:
+    """The moment that a timestamp of the API server names, None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):
+        return None

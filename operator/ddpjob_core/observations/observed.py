@@ -1,0 +1,229 @@
+"""What the operator knows of one job at one moment: the only input of `decide`.
+
+Everything here is plain, frozen data. The watch caches hold the same records, trimmed to what the policies read,
+because thousands of whole pods would not fit the operator's memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.status import DDPJobStatus, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A container that has not started: the kubelet's reason (ImagePullBackOff, ...) and message."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A container that runs."""
+
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """A container that has ended. `message` is its termination message: the launcher's report, or any text."""
+
+    exit_code: int
+    signal: int | None
+    reason: str
+    message: str
+    finished_at: datetime | None
+
+
+ContainerState: TypeAlias = Waiting | Running | Terminated | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """A pod, trimmed to what the policies read.
+
+    `attempt` and `ordinal` come from its labels and are None where a label is missing or no number.
+    `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says of an init container or sidecar
+    that keeps the pod from starting, or the scheduler of a pod that cannot be placed.
+    `others_running` tells that a container beside the trainer still runs, `node_lost` that the pod's node does not
+    answer the control plane, `unadmitted_since` since when its node has not taken notice of it. `spec_hash` tells which
+    spec it was made of, None where that is not known.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str | None
+    job: str | None
+    attempt: int | None
+    ordinal: int | None
+    phase: str
+    reason: str = ""
+    message: str = ""
+    created: datetime | None = None
+    deletion_time: datetime | None = None
+    scheduled: bool = False
+    ready: bool = False
+    node_name: str | None = None
+    pod_ip: str | None = None
+    trainer: ContainerState = None
+    obstacle: Waiting | None = None
+    others_running: bool = False
+    disruption: str | None = None
+    node_lost: bool = False
+    unadmitted_since: datetime | None = None
+    spec_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """A service, trimmed to its identity."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str | None
+    job: str | None
+    deletion_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A DDPJob as read from the API server.
+
+    `spec` is None where it cannot be understood, and `spec_error` then names the field and what is wrong with it.
+    `status` is None where there is none yet or where it was erased.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    deleting: bool
+    spec: DDPJobSpec | None
+    spec_error: str | None = None
+    status: DDPJobStatus | None = None
+
+
+class RejectionKind(StrEnum):
+    """Why the API server refused to create an object."""
+
+    INVALID = "Invalid"
+    """The manifest itself is wrong; trying again cannot help."""
+    NAME_TAKEN = "NameTaken"
+    """An object of that name exists and is not this job's."""
+    FORBIDDEN = "Forbidden"
+    """A quota, an admission webhook or a missing permission; trying again may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """An action of an earlier plan that the API server refused, remembered until an action of that name succeeds."""
+
+    kind: RejectionKind
+    object: str
+    """Kind and name, as `pod digits-a0-1`."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """What rank 0 of an attempt last answered on /progress. `loss_text` is the loss as shown, nan and inf included."""
+
+    attempt: int
+    progress: Progress
+    loss_text: str = ""
+
+
+class Activity(StrEnum):
+    """What a rank does at a moment."""
+
+    STARTING = "starting"
+    DATA = "data"
+    STEP = "step"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """What one rank last answered on /progress, at the moment `answered`, by its own clock.
+
+    `quiet_seconds` are those since its last sign of progress: a finished step, or a checkpoint or an evaluation that
+    began or ended; `seconds_since_step` is None before its first step. `stack` is where a rank that hangs is.
+    """
+
+    attempt: int
+    rank: int
+    ordinal: int
+    answered: datetime
+    step: int | None = None
+    activity: Activity | None = None
+    activity_seconds: float | None = None
+    seconds_since_step: float | None = None
+    quiet_seconds: float | None = None
+    stack: str | None = None
+    process_restarts: int = 0
+
+
+class WaitReason(StrEnum):
+    """Why a node whose pod runs does not reach node 0."""
+
+    NAME_NOT_RESOLVED = "NameNotResolved"
+    """Its name server does not know node 0's name, or does not answer."""
+    NODE_0_NOT_REACHED = "Node0NotReached"
+    """Nothing answers at node 0's address and rendezvous port."""
+    NODE_NOT_REACHED = "NodeNotReached"
+    """Nothing answers at the address and port of a node that node 0 waits for, as it does under mpirun."""
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousWait:
+    """What the launcher of a node says, at the moment `answered`, that waits for node 0."""
+
+    attempt: int
+    ordinal: int
+    answered: datetime
+    reason: WaitReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One job and all that belongs to it.
+
+    `pods` are those whose controller is this very job (by uid), of all attempts. `departed` are pods of it that are
+    there no more, as they were seen last, their trainers ended. `foreign` maps objects that
+    carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
+    names that must be waited for.
+    `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
+    `claim_attempt` likewise for the claim, `ssh_key_attempt` for the Secret of the ssh key. `ranks` are the newest
+    answers of the ranks that were asked, `waits` those of nodes that wait for another.
+    `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their ports.
+    `last_status_write` is when this process last wrote the job's status.
+    """
+
+    job: JobRecord
+    now: datetime
+    pods: tuple[PodRecord, ...] = ()
+    departed: tuple[PodRecord, ...] = ()
+    service: ServiceRecord | None = None
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    rejections: tuple[Rejection, ...] = ()
+    progress: ProgressReport | None = None
+    ranks: tuple[RankReport, ...] = ()
+    waits: tuple[RendezvousWait, ...] = ()
+    launcher_attempt: int | None = None
+    claim_attempt: int | None = None
+    ssh_key_attempt: int | None = None
+    port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
+    last_status_write: datetime | None = None

@@ -1,0 +1,77 @@
+"""status.progress: what the program reported, live from rank 0 and at the end from its pod's termination message."""
+
+from ddpjob_core.api.status import DDPJobStatus, Progress
+from ddpjob_core.observations.attempt import Attempt
+from ddpjob_core.observations.observed import Observed, Terminated
+from ddpjob_core.wire.report import parse_progress, parse_report
+
+
+def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
+    """The newest progress of the current attempt and its loss as text, or None where nothing was reported.
+
+    The termination message of ordinal 0 wins: the last poll is always a little older than the end.
+    """
+    found = _from_rank_zero(observed, attempt)
+    restarts = _process_restarts(observed, attempt)
+    if found is None:
+        return (Progress(attempt=attempt.number, process_restarts=restarts), "") if restarts else None
+    progress, loss = found
+    return progress.model_copy(update={"attempt": attempt.number, "process_restarts": restarts or None}), loss
+
+
+def is_beyond(progress: Progress, known: Progress | None) -> bool:
+    """Whether progress of the same attempt has a later step or checkpoint than what is known, and neither earlier."""
+    if known is None or known.attempt != progress.attempt:
+        return False
+    before = (known.step or 0, known.last_checkpoint_step or 0)
+    after = (progress.step or 0, progress.last_checkpoint_step or 0)
+    return after != before and all(new >= old for new, old in zip(after, before, strict=True))
+
+
+def with_restarts(status: DDPJobStatus, before: DDPJobStatus | None) -> DDPJobStatus:
+    """The status whose restarts tell of the steps and the process restarts in its progress.
+
+    Args:
+        status: with the progress that will be written.
+        before: what was written last.
+    """
+    progress = status.progress
+    if progress is None:
+        return status
+    known = before.progress if before is not None else None
+    counted = (known.process_restarts or 0) if known is not None and known.attempt == progress.attempt else 0
+    steps = [
+        step
+        for step in (status.restarts.furthest_step, progress.step or None, progress.last_checkpoint_step)
+        if step is not None
+    ]
+    restarts = status.restarts.model_copy(
+        update={
+            "process": status.restarts.process + max(0, (progress.process_restarts or 0) - counted),
+            "furthest_step": max(steps, default=None),
+        }
+    )
+    return status.model_copy(update={"restarts": restarts})
+
+
+def _from_rank_zero(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
+    first = attempt.nodes[0]
+    if first is not None and isinstance(first.trainer, Terminated):
+        report = parse_report(first.trainer.message)
+        if report is not None and report.progress is not None:
+            return parse_progress(report.progress, observed.now)
+    live = observed.progress
+    if live is not None and live.attempt == attempt.number:
+        return live.progress, live.loss_text
+    return None
+
+
+def _process_restarts(observed: Observed, attempt: Attempt) -> int:
+    """The most restarts that an agent or a rank tells of: each agent counts those that it took part in."""
+    live = [report.process_restarts for report in observed.ranks if report.attempt == attempt.number]
+    ended = [
+        report.process_restarts
+        for pod in attempt.present
+        if isinstance(pod.trainer, Terminated) and (report := parse_report(pod.trainer.message)) is not None
+    ]
+    return max((*live, *ended), default=0)

@@ -1,0 +1,224 @@
+"""status.failure: which of the things that went wrong is the cause, the others being its consequences.
+
+Time alone misleads: the victims of a SIGKILL report a lost connection before the killed process is noticed. So the
+class of a failure counts first, then its time, then the lowest rank.
+"""
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ddpjob_core.api.status import Failure
+from ddpjob_core.observations.attempt import Attempt, NodeState, node_state
+from ddpjob_core.observations.failure_class import (
+    CANNOT_START,
+    CONSEQUENCES,
+    FailureClass,
+    class_of_process,
+    likelihood,
+)
+from ddpjob_core.observations.listing import first_few
+from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.wire.report import Report, WorkerFailure, parse_report
+
+POD_MISSING: Final = "PodMissing"
+_UNKNOWN: Final = 1 << 30
+_SIGNAL_BASE: Final = 128
+_NAMED_CONSEQUENCES: Final = 8
+_REASONS: Final = {
+    FailureClass.OUT_OF_MEMORY: "OOMKilled",
+    FailureClass.SIGNAL: "Signal",
+    FailureClass.COLLECTIVE_TIMEOUT: "CollectiveTimeout",
+    FailureClass.CONNECTION_LOST: "ConnectionLost",
+    FailureClass.STOPPED: "Stopped",
+}
+_MORE_MEMORY: Final = "raise spec.trainer.resources.limits.memory or lower the batch size"
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    kind: FailureClass
+    time: float
+    rank: int
+    ordinal: int
+    failure: Failure
+
+    @property
+    def order(self) -> tuple[int, float, int, int]:
+        return likelihood(self.kind), self.time, self.rank, self.ordinal
+
+
+def find_root_cause(attempt: Attempt, *, missing_is_failed: bool, lost_is_failed: bool = False) -> Failure | None:
+    """The cause among all that failed in an attempt, with the others as its consequences; None where nothing did.
+
+    Args:
+        attempt: the pods.
+        missing_is_failed: whether a missing pod is a failed one; else it is yet to be made.
+        lost_is_failed: whether a pod whose node does not answer has failed.
+    """
+    found = sorted(
+        (
+            candidate
+            for ordinal, pod in enumerate(attempt.nodes)
+            if pod is not None or (missing_is_failed and attempt.state(ordinal) is NodeState.MISSING)
+            for candidate in _candidates(attempt, ordinal, lost_is_failed=lost_is_failed)
+        ),
+        key=lambda candidate: candidate.order,
+    )
+    if not found:
+        return None
+    others = [_in_short(candidate.failure) for candidate in found[1:]]
+    return found[0].failure.model_copy(update={"consequences": first_few(others, _NAMED_CONSEQUENCES) or None})
+
+
+def _in_short(failure: Failure) -> str:
+    who = f"rank {failure.rank}" if failure.rank is not None else f"node {failure.ordinal}"
+    # The message of a worker begins with its rank.
+    return _cut(f"{who}: {failure.failure_class}: {failure.message.removeprefix(who).strip()}", 253)
+
+
+def _candidates(attempt: Attempt, ordinal: int, *, lost_is_failed: bool) -> Iterator[_Candidate]:
+    pod, name = attempt.last_seen(ordinal), attempt.names[ordinal]
+    state = attempt.state(ordinal)
+    if state is NodeState.MISSING and node_state(pod) is NodeState.FAILED:
+        state = NodeState.FAILED
+    if pod is None or state is NodeState.MISSING:
+        message = f"pod {name} is gone: it was deleted, or its node was removed"
+        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, POD_MISSING, message)
+        return
+    if state not in (NodeState.FAILED, NodeState.SUCCEEDED) and pod.node_lost and lost_is_failed:
+        message = f"node {pod.node_name} of pod {name} does not answer: kubectl describe node {pod.node_name}"
+        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "NodeLost", message)
+        return
+    if state is not NodeState.FAILED:
+        return
+    ended = pod.trainer if isinstance(pod.trainer, Terminated) else None
+    if pod.reason == "Evicted" or pod.disruption:
+        reason = pod.reason or pod.disruption or "Evicted"
+        message = f"pod {name} was taken from its node: {pod.message or reason}"
+        yield _of_pod(attempt, ordinal, FailureClass.DISRUPTION, reason, message)
+    elif pod.deletion_time is not None and (ended is None or _was_stopped(ended)):
+        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "PodDeleted", f"pod {name} was deleted while it trained")
+    elif ended is None:
+        message = pod.message or f"pod {name} failed"
+        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, pod.reason or "PodFailed", message)
+    else:
+        yield from _of_end(attempt, ordinal, pod, ended)
+
+
+def _was_stopped(ended: Terminated) -> bool:
+    report = parse_report(ended.message)
+    killed = ended.exit_code in (_SIGNAL_BASE + signal.SIGTERM, _SIGNAL_BASE + signal.SIGKILL)
+    return report.stopped if report is not None else killed
+
+
+def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated) -> Iterator[_Candidate]:
+    report = parse_report(ended.message) or Report()
+    if ended.reason == "OOMKilled" and not any(worker.oom for worker in report.failures):
+        message = f"pod {pod.name} ran out of memory: {_MORE_MEMORY}"
+        yield _of_pod(attempt, ordinal, FailureClass.OUT_OF_MEMORY, "OOMKilled", message, exit_code=ended.exit_code)
+        return
+    for worker in report.failures:
+        yield _of_worker(attempt, ordinal, pod, worker)
+    if not report.failures:
+        yield _of_container(attempt, ordinal, pod, ended, stopped=report.stopped)
+
+
+def _of_pod(
+    attempt: Attempt, ordinal: int, kind: FailureClass, reason: str, message: str, *, exit_code: int | None = None
+) -> _Candidate:
+    pod = attempt.last_seen(ordinal)
+    failure = Failure(
+        ordinal=ordinal,
+        pod=attempt.names[ordinal],
+        node_name=pod.node_name if pod is not None else None,
+        attempt=attempt.number,
+        failure_class=kind.value,
+        exit_code=exit_code,
+        reason=reason,
+        message=_cut(message, 1024),
+    )
+    return _Candidate(kind, 0.0, _UNKNOWN, ordinal, failure)
+
+
+def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFailure) -> _Candidate:
+    kind = class_of_process(worker.exit_code, worker.signal, worker.message, out_of_memory=worker.oom)
+    who = f"rank {worker.rank}" if worker.rank is not None else f"node {ordinal}"
+    if worker.permanent:
+        how = "cannot start"
+    elif worker.signal:
+        how = f"was killed by {worker.signal}"
+    elif worker.exit_code is not None:
+        how = f"exited with code {worker.exit_code}"
+    else:
+        how = "failed"
+    # Where nothing better is known the launcher says the same in other words.
+    nothing_new = worker.message in ("", f"killed by {worker.signal}", f"exit code {worker.exit_code}")
+    said = "" if nothing_new else f": {worker.message}"
+    advice = f"; {_MORE_MEMORY}" if worker.oom else ""
+    failure = Failure(
+        rank=worker.rank,
+        ordinal=ordinal,
+        pod=pod.name,
+        node_name=pod.node_name,
+        attempt=attempt.number,
+        failure_class=kind.value,
+        exit_code=worker.exit_code,
+        signal=worker.signal,
+        reason=CANNOT_START if worker.permanent else _reason(kind, worker.exit_code),
+        message=_cut(f"{who} {how}{said}{advice}", 1024),
+        traceback=_cut(worker.traceback, 2048) if worker.traceback else None,
+    )
+    rank = worker.rank if worker.rank is not None else _UNKNOWN
+    return _Candidate(kind, worker.time or float(_UNKNOWN) * 2, rank, ordinal, failure)
+
+
+def _reason(kind: FailureClass, exit_code: int | None) -> str:
+    return _REASONS.get(kind) or ("ExitCode" if exit_code is not None else "Error")
+
+
+def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, *, stopped: bool) -> _Candidate:
+    # The runtime tells a signal by the exit code alone.
+    killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
+    said = ended.message.strip() if parse_report(ended.message) is None else ""
+    kind = class_of_process(ended.exit_code, killed_by, said, out_of_memory=False)
+    reason = _REASONS.get(kind) or "ExitCode"
+    if stopped:
+        kind, reason = FailureClass.STOPPED, _REASONS[FailureClass.STOPPED]
+    if ended.reason not in ("", "Error", "Completed"):
+        # StartError, ContainerCannotRun: the kubelet's own word says more than the code 128 that comes with it.
+        kind, reason = FailureClass.ERROR, ended.reason
+    failure = Failure(
+        ordinal=ordinal,
+        pod=pod.name,
+        node_name=pod.node_name,
+        attempt=attempt.number,
+        failure_class=kind.value,
+        exit_code=ended.exit_code,
+        signal=killed_by,
+        reason=reason,
+        message=_cut(
+            f"the container trainer of {pod.name} exited with code {ended.exit_code}"
+            + (f": {said}" if said else f"; see kubectl logs {pod.name}"),
+            1024,
+        ),
+    )
+    time = ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2
+    return _Candidate(kind, time, _UNKNOWN, ordinal, failure)
+
+
+def _signal_name(number: int) -> str | None:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+def is_consequence(failure: Failure) -> bool:
+    """Whether such a failure has a cause elsewhere, that may not have been seen yet."""
+    return failure.failure_class in [kind.value for kind in CONSEQUENCES]
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,49 @@
+"""What a policy is asked about, and what it answers."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.observations.attempt import Attempt
+from ddpjob_core.observations.observed import JobRecord, Observed
+from ddpjob_core.plan import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One job with a spec that can be understood, and its pods seen as attempts.
+
+    `status` is what was last written, or what could be rebuilt from the pods where nothing was.
+    """
+
+    observed: Observed
+    spec: DDPJobSpec
+    status: DDPJobStatus
+    attempt: Attempt
+
+    @property
+    def job(self) -> JobRecord:
+        """The job itself."""
+        return self.observed.job
+
+    @property
+    def now(self) -> datetime:
+        """The moment that all policies decide for."""
+        return self.observed.now
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A policy's answer: what the status should say, and what is to be done after it has been written.
+
+    `transition` tells that the job entered another state, which has to be written before anything else happens.
+    `unwritten` tells that nothing is worth a write yet. `look_again` are moments at which time alone may change
+    the answer.
+    """
+
+    status: DDPJobStatus
+    actions: tuple[Action, ...] = ()
+    transition: bool = False
+    unwritten: bool = False
+    look_again: tuple[datetime, ...] = ()

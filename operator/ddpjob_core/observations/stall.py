@@ -1,0 +1,249 @@
+"""spec.progressDeadline: a training that makes no step, which rank keeps it, and what follows.
+
+A rank counts its own seconds since its last step, so that no two machines' clocks are compared. Rules about progress
+begin with the first step: a program that reports none is never judged, nor is one of which no rank answers, since that
+may as well be the operator's own network.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final
+
+from ddpjob_core.api.deadlines import DeadlineAction, ProgressDeadline
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure
+from ddpjob_core.observations.attempt import Attempt
+from ddpjob_core.observations.listing import first_few
+from ddpjob_core.observations.observed import Activity, RankReport
+from ddpjob_core.observations.poll import poll_targets
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.plan import PollTarget
+from ddpjob_core.status.conditions import Fact
+
+SILENT_AFTER: Final = timedelta(seconds=5)
+"""Age of a rank's newest answer from which on it counts as silent: two polls have failed by then."""
+STACK_PATIENCE: Final = timedelta(seconds=3)
+"""How long a rank's answer that holds its stack is waited for beyond that; there may be none, as from own loops."""
+LOOK_EVERY: Final = timedelta(seconds=2)
+"""How often a training that seems to stand still is looked at."""
+MOST_RANKS: Final = 512
+"""The most ranks that are asked, where a training seems to stand still."""
+LONG_ACTIVITIES: Final = (Activity.CHECKPOINT, Activity.EVALUATION)
+PATIENCE_OF_LONG_ACTIVITIES: Final = 10
+"""Deadlines that an evaluation or a checkpoint may take: they have no steps, but a volume that hangs is a stall too."""
+_NAMED_RANKS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A training that stands still: the ranks behind, at which step, and those that do not answer."""
+
+    seconds: int
+    message: str
+    culprit: RankReport | None
+    answers: tuple[RankReport, ...] = ()
+
+
+def suspected(situation: Situation) -> bool:
+    """Whether all ranks should be asked: rank 0 has not made a step for a good part of the deadline."""
+    deadline = situation.spec.progress_deadline
+    age = _age_of_newest_step(situation)
+    return age is not None and age >= _suspicion(deadline)
+
+
+def next_look(situation: Situation) -> tuple[datetime, ...]:
+    """When time alone may change the answer."""
+    age = _age_of_newest_step(situation)
+    if age is None:
+        return ()
+    deadline = situation.spec.progress_deadline
+    left = (timedelta(seconds=deadline.seconds) if age >= _suspicion(deadline) else _suspicion(deadline)) - age
+    if age >= _suspicion(deadline):
+        left = min(left, LOOK_EVERY) if left > timedelta() else LOOK_EVERY
+    # A second at least: the moment of a decision is a whole second.
+    second = timedelta(seconds=1)
+    acts_at = _acts_at(situation)
+    # What the ranks say of a stall that will be acted on is wanted as soon as they say it.
+    return (situation.now + (max(left, second) if acts_at is None else second),)
+
+
+def find_stall(situation: Situation) -> Stall | None:
+    """The stall, None while there is none or nothing is known of one."""
+    limit = situation.spec.progress_deadline.seconds
+    fresh = _answers(situation)
+    judged = [report for report in fresh if report.seconds_since_step is not None]
+    if not judged or any(report.activity is Activity.FINISHED for report in judged):
+        return None
+    ages = {report.rank: _age(report, situation.now) for report in judged}
+    # The newest step of any rank counts: DDP makes none without all the others.
+    seconds = int(min(ages.values()))
+    if seconds < limit or not any(ages[report.rank] >= _limit(report, limit) for report in judged):
+        return None
+    culprit, message = _explain(judged, _silent(situation, fresh))
+    answers = tuple(sorted(fresh, key=lambda report: report.rank))
+    return Stall(seconds, f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}", culprit, answers)
+
+
+def stall_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
+    """The condition TrainingStalled; none before the first stall."""
+    kind = ConditionType.TRAINING_STALLED
+    known = status.condition(kind)
+    stall = find_stall(situation) if status.attempt == situation.attempt.number else None
+    if stall is not None:
+        if known is not None and known.status == "True":
+            # The seconds go on; a write every few seconds to say so helps nobody.
+            return (Fact(kind, "True", known.reason, known.message),)
+        return (Fact(kind, "True", "NoStep", stall.message),)
+    if known is None or known.status == "False":
+        return ()
+    if status.attempt != situation.attempt.number:
+        return (Fact(kind, "False", "AttemptLeft", f"attempt {situation.attempt.number} was left"),)
+    if any(report.seconds_since_step is not None for report in _answers(situation)):
+        return (Fact(kind, "False", "StepsGoOn", "the training makes steps again"),)
+    return ()
+
+
+def failure_of(stall: Stall, attempt: Attempt) -> Failure:
+    """The stall as the cause of a restart or a failed job, with the stack of the culprit or else of the lowest rank."""
+    culprit = stall.culprit
+    shown = next((report for report in (culprit, *stall.answers) if report is not None and report.stack), None)
+    pod = attempt.nodes[culprit.ordinal] if culprit is not None and culprit.ordinal < len(attempt.nodes) else None
+    return Failure(
+        rank=culprit.rank if culprit is not None else None,
+        ordinal=culprit.ordinal if culprit is not None else None,
+        pod=pod.name if pod is not None else None,
+        node_name=pod.node_name if pod is not None else None,
+        attempt=attempt.number,
+        failure_class="Stalled",
+        reason="TrainingStalled",
+        message=stall.message,
+        traceback=f"rank {shown.rank} hangs in:\n{shown.stack}" if shown is not None else None,
+    )
+
+
+def rank_targets(situation: Situation) -> tuple[PollTarget, ...]:
+    """Where the ranks of the current attempt answer: rank 0, or where a stall is suspected all that can be asked."""
+    targets = _all_targets(situation)
+    return targets if suspected(situation) else tuple(target for target in targets if target.rank == 0)
+
+
+def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
+    nodes, local_ranks = range(len(situation.attempt.nodes)), range(situation.status.procs_per_node or 1)
+    return tuple(islice(poll_targets(situation, nodes, local_ranks), MOST_RANKS))
+
+
+def acts(situation: Situation, stall: Stall | None) -> bool:
+    """Whether the deadline's action is due: the condition has been told of, and the stacks have been written."""
+    due = _acts_at(situation)
+    if stall is None or due is None:
+        return False
+    told = any(report.stack for report in stall.answers)
+    return situation.now >= (due if told else due + STACK_PATIENCE)
+
+
+def _acts_at(situation: Situation) -> datetime | None:
+    deadline = situation.spec.progress_deadline
+    known = situation.status.condition(ConditionType.TRAINING_STALLED)
+    if deadline.action is DeadlineAction.WARN or known is None or known.status != "True":
+        return None
+    return known.last_transition_time + _dump_time(deadline)
+
+
+def _dump_time(deadline: ProgressDeadline) -> timedelta:
+    """What the ranks are given to write their stacks, which they begin within a twentieth of the deadline or 5 s."""
+    return timedelta(seconds=1 + min(deadline.seconds // 20, 5))
+
+
+def makes_steps(situation: Situation) -> bool:
+    """Whether a step was finished in the last seconds, which proves that every rank is alive."""
+    return any(
+        report.seconds_since_step is not None and _age(report, situation.now) < SILENT_AFTER.total_seconds()
+        for report in _answers(situation)
+    )
+
+
+def _answers(situation: Situation) -> list[RankReport]:
+    """The newest answers of the current attempt's ranks, without those that are too old to count."""
+    return [
+        report
+        for report in situation.observed.ranks
+        if report.attempt == situation.attempt.number and situation.now - report.answered < SILENT_AFTER
+    ]
+
+
+def _silent(situation: Situation, fresh: list[RankReport]) -> list[RankReport]:
+    """The ranks that were asked and do not answer, with what they said last."""
+    known = {report.rank: report for report in situation.observed.ranks if report.attempt == situation.attempt.number}
+    answering = {report.rank for report in fresh}
+    return [
+        known.get(target.rank) or RankReport(target.attempt, target.rank, target.ordinal, situation.now)
+        for target in _all_targets(situation)
+        if target.rank not in answering
+    ]
+
+
+def _age_of_newest_step(situation: Situation) -> timedelta | None:
+    ages = [
+        _age(report, situation.now)
+        for report in situation.observed.ranks
+        if report.attempt == situation.attempt.number and report.seconds_since_step is not None
+    ]
+    return timedelta(seconds=min(ages)) if ages else None
+
+
+def _age(report: RankReport, now: datetime) -> float:
+    """Seconds without a sign of progress; of a loop that tells nothing but its steps, since the last of them."""
+    quiet = report.seconds_since_step if report.quiet_seconds is None else report.quiet_seconds
+    return (quiet or 0.0) + max(0.0, (now - report.answered).total_seconds())
+
+
+def _suspicion(deadline: ProgressDeadline) -> timedelta:
+    return timedelta(seconds=max(deadline.seconds / 2, deadline.seconds - 30))
+
+
+def _limit(report: RankReport, seconds: int) -> int:
+    return seconds * PATIENCE_OF_LONG_ACTIVITIES if report.activity in LONG_ACTIVITIES else seconds
+
+
+def _explain(fresh: list[RankReport], silent: list[RankReport]) -> tuple[RankReport | None, str]:
+    steps = [report.step for report in fresh if report.step is not None]
+    newest = max(steps, default=None)
+    if silent:
+        told = _ranks(silent)
+        return silent[0], f"{told} {'does' if len(silent) == 1 else 'do'} not answer; the others wait at step {newest}"
+    behind = [report for report in fresh if report.step is not None and newest is not None and report.step < newest]
+    if behind:
+        return behind[0], f"{_ranks(behind)} {_is(behind)} behind; the others have made step {newest}"
+    apart = [report for report in fresh if report.activity is not Activity.STEP]
+    if apart and len(apart) < len(fresh):
+        doing = _DOING.get(apart[0].activity, "is outside of the step")
+        return apart[0], f"{_ranks(apart)}: {doing}; the others wait in the step after step {newest}"
+    if apart:
+        doing = _DOING.get(apart[0].activity, "are outside of the step")
+        return None, f"all ranks that answer: {doing}, after step {newest}"
+    return (
+        None,
+        f"all ranks wait in the step after step {newest}: a collective that does not end, or a program that hangs",
+    )
+
+
+_DOING: Final[Mapping[Activity | None, str]] = {
+    Activity.DATA: "waiting for data",
+    Activity.CHECKPOINT: "saving a checkpoint",
+    Activity.EVALUATION: "evaluating",
+}
+
+
+def _ranks(reports: Iterable[RankReport]) -> str:
+    listed = sorted(reports, key=lambda report: report.rank)
+    told = [f"{report.rank} (node {report.ordinal}{_at(report)})" for report in listed]
+    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(first_few(told, _NAMED_RANKS))}"
+
+
+def _at(report: RankReport) -> str:
+    return "" if report.step is None else f", step {report.step}"
+
+
+def _is(reports: list[RankReport]) -> str:
+    return "is" if len(reports) == 1 else "are"

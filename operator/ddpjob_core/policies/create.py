@@ -1,0 +1,107 @@
+"""Making the pods of an attempt, all of them or none."""
+
+from datetime import timedelta
+from typing import Final
+
+from ddpjob_core.api.names import service_name
+from ddpjob_core.children.checkpoint import build_claim
+from ddpjob_core.children.launcher_config import build_launcher
+from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.service import build_service
+from ddpjob_core.children.ssh_key import build_ssh_key, needs_ssh_key
+from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.node_lost import nodes_lost
+from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.plan import Create, CreateClaim, CreateLauncher, CreatePod, CreateService, CreateSshKey, Manifest
+from ddpjob_core.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
+from ddpjob_core.policies.restart import not_before
+
+TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
+"""How long a name that is taken or a quota that is used up is left alone before the next try."""
+
+
+def creating(situation: Situation) -> Decision | None:
+    """An attempt whose pods have not all been made."""
+    status = situation.status
+    if status.pods_created:
+        return None
+    left = left_pods(situation)
+    due = not_before(situation)
+    if left_pods_run(situation) or (due is not None and situation.now < due):
+        waits = (*left_pods_look_again(situation), *((due,) if due is not None else ()))
+        return Decision(status, left, look_again=waits)
+    children = _allowed((*_shared_children(situation), *_pods(situation)), situation)
+    if children:
+        blocked = bool(taken_names(situation)) or bool(situation.observed.rejections)
+        again = (situation.now + TRY_AGAIN_AFTER,) if blocked else ()
+        fresh = situation.job.status is None and not blocked
+        if taken_names(situation):
+            return Decision(status, left, look_again=again)
+        strays = () if blocked else stray_pods(situation)
+        return Decision(status, (*left, *strays, *children), unwritten=fresh, look_again=again)
+    created = status.model_copy(
+        update={
+            "pods_created": True,
+            "start_time": status.start_time or situation.now,
+            "attempt_start_time": situation.now,
+        },
+    )
+    return Decision(created, left, transition=True)
+
+
+def taken_names(situation: Situation) -> dict[str, str]:
+    """Objects that stand where this job's own should, mapped to whose they are: as long as they do, nothing is made.
+
+    They are those of a job of the same name that was just deleted, which the garbage collector is about to remove, or
+    somebody's own.
+    """
+    attempt = situation.attempt
+    missing = [name for name, pod in zip(attempt.names, attempt.nodes, strict=True) if pod is None]
+    wanted = [f"pod {name}" for name in missing]
+    if situation.observed.service is None:
+        wanted.append(f"service {service_name(situation.job.name)}")
+    return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
+
+
+def _shared_children(situation: Situation) -> tuple[Create, ...]:
+    job, spec = situation.job, situation.spec
+    children: list[Create] = []
+    if situation.observed.service is None:
+        children.append(CreateService(build_service(job, spec)))
+    # ConfigMap, claim and Secret are not watched. Whether one is there is known only to the process that made it, and
+    # creating what exists costs one request an attempt after the operator has been restarted.
+    if spec.trainer.command is None and situation.observed.launcher_attempt != situation.attempt.number:
+        children.append(CreateLauncher(build_launcher(job), situation.attempt.number))
+    claim = build_claim(job, spec.checkpoint) if spec.checkpoint is not None else None
+    if claim is not None and situation.observed.claim_attempt != situation.attempt.number:
+        children.append(CreateClaim(claim, situation.attempt.number))
+    if needs_ssh_key(spec) and situation.observed.ssh_key_attempt != situation.attempt.number:
+        children.append(CreateSshKey(build_ssh_key(job), situation.attempt.number))
+    return tuple(children)
+
+
+def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create, ...]:
+    """After a refusal only what was refused is asked for again, and nothing else before it is granted.
+
+    A pod without its launcher would start only to fail, and a used up quota refuses every pod alike.
+    """
+    refused = {rejection.object for rejection in situation.observed.rejections}
+    if not refused:
+        return children
+    again = tuple(child for child in children if object_name(child.manifest) in refused)
+    return again or children[:1]
+
+
+def object_name(manifest: Manifest) -> str:
+    """Kind and name of an object as rejections name it, as `pod digits-a0-1`."""
+    return f"{str(manifest['kind']).lower()} {manifest['metadata']['name']}"
+
+
+def _pods(situation: Situation) -> tuple[Create, ...]:
+    states = situation.attempt.states()
+    missing = [ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING]
+    lost = sorted(nodes_lost(situation.observed.pods))
+    number = situation.attempt.number
+    return tuple(
+        CreatePod(build_pod(situation.job, situation.spec, number, ordinal, lost_nodes=lost)) for ordinal in missing
+    )

@@ -1,0 +1,48 @@
+"""A spec that cannot work: told by its field, never raised, never tried again."""
+
+from ddpjob_core.api.constants import MAX_PROCESSES
+from ddpjob_core.api.spec import Backend, DDPJobSpec
+from ddpjob_core.children.pod import processes_of, resources_of
+from ddpjob_core.children.processes import gpus_of
+from ddpjob_core.children.template import template_errors
+from ddpjob_core.observations.observed import RejectionKind
+from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.policies.restart import give_up
+
+INVALID_SPEC = "InvalidSpec"
+_TOO_MANY_PROCESSES = (
+    f"spec.procsPerNode: auto comes to more than {MAX_PROCESSES} processes a node; "
+    "check the CPU and GPU requests of spec.trainer.resources, or give a number"
+)
+
+_NO_GPUS = (
+    "spec.backend: nccl works between GPUs, and none are asked for: "
+    "add spec.trainer.resources.limits (nvidia.com/gpu: 1), or use gloo"
+)
+
+
+def invalid_template(situation: Situation) -> Decision | None:
+    """A template that the operator cannot use."""
+    errors = template_errors(situation.spec.template)
+    if not errors and processes_of(situation.spec) > MAX_PROCESSES:
+        # Asked before anything is built: a port is made for each process.
+        errors = [_TOO_MANY_PROCESSES]
+    if not errors and situation.spec.backend is Backend.NCCL and not _may_have_gpus(situation.spec):
+        # Each rank would end with an error of its own, or look for the others' GPUs until its time is over.
+        errors = [_NO_GPUS]
+    return give_up(situation, INVALID_SPEC, "; ".join(errors), None) if errors else None
+
+
+def _may_have_gpus(spec: DDPJobSpec) -> bool:
+    # GPUs may also be claimed (dynamic resource allocation), or come with the node's runtime.
+    pod = spec.template.get("spec") or {}
+    return bool(gpus_of(resources_of(spec)) or pod.get("resourceClaims") or pod.get("runtimeClassName"))
+
+
+def refused_by_server(situation: Situation) -> Decision | None:
+    """A pod or service that the API server calls invalid: the message names the field inside the template."""
+    invalid = [r for r in situation.observed.rejections if r.kind is RejectionKind.INVALID]
+    if not invalid:
+        return None
+    message = f"the API server refuses {invalid[0].object}: {invalid[0].message}; correct spec.template or spec.trainer"
+    return give_up(situation, INVALID_SPEC, message, None)

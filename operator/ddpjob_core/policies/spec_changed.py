@@ -1,0 +1,21 @@
+"""A spec that was changed in a suspension which nobody saw: suspended, edited and resumed while the operator was down.
+
+The pods tell by an annotation which spec they were made of. Going on with them would train by the old spec, or with
+fewer nodes end as if the training had succeeded.
+"""
+
+from ddpjob_core.children.hashes import spec_hash
+from ddpjob_core.observations.situation import Decision, Situation
+
+
+def respecified(situation: Situation) -> Decision | None:
+    """An attempt whose pods were made of another spec: the next one starts, not counted, as after any resume."""
+    attempt = situation.attempt
+    # With another number of nodes the pods may have other names: those of before are then not among the present ones.
+    renamed = (pod for number, pod in attempt.older.values() if number == attempt.number)
+    known = {pod.spec_hash for pod in (*attempt.present, *renamed)} - {None}
+    if known <= {spec_hash(situation.spec)} or situation.spec.suspend:
+        return None
+    status = situation.status
+    left = status.model_copy(update={"attempt": status.attempt + 1, "pods_created": False, "attempt_start_time": None})
+    return Decision(left, transition=True)

@@ -1,0 +1,50 @@
+"""When a job has succeeded: the trainer of every node has exited with 0, whatever else runs in its pod.
+
+Under mpirun that of node 0 decides: mpirun runs there, and ends with 0 when all ranks have. The others have nothing to
+do from then on and end by themselves; they are given a moment, since a pod that still runs when its job has succeeded
+is deleted, and its log with it.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from ddpjob_core.api.spec import Launcher
+from ddpjob_core.api.status import ConditionType
+from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.observed import Terminated
+from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.status.conditions import Fact, with_facts
+from ddpjob_core.status.summary import format_seconds
+
+OTHERS_END_WITHIN: Final = timedelta(seconds=15)
+"""How long the other nodes of mpirun have to end after node 0."""
+
+
+def succeeded(situation: Situation) -> Decision | None:
+    """An attempt of which all nodes have succeeded."""
+    states = situation.attempt.states()
+    decisive = states[:1] if situation.spec.launcher is Launcher.MPIRUN else states
+    if any(state is not NodeState.SUCCEEDED for state in decisive):
+        return None
+    first = situation.attempt.nodes[0]
+    ended = first.trainer.finished_at if first is not None and isinstance(first.trainer, Terminated) else None
+    if NodeState.RUNNING in states and ended is not None and situation.now < ended + OTHERS_END_WITHIN:
+        return Decision(situation.status, look_again=(ended + OTHERS_END_WITHIN,))
+    start = situation.status.start_time or situation.now
+    status = situation.status.model_copy(
+        update={
+            "completion_time": situation.now,
+            "start_time": start,
+            "pods_created": True,
+            # What failed earlier has been overcome; the restarts still tell that it happened.
+            "failure": None,
+        },
+    )
+    took = format_seconds(int((situation.now - start).total_seconds()))
+    nodes = f"{len(states)} node" + ("s" if len(states) > 1 else "")
+    how = f"mpirun on {nodes}" if situation.spec.launcher is Launcher.MPIRUN else nodes
+    fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{how} exited with 0 after {took}")
+    return Decision(
+        with_facts(status, (fact,), situation.job.generation, situation.now),
+        transition=True,
+    )

@@ -1,0 +1,89 @@
+"""spec.suspend: stopping without failing, and starting again as the next attempt.
+
+The condition Suspended carries the intent (False/Stopping, True/Suspended), so that pods which end because they were
+asked to are never taken for failed ones, even when the operator or the user changes their mind half-way.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from ddpjob_core.api.status import ConditionType
+from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, is_terminal
+from ddpjob_core.observations.observed import PodRecord
+from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.plan import DeletePod
+from ddpjob_core.policies.cleanup import all_pods, live_pods, missing_pods
+from ddpjob_core.status.conditions import Fact, with_facts
+
+STOPPING: Final = "Stopping"
+SUSPENDED: Final = "Suspended"
+RESUMED: Final = "Resumed"
+
+
+def suspending(situation: Situation) -> Decision | None:
+    """A job that is to be suspended: its live pods are deleted with their own grace period, and waited for.
+
+    A job all of whose nodes have succeeded before anybody asked them to stop has succeeded.
+    """
+    if not situation.spec.suspend:
+        return None
+    status, attempt = situation.status, situation.attempt
+    asked = is_stopping(situation) or status.holds(ConditionType.SUSPENDED)
+    if not asked and all(state is NodeState.SUCCEEDED for state in attempt.states()):
+        return None
+    live = live_pods(attempt)
+    waited_for = [pod for pod in all_pods(attempt) if _is_waited_for(pod, situation.now)]
+    if waited_for:
+        fact = Fact(
+            ConditionType.SUSPENDED,
+            "False",
+            STOPPING,
+            f"waiting for {len(waited_for)} pods to stop, at most {situation.spec.grace_period_seconds} s each",
+        )
+    else:
+        fact = Fact(
+            ConditionType.SUSPENDED, "True", SUSPENDED, "no pods while spec.suspend is true; set it to false to resume"
+        )
+    update = {} if status.start_time or not attempt.present else {"start_time": situation.now}
+    return Decision(
+        with_facts(status.model_copy(update=update), (fact,), situation.job.generation, situation.now),
+        (
+            *(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None),
+            *(() if asked else missing_pods(situation)),
+        ),
+        transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),
+        look_again=tuple(until for pod in waited_for if (until := _waited_until(pod)) is not None),
+    )
+
+
+def _is_waited_for(pod: PodRecord, now: datetime) -> bool:
+    until = _waited_until(pod)
+    return not is_terminal(pod) and (until is None or now < until)
+
+
+def _waited_until(pod: PodRecord) -> datetime | None:
+    """Until when a pod that is being deleted keeps the job from being suspended: its node may not answer any more."""
+    if pod.deletion_time is None:
+        return None
+    return pod.deletion_time if pod.node_lost else pod.deletion_time + LOST_AFTER
+
+
+def resuming(situation: Situation) -> Decision | None:
+    """A job that is not to be suspended any more: its next set of pods is a new attempt, not counted as a restart."""
+    status = situation.status
+    if situation.spec.suspend or not (is_stopping(situation) or status.holds(ConditionType.SUSPENDED)):
+        return None
+    # A job that was suspended before it had any pod starts with attempt 0.
+    number = status.attempt + 1 if status.start_time is not None else status.attempt
+    fact = Fact(ConditionType.SUSPENDED, "False", RESUMED, f"resumed with attempt {number}")
+    resumed = status.model_copy(update={"attempt": number, "pods_created": False, "attempt_start_time": None})
+    return Decision(
+        with_facts(resumed, (fact,), situation.job.generation, situation.now),
+        transition=True,
+    )
+
+
+def is_stopping(situation: Situation) -> bool:
+    """Whether pods were asked to stop and not all have."""
+    condition = situation.status.condition(ConditionType.SUSPENDED)
+    return condition is not None and condition.status == "False" and condition.reason == STOPPING

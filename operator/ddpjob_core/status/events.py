@@ -1,0 +1,85 @@
+"""Events that a person needs, told by what changed between two statuses: none can repeat, because a change cannot."""
+
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
+from ddpjob_core.plan import Event
+from ddpjob_core.status.summary import format_seconds
+
+_BLOCKED = ("NameTaken", "Forbidden")
+
+
+def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int) -> tuple[Event, ...]:
+    """The events of a status change: PodsCreated, Training and Succeeded for a job that goes well."""
+    before = old or DDPJobStatus()
+    events = _restarts(before, new, max_restarts)
+    blocked = _newly(before, new, ConditionType.PODS_SCHEDULED, "False")
+    if blocked is not None and blocked.reason in _BLOCKED:
+        events.append(Event("Warning", blocked.reason, blocked.message))
+    if new.pods_created and not (before.pods_created and before.attempt == new.attempt) and new.nodes is not None:
+        desired = new.nodes.desired
+        events.append(
+            Event(
+                "Normal",
+                "PodsCreated",
+                f"created {desired} pod{'s' if desired > 1 else ''} for attempt {new.attempt}, "
+                f"{new.procs_per_node} process{'es' if new.procs_per_node != 1 else ''} each",
+            ),
+        )
+    if new.first_step_time is not None and before.first_step_time is None:
+        events.append(Event("Normal", "Training", _first_step(new)))
+    for kind, level in (
+        (ConditionType.SUSPENDED, "Normal"),
+        (ConditionType.SUCCEEDED, "Normal"),
+        (ConditionType.FAILED, "Warning"),
+    ):
+        condition = _newly(before, new, kind, "True")
+        if condition is not None:
+            reason = kind.value if kind is not ConditionType.FAILED else condition.reason
+            events.append(Event("Warning" if level == "Warning" else "Normal", reason, condition.message))
+    return tuple(events)
+
+
+def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> list[Event]:
+    events: list[Event] = []
+    if new.restarts.counted > before.restarts.counted and new.failure is not None:
+        events.append(
+            Event(
+                "Warning",
+                "Restarting",
+                f"{new.failure.message}; attempt {new.attempt} starts "
+                f"(restart {new.restarts.counted} of {max_restarts} with new pods)",
+            ),
+        )
+    if new.restarts.ignored > before.restarts.ignored and new.failure is not None:
+        message = f"{new.failure.message}; attempt {new.attempt} starts (not counted)"
+        events.append(Event("Warning", "Restarting", message))
+    if new.restarts.process > before.restarts.process:
+        events.append(
+            Event(
+                "Warning",
+                "ProcessesRestarted",
+                "a worker process ended; torchrun has restarted the workers inside the running pods "
+                f"({new.restarts.process} process restarts in all attempts so far), the pods' logs say why",
+            )
+        )
+    stalled = _newly(before, new, ConditionType.TRAINING_STALLED, "True")
+    if stalled is not None:
+        events.append(Event("Warning", ConditionType.TRAINING_STALLED.value, stalled.message))
+    late = _newly(before, new, ConditionType.TRAINING, "False")
+    if late is not None and late.reason == "StartupDeadlineExceeded" and not new.finished:
+        events.append(Event("Warning", late.reason, late.message))
+    return events
+
+
+def _newly(old: DDPJobStatus, new: DDPJobStatus, kind: ConditionType, status: str) -> Condition | None:
+    before, after = old.condition(kind), new.condition(kind)
+    if after is None or after.status != status:
+        return None
+    same = before is not None and (before.status, before.reason) == (after.status, after.reason)
+    return None if same else after
+
+
+def _first_step(status: DDPJobStatus) -> str:
+    if status.start_time is None or status.first_step_time is None:
+        return "rank 0 reported its first step"
+    seconds = int((status.first_step_time - status.start_time).total_seconds())
+    return f"rank 0 reported its first step {format_seconds(seconds)} after the pods were created"

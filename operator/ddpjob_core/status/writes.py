@@ -1,0 +1,38 @@
+"""When a changed status is written: a transition at once, everything else at most once in five seconds a job."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from ddpjob_core.api.status import DDPJobStatus
+
+LEAST_INTERVAL: Final = timedelta(seconds=5)
+NEWER_REPORT: Final = timedelta(seconds=2)
+"""How long progress that may be written waits for the next report, by default that of the next poll: written with a
+fresh one it is younger all the time until the next write than if the last one before that moment had been taken."""
+
+
+def differs(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
+    """Whether a status shows anything that the old one does not. When progress was read is not worth a write alone."""
+    return old is None or _shown(old) != _shown(new)
+
+
+def _shown(status: DDPJobStatus) -> DDPJobStatus:
+    if status.progress is None:
+        return status
+    return status.model_copy(update={"progress": status.progress.model_copy(update={"observed_time": None})})
+
+
+def may_write_at(last_write: datetime | None, now: datetime) -> datetime:
+    """The earliest moment at which a change that is no transition may be written."""
+    return now if last_write is None else max(now, last_write + LEAST_INTERVAL)
+
+
+def look_at(old: DDPJobStatus | None, new: DDPJobStatus, due: datetime) -> datetime:
+    """When a change that may be written at `due` is looked at again, if nothing new wakes the job before."""
+    return due + NEWER_REPORT if old is not None and _differ_in_progress_alone(old, new) else due
+
+
+def _differ_in_progress_alone(old: DDPJobStatus, new: DDPJobStatus) -> bool:
+    restarts = old.restarts.model_copy(update={"furthest_step": new.restarts.furthest_step})
+    reported = {"progress": new.progress, "summary": new.summary, "restarts": restarts}
+    return old.model_copy(update=reported) == new

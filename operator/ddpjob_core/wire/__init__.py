@@ -1,0 +1,1 @@
+"""What pods and operator say to each other, each message defined once."""

@@ -1,0 +1,61 @@
+"""What of a job can be changed, and when: told before the API server is asked."""
+
+from typing import Any
+
+import pytest
+
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.jobs import set_nodes
+from ddpjob.views.job import job_of
+from ddpjob_core.api.errors import UsageProblem
+
+ENDED = {
+    "type": "Succeeded",
+    "status": "True",
+    "reason": "R",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+def raw(phase: str, **spec: Any) -> dict[str, Any]:
+    conditions = [ENDED] if phase == ENDED["type"] else []
+    return {
+        "metadata": {"namespace": "ns", "name": "digits", "uid": "u", "resourceVersion": "1"},
+        "spec": {"trainer": {"image": "i", "script": "s"}, **spec},
+        "status": {"attempt": 0, "podsCreated": True, "phase": phase, "conditions": conditions},
+    }
+
+
+class Changes(Cluster):
+    """Keeps what was to be changed."""
+
+    def __init__(self) -> None:
+        self.specs: list[dict[str, Any]] = []
+
+    def patch(self, *given: Any) -> dict[str, Any]:
+        change = given[-1]
+        self.specs.append(change["spec"])
+        return raw("Suspended", **change["spec"])
+
+
+def test_a_suspended_job_is_resized() -> None:
+    cluster = Changes()
+    set_nodes(cluster, job_of(raw("Suspended", suspend=True)), 3)
+    assert cluster.specs == [{"nodes": 3}]
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (raw("Running"), "digits is not suspended: its number of nodes can change only while it is suspended"),
+        # No such field.
+        (raw("Running", elastic={"minNodes": 1}), "can change only while it is suspended"),
+        (raw("Succeeded", suspend=True), "digits has succeeded: its size cannot change any more"),
+    ],
+)
+def test_a_job_that_is_not_suspended_keeps_its_size(job: dict[str, Any], told: str) -> None:
+    cluster = Changes()
+    with pytest.raises(UsageProblem, match=told):
+        set_nodes(cluster, job_of(job), 3)
+    assert cluster.specs == []

@@ -1,0 +1,307 @@
+"""Endpoints are programs of others: whatever they answer costs nothing but their own job's progress."""
+
+import asyncio
+import gzip
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from ddpjob_core.engine.poller import ProgressPoller
+from ddpjob_core.engine.store import Key
+from ddpjob_core.observations.observed import PodRecord, ProgressReport, Terminated, WaitReason
+from ddpjob_core.plan import PollTarget
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+KEY = ("default", "digits")
+
+
+@dataclass
+class Seen:
+    changed: list[Key] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+
+    async def outcome(self, wanted: str, times: int = 1) -> None:
+        async with asyncio.timeout(10):
+            while self.outcomes.count(wanted) < times:  # noqa: ASYNC110 the poller tells by a plain call
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def polling(
+    answer: Answer, *, host: str = "127.0.0.1", patience: float = 5.0, interval: float = 0.05
+) -> AsyncIterator[tuple[ProgressPoller, Seen, PollTarget]]:
+    seen = Seen()
+    poller = ProgressPoller(
+        changed=seen.changed.append,
+        count=seen.outcomes.append,
+        now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        interval=interval,
+        patience=patience,
+    )
+    app = web.Application()
+    app.add_routes([web.get("/progress", answer)])
+    async with TestServer(app, host=host) as server:
+        task = asyncio.create_task(poller.run())
+        assert server.port is not None
+        yield poller, seen, PollTarget(0, host, server.port)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def step(number: int) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"step": number, "totalSteps": 100, "loss": 0.5})
+
+    return answer
+
+
+async def report_of(poller: ProgressPoller, uid: str) -> ProgressReport:
+    async with asyncio.timeout(10):
+        while True:
+            report = poller.report(uid)
+            if report is not None:
+                return report
+            await asyncio.sleep(0.01)
+
+
+async def test_progress_is_read_and_kept_after_the_target_is_gone() -> None:
+    async with polling(step(7)) as (poller, _, target):
+        poller.follow("u1", KEY, (target,))
+        report = await report_of(poller, "u1")
+        assert (report.attempt, report.progress.step, report.progress.percent) == (0, 7, 7)
+        poller.follow("u1", KEY, ())
+        assert poller.followed == 0
+        assert poller.report("u1") == report
+        poller.forget("u1")
+        assert poller.report("u1") is None
+
+
+async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_before() -> None:
+    number = 0
+
+    async def answer(_: web.Request) -> web.Response:
+        nonlocal number
+        number += 1
+        return web.json_response({"step": number})
+
+    # The regular poll may be an hour away, and is the only one that is left after each of these.
+    async with polling(answer, interval=3600) as (poller, seen, target):
+        poller.freshen("unknown", 0.3)
+        poller.follow("u1", KEY, (target,))
+        for times in (1, 2):
+            poller.freshen("u1", 0.3)
+            poller.freshen("u1", 60)
+            await seen.outcome("ok", times)
+            assert len(poller._due) == 1
+        # What is to be written at once is as fresh as it can be.
+        poller.freshen("u1", 0.1)
+        assert len(poller._due) == 1
+        assert (await report_of(poller, "u1")).progress.step == 2
+
+
+async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
+    number = 1
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"step": number})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (target,))
+        await seen.outcome("ok", times=3)
+        assert seen.changed == [KEY]
+        number = 2
+        await seen.outcome("ok", times=6)
+        assert seen.changed == [KEY, KEY]
+
+
+async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers() -> None:
+    told: dict[str, object] = {"waiting": {"reason": "NameNotResolved", "message": "a-0 does not\nexist yet"}}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(told)
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (replace(target, rank=2, ordinal=1),))
+        await seen.outcome("ok", times=3)
+        (wait,) = poller.waits("u1")
+        assert (wait.ordinal, wait.reason, wait.message) == (
+            1,
+            WaitReason.NAME_NOT_RESOLVED,
+            "a-0 does not exist yet",
+        )
+        assert (poller.ranks("u1"), seen.changed) == ((), [KEY])
+        told = {"step": 1}
+        await seen.outcome("ok", times=len(seen.outcomes) + 2)
+        assert poller.waits("u1") == ()
+        assert [report.step for report in poller.ranks("u1")] == [1]
+        assert seen.changed == [KEY, KEY]
+
+
+async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more() -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"waiting": {"reason": "Node0NotReached", "message": "a-0:29500"}})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (replace(target, rank=1, ordinal=1),))
+        await seen.outcome("ok")
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            closed = replace(target, rank=1, ordinal=1, port=found.getsockname()[1])
+        poller.follow("u1", KEY, (closed,))
+        await seen.outcome("unreachable")
+        assert poller.waits("u1") == ()
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    ["x", {}, {"reason": "Bored", "message": "x"}, {"reason": "NameNotResolved"}, {"reason": [], "message": "x"}],
+)
+async def test_a_strange_wait_is_none(waiting: object) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"waiting": waiting})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (replace(target, rank=1, ordinal=1),))
+        await seen.outcome("ok", times=2)
+        assert poller.waits("u1") == ()
+
+
+async def test_an_ipv6_address_is_reached() -> None:
+    try:
+        async with polling(step(3), host="::1") as (poller, _, target):
+            poller.follow("u1", KEY, (target,))
+            assert (await report_of(poller, "u1")).progress.step == 3
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b'{"step": 1, "x": "' + b"a" * 65536)
+
+
+async def bomb(_: web.Request) -> web.Response:
+    body = gzip.compress(json.dumps({"step": 1, "x": "a" * 50_000_000}).encode())
+    return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+
+
+async def redirect(request: web.Request) -> web.Response:
+    raise web.HTTPFound(f"http://{request.host}/elsewhere")
+
+
+async def broken(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b"{")
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+def text(body: str) -> Answer:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (endless, "huge"),
+        (bomb, "invalid"),
+        (redirect, "status"),
+        (broken, "unreachable"),
+        (text("not JSON"), "invalid"),
+        (text("[1]"), "invalid"),
+        (text("[" * 50_000), "invalid"),
+        (text('{"step": ' + "9" * 50_000 + "}"), "invalid"),
+    ],
+)
+async def test_a_hostile_endpoint_is_counted_and_ignored(answer: Answer, outcome: str) -> None:
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (target,))
+        await seen.outcome(outcome, times=2)
+        assert poller.report("u1") is None
+        assert seen.changed == []
+
+
+async def test_values_of_a_wrong_type_count_as_missing() -> None:
+    async with polling(text('{"step": "many", "loss": 1e400, "lastStepTime": 5, "epoch": 2}')) as (poller, _, target):
+        poller.follow("u1", KEY, (target,))
+        progress = (await report_of(poller, "u1")).progress
+        assert (progress.step, progress.loss, progress.epoch) == (None, None, 2)
+
+
+async def test_slow_and_dead_endpoints_do_not_delay_the_others() -> None:
+    never = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        await never.wait()
+        return web.Response()
+
+    async with polling(slow, patience=0.2) as (poller, seen, target):
+        app = web.Application()
+        app.add_routes([web.get("/progress", step(9))])
+        async with TestServer(app, host="127.0.0.1") as healthy:
+            assert healthy.port is not None
+            for number in range(20):
+                poller.follow(f"slow-{number}", KEY, (target,))
+            poller.follow("dead", KEY, (PollTarget(0, "127.0.0.1", 1),))
+            poller.follow("healthy", KEY, (PollTarget(0, "127.0.0.1", healthy.port),))
+            assert (await report_of(poller, "healthy")).progress.step == 9
+            await seen.outcome("timeout")
+            await seen.outcome("unreachable")
+
+
+def ended_pod(ordinal: int, attempt: int, step: int) -> PodRecord:
+    message = json.dumps({"exitCode": 143, "progress": {"step": step}})
+    return PodRecord(
+        *("n", f"j-a{attempt}-{ordinal}", "u", "1", "u1", "j"),
+        attempt,
+        ordinal,
+        "Failed",
+        trainer=Terminated(143, None, "Error", message, None),
+    )
+
+
+async def test_what_the_first_node_reports_at_its_end_is_kept_although_its_pod_is_gone() -> None:
+    async with polling(step(41)) as (poller, seen, target):
+        poller.follow("u1", KEY, (target,))
+        await seen.outcome("ok")
+        poller.ended(ended_pod(1, 0, 99))
+        poller.follow("u1", KEY, ())
+        poller.ended(ended_pod(0, 0, 48))
+        kept = poller.report("u1")
+        assert kept is not None
+        assert kept.progress.step == 48
+        poller.ended(ended_pod(0, 1, 60))
+        poller.ended(ended_pod(0, 0, 48))
+        newest = poller.report("u1")
+        assert newest is not None
+        assert (newest.attempt, newest.progress.step) == (1, 60)
+
+
+async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        asked.set()
+        await go.wait()
+        return web.json_response({"step": 1})
+
+    async with polling(answer) as (poller, seen, target):
+        poller.follow("u1", KEY, (target,))
+        await asyncio.wait_for(asked.wait(), 10)
+        poller.follow("u1", KEY, (PollTarget(1, "127.0.0.1", 1),))
+        go.set()
+        await seen.outcome("ok")
+        assert poller.report("u1") is None

@@ -1,0 +1,185 @@
+"""The work queue coalesces, never works on one key twice at once and never loses a wish."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ddpjob_core.engine.limiter import FairLimiter
+from ddpjob_core.engine.queue import WorkQueue
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> "Call":
+        entry = (self.now + seconds, call)
+        self.calls.append(entry)
+        return Call(self, entry)
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        for entry in sorted(self.calls, key=lambda entry: entry[0]):
+            if entry[0] <= self.now and entry in self.calls:
+                self.calls.remove(entry)
+                entry[1]()
+
+
+class Call:
+    def __init__(self, clock: Clock, entry: tuple[float, Callable[[], None]]) -> None:
+        self.clock, self.entry = clock, entry
+
+    def cancel(self) -> None:
+        if self.entry in self.clock.calls:
+            self.clock.calls.remove(self.entry)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue[str]:
+    return WorkQueue(clock=clock, call_later=clock.call_later, jitter=lambda: 1.0)
+
+
+class Worker:
+    """Works on keys one step at a time, as the test lets it."""
+
+    def __init__(self, queue: WorkQueue[str], workers: int = 1) -> None:
+        self.begun: list[str] = []
+        self.go = asyncio.Semaphore(0)
+        self.tasks = [asyncio.create_task(queue.work(self.handle)) for _ in range(workers)]
+
+    async def handle(self, key: str) -> None:
+        self.begun.append(key)
+        await self.go.acquire()
+
+    async def settle(self) -> list[str]:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return self.begun
+
+    def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+async def test_a_key_added_often_is_worked_on_once(queue: WorkQueue[str]) -> None:
+    for key in "aabab":
+        queue.add(key)
+    worker = Worker(queue)
+    for _ in range(5):
+        worker.go.release()
+    assert await worker.settle() == ["a", "b"]
+    worker.stop()
+
+
+async def test_a_key_added_while_it_is_worked_on_is_worked_on_again_and_not_twice_at_once(
+    queue: WorkQueue[str],
+) -> None:
+    worker = Worker(queue, workers=3)
+    queue.add("a")
+    assert await worker.settle() == ["a"]
+    queue.add("a")
+    queue.add("a")
+    assert await worker.settle() == ["a"]
+    worker.go.release()
+    assert await worker.settle() == ["a", "a"]
+    worker.stop()
+
+
+async def test_the_earliest_delay_counts_and_work_in_between_takes_it_back(queue: WorkQueue[str], clock: Clock) -> None:
+    worker = Worker(queue)
+    queue.add_after("a", 5)
+    queue.add_after("a", 2)
+    queue.add_after("a", 9)
+    clock.pass_by(1)
+    assert await worker.settle() == []
+    clock.pass_by(1)
+    assert await worker.settle() == ["a"]
+    worker.go.release()
+    await worker.settle()
+    clock.pass_by(20)
+    assert await worker.settle() == ["a"]
+    worker.stop()
+
+
+async def test_failures_in_a_row_double_the_delay_up_to_a_limit_and_one_success_ends_that(
+    queue: WorkQueue[str],
+) -> None:
+    delays = [queue.retry("a") for _ in range(10)]
+    assert delays[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert delays[-1] == 60.0
+    assert queue.retry("b") == 0.5
+    queue.succeeded("a")
+    assert queue.retry("a") == 0.5
+
+
+async def test_what_the_server_asks_to_wait_is_waited(queue: WorkQueue[str]) -> None:
+    assert queue.retry("a", after=7.0) == 7.0
+
+
+async def test_work_that_raises_is_retried_and_takes_no_worker_away(queue: WorkQueue[str], clock: Clock) -> None:
+    seen: list[str] = []
+
+    async def handle(key: str) -> None:
+        seen.append(key)
+        if len(seen) == 1:
+            raise RuntimeError(key)
+
+    task = asyncio.create_task(queue.work(handle))
+    queue.add("a")
+    queue.add("b")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert seen == ["a", "b"]
+    clock.pass_by(1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert seen == ["a", "b", "a"]
+    task.cancel()
+
+
+async def test_the_queue_tells_how_long_keys_wait_and_are_worked_on(queue: WorkQueue[str], clock: Clock) -> None:
+    worker = Worker(queue)
+    queue.add("a")
+    await worker.settle()
+    queue.add("b")
+    clock.pass_by(3)
+    queue.add("c")
+    clock.pass_by(4)
+    assert (queue.depth, queue.oldest, queue.longest_running) == (2, 7.0, ("a", 7.0))
+    worker.stop()
+
+
+def test_tokens_are_given_out_in_the_order_in_which_they_were_asked_for(clock: Clock) -> None:
+    limiter: FairLimiter[str] = FairLimiter(2.0, clock=clock)
+    given = [key for key in "abcdef" if limiter.ask(key) == 0.0]
+    assert given == ["a"]
+    waits = {key: limiter.ask(key) for key in "bcdef"}
+    assert sorted(waits, key=lambda key: waits[key]) == list("bcdef")
+    assert waits["f"] == pytest.approx(2.5)
+    clock.pass_by(0.5)
+    # A key that asks all the time does not get ahead of one that waits.
+    assert limiter.ask("b") == 0.0
+    assert limiter.ask("a") > waits["f"] - 0.5
+    clock.pass_by(2.0)
+    assert [limiter.ask(key) for key in "cdef"] == [0.0] * 4
+
+
+def test_the_rate_holds_over_time(clock: Clock) -> None:
+    limiter: FairLimiter[int] = FairLimiter(50.0, clock=clock)
+    written = 0
+    for _ in range(200):
+        written += sum(limiter.ask(key) == 0.0 for key in range(1000))
+        clock.pass_by(0.05)
+    assert written == pytest.approx(500, abs=30)

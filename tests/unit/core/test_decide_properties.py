@@ -1,0 +1,151 @@
+"""What holds for every order of events, crashes of the operator included."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from world import World, spec_of
+
+from ddpjob_core.api import ConditionType
+from ddpjob_core.api.status import Progress
+from ddpjob_core.children.hashes import spec_hash
+from ddpjob_core.observations.observed import ProgressReport, Terminated
+
+MAX_RESTARTS = 3
+
+steps = st.one_of(
+    st.tuples(st.just("reconcile"), st.none() | st.integers(0, 6)),
+    st.tuples(st.just("run"), st.integers(0, 7)),
+    st.tuples(st.just("end"), st.integers(0, 7), st.sampled_from([0, 0, 1, 137])),
+    st.tuples(st.just("delete"), st.integers(0, 7)),
+    st.tuples(st.just("remove"), st.none()),
+    st.tuples(st.just("suspend"), st.booleans()),
+    # Suspended, edited and resumed before the operator looked.
+    st.tuples(st.just("respecify"), st.integers(1, 3)),
+    st.tuples(st.just("assign"), st.integers(0, 7)),
+    st.tuples(st.just("lose"), st.integers(0, 7)),
+    st.tuples(st.just("evict"), st.integers(0, 7)),
+    st.tuples(st.just("report"), st.integers(0, 2), st.integers(0, 9), st.sampled_from([0.0, 3.0, 30.0])),
+    st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 40.0])),
+)
+
+
+def play(world: World, step: tuple[object, ...]) -> None:
+    kind, argument = step[0], step[1]
+    names = sorted(world.pods)
+    if kind == "reconcile":
+        world.reconcile(crash_after=argument if isinstance(argument, int) else None)
+    elif kind == "remove":
+        world.kubelet_removes_deleted_pods()
+    elif kind in ("suspend", "respecify"):
+        change(world, {"suspend": bool(argument)} if kind == "suspend" else {"nodes": argument})
+    elif kind == "advance":
+        assert isinstance(argument, float)
+        world.advance(argument)
+    elif kind == "report":
+        report(world, step)
+    elif names and isinstance(argument, int):
+        happen(world, names[argument % len(names)], step)
+
+
+def happen(world: World, name: str, step: tuple[object, ...]) -> None:
+    """Something happens to a pod."""
+    kind, pod = step[0], world.pods[name]
+    ended = isinstance(pod.trainer, Terminated)
+    if kind == "lose":
+        world.pods[name] = replace(pod, node_lost=not pod.node_lost)
+    elif kind == "assign" and pod.phase == "Pending":
+        world.assign(name)
+    elif kind == "evict":
+        world.pods[name] = replace(pod, disruption="EvictionByEvictionAPI")
+        world.delete_pod(name)
+    elif kind == "delete":
+        world.delete_pod(name)
+    elif kind == "run" and not ended:
+        world.run(name)
+    elif kind == "end" and not ended:
+        assert isinstance(step[2], int)
+        world.end(name, step[2])
+
+
+def report(world: World, step: tuple[object, ...]) -> None:
+    _, rank, number, since = step
+    assert isinstance(rank, int)
+    assert isinstance(number, int)
+    assert isinstance(since, float)
+    attempt = world.status.attempt if world.status is not None else 0
+    world.report_rank(rank, number or None, since_step=since, process_restarts=number // 5)
+    if rank == 0:
+        world.progress = ProgressReport(attempt, Progress(step=number), "0.5")
+
+
+def change(world: World, fields: dict[str, object]) -> None:
+    if world.status is None or not world.status.finished:
+        world.spec = world.spec.model_copy(update=fields)
+
+
+def finish(world: World) -> None:
+    world.spec = world.spec.model_copy(update={"suspend": False})
+    for _ in range(40):
+        world.kubelet_removes_deleted_pods()
+        world.advance(70)
+        world.settle()
+        if world.status is not None and world.status.finished:
+            return
+        for name in world.live():
+            world.end(name, 0)
+    raise AssertionError(f"never finished: {world.status}")
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    nodes=st.integers(1, 3),
+    walk=st.lists(steps, max_size=40),
+    action=st.sampled_from(["Warn", "Restart", "Fail"]),
+)
+def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
+    nodes: int, walk: list[tuple[object, ...]], action: str
+) -> None:
+    deadlines = {
+        "progressDeadline": {"seconds": 20, "action": action},
+        "startupDeadline": {"seconds": 30, "action": action},
+    }
+    world = World(spec=spec_of(nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}, **deadlines))
+    for step in walk:
+        before = world.status
+        play(world, step)
+        if before is not None and world.status is not None:
+            assert world.status.attempt >= before.attempt
+            assert 0 <= world.status.restarts.counted - before.restarts.counted <= 1
+            assert 0 <= world.status.restarts.ignored - before.restarts.ignored <= 1
+            assert world.status.restarts.process >= before.restarts.process
+            assert (world.status.restarts.furthest_step or 0) >= (before.restarts.furthest_step or 0)
+            if before.finished:
+                late = {"progress": before.progress, "summary": before.summary}
+                assert world.status.model_copy(update=late) == before, "only the last steps may come late"
+    finish(world)
+    status = world.status
+    assert status is not None
+    assert status.restarts.counted <= MAX_RESTARTS
+    assert status.holds(ConditionType.SUCCEEDED) != status.holds(ConditionType.FAILED)
+    counts = [written.restarts.counted for written in world.status_writes]
+    assert counts == sorted(counts)
+    assert not world.live(), "a finished job leaves no live pod"
+    if status.holds(ConditionType.SUCCEEDED):
+        assert status.nodes is not None
+        assert status.nodes.succeeded == world.spec.nodes
+        made_of = {pod.spec_hash for name, pod in world.pods.items() if f"-a{status.attempt}-" in name}
+        assert made_of <= {spec_hash(world.spec)}, "what has succeeded is what the spec asks for"
+
+
+@settings(max_examples=200, deadline=None)
+@given(walk=st.lists(steps, max_size=40))
+def test_a_second_look_at_the_same_moment_never_writes_again(walk: list[tuple[object, ...]]) -> None:
+    world = World(spec=spec_of(nodes=2))
+    for step in walk:
+        play(world, step)
+    world.settle()
+    plan = world.reconcile()
+    assert plan.status is None
+    assert plan.actions == ()
+    assert plan.events == ()

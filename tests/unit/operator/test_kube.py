@@ -1,0 +1,159 @@
+"""The client's own part of a request: limits, waits and connections that break; no server's decisions are played."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from ddpjob_core.api.resources import PODS
+from ddpjob_core.engine.errors import ApiFailure, Fatal, NotFound, Retryable
+from ddpjob_operator.connection import connect
+from ddpjob_operator.kube import KubeClient
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def talking_to(
+    answer: Answer, tmp_path: Path, **settings: Any
+) -> AsyncIterator[tuple[KubeClient, list[tuple[str, str, str]]]]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    counted: list[tuple[str, str, str]] = []
+    async with TestServer(app, host="127.0.0.1") as server:
+        config = tmp_path / "kubeconfig"
+        config.write_text(
+            f"""
+            apiVersion: v1
+            kind: Config
+            clusters: [{{name: a, cluster: {{server: "http://127.0.0.1:{server.port}"}}}}]
+            users: [{{name: a, user: {{token: secret}}}}]
+            contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+            current-context: a
+            """
+        )
+        connection = await connect(str(config))
+        yield KubeClient(connection, count=lambda *entry: counted.append(entry), **settings), counted
+        await connection.close()
+
+
+async def test_after_429_no_request_is_sent_before_the_wait_is_over(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Bearer secret"
+        times.append(loop.time())
+        if len(times) == 1:
+            return web.json_response({}, status=429, headers={"Retry-After": "1"})
+        return web.json_response({"metadata": {}})
+
+    async with talking_to(answer, tmp_path) as (kube, counted):
+        with pytest.raises(Retryable) as raised:
+            await kube.get(PODS, "default", "a")
+        assert raised.value.after == 1
+        await asyncio.gather(*(kube.get(PODS, "default", "b") for _ in range(3)))
+        # A lower bound: it holds however slow the machine is.
+        assert min(times[1:]) - times[0] >= 0.99
+        assert counted == [("get", "pods", "429"), *[("get", "pods", "200")] * 3]
+
+
+async def test_the_time_of_every_answer_is_told_but_not_that_of_a_watch(tmp_path: Path) -> None:
+    told: list[tuple[str, str, float]] = []
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        return web.json_response({"metadata": {}}, status=404 if request.path.endswith("gone") else 200)
+
+    async with talking_to(answer, tmp_path, answered=lambda *entry: told.append(entry)) as (kube, _):
+        await kube.get(PODS, "default", "a")
+        with pytest.raises(NotFound):
+            await kube.get(PODS, "default", "gone")
+        with suppress(ApiFailure):
+            async for _event in kube.watch(PODS, None, since="1", seconds=1, silence=5):
+                pass
+    assert asked == ["GET"] * 3
+    assert [(verb, resource) for verb, resource, _ in told] == [("get", "pods"), ("get", "pods")]
+    assert all(seconds > 0 for _, _, seconds in told)
+
+
+async def test_no_more_requests_are_in_flight_than_allowed(tmp_path: Path) -> None:
+    now, most = 0, 0
+
+    async def answer(_: web.Request) -> web.Response:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return web.json_response({"metadata": {}})
+
+    async with talking_to(answer, tmp_path, in_flight=3) as (kube, _):
+        await asyncio.gather(*(kube.get(PODS, "default", "a") for _ in range(12)))
+        assert most == 3
+
+
+async def test_an_answer_that_does_not_come_or_breaks_off_may_be_asked_for_again(tmp_path: Path) -> None:
+    never = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("silent"):
+            await never.wait()
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with talking_to(answer, tmp_path, timeout=0.3) as (kube, counted):
+        for name in ("silent", "broken"):
+            with pytest.raises(Retryable):
+                await kube.get(PODS, "default", name)
+        assert counted == [("get", "pods", "unanswered"), ("get", "pods", "200")]
+        never.set()
+
+
+async def test_something_that_is_no_kubernetes_is_told_as_such(tmp_path: Path) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    async with talking_to(answer, tmp_path) as (kube, _):
+        with pytest.raises(Fatal):
+            await kube.get(PODS, "default", "a")
+
+
+@pytest.mark.parametrize("line", [b"not JSON\n", b'{"type": "ADDED"}\n', b'{"type": "ADDED", "object": 5}\n', b"[]\n"])
+async def test_a_stream_that_sends_nonsense_is_begun_again(tmp_path: Path, line: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=line)
+
+    async with talking_to(answer, tmp_path) as (kube, _):
+        with pytest.raises(Retryable):
+            async for _ in kube.watch(PODS, None, since="1", seconds=5, silence=5):
+                pass
+
+
+async def test_events_larger_than_any_buffer_and_split_anywhere_are_read_whole(tmp_path: Path) -> None:
+    large = "x" * 3_000_000
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        body = (
+            f'{{"type": "ADDED", "object": {{"a": "{large}"}}}}\n{{"type": "BOOKMARK", "object": {{}}}}\n{{"type": "AD'
+        )
+        for start in range(0, len(body), 700_001):
+            await response.write(body[start : start + 700_001].encode())
+        return response
+
+    async with talking_to(answer, tmp_path) as (kube, _):
+        events = [event async for event in kube.watch(PODS, None, since="1", seconds=5, silence=5)]
+        assert [event.type for event in events] == ["ADDED", "BOOKMARK"]
+        assert events[0].object == {"a": large}
