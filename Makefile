@@ -14,19 +14,19 @@ bootstrap:
 	@hack/bootstrap.sh
 
 demo: bootstrap ## a cluster, the operator on it, and one training from apply to accuracy
-	$(PYTHON_RUN) hack.session hack.demo
+	$(PYTHON_RUN) hack.cluster.session hack.demo
 
 test: bootstrap ## everything that must be green, cheap failures first
-	$(PYTHON_RUN) hack.stages
+	$(PYTHON_RUN) hack.checks.stages
 
 test-full: bootstrap ## test, and what takes longer
-	$(PYTHON_RUN) hack.stages --full
+	$(PYTHON_RUN) hack.checks.stages --full
 
 bench-recovery: bootstrap ## seconds from a fault to the next step of all ranks; ARGS="--runs 5 --faults process"
-	$(PYTHON_RUN) hack.session hack.recovery $(ARGS)
+	$(PYTHON_RUN) hack.cluster.session hack.bench.recovery $(ARGS)
 
 bench-training: bootstrap ## what the library costs a training; fails where a goal is missed; ARGS="--pairs 20"
-	$(PYTHON_RUN) hack.training $(ARGS)
+	$(PYTHON_RUN) hack.bench.training $(ARGS)
 
 lint: bootstrap ## format, style, types, imports between modules
 	$(PYTHON_RUN) hack.lint
@@ -35,10 +35,10 @@ verify: bootstrap ## generated files are what their sources generate
 	$(PYTHON_RUN) hack.generate --check
 
 images: bootstrap ## the operator's and the trainer's images, on every worker of the cluster
-	$(PYTHON_RUN) hack.session
+	$(PYTHON_RUN) hack.cluster.session
 
 cluster: bootstrap ## a kind cluster: one control plane, two workers
-	$(PYTHON_RUN) hack.cluster
+	$(PYTHON_RUN) hack.cluster.kind
 
 clean: ## remove the cluster and everything that was made for it; ALL=1 also what was downloaded and built
 	@hack/bootstrap.sh

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from hack.cache import BUILD, cache_folder, only_one
-from hack.cluster import IPV6_CLUSTER, NAME, cluster_folder
+from hack.checks.torch_tests import CONTAINER
+from hack.cluster.engine import INSTALLED_PACKAGES, NETWORK, Engine, Source, usable_programs
+from hack.cluster.kind import IPV6_CLUSTER, NAME, cluster_folder
+from hack.cluster.leftovers import remove_folder
+from hack.cluster.node_image import BASE_LABEL, NODE_REPOSITORY
 from hack.console import StepError, main_guard, output_of, say
-from hack.engine import INSTALLED_PACKAGES, NETWORK, Engine, Source, usable_programs
-from hack.images import ALL_IMAGES
-from hack.leftovers import remove_folder
-from hack.node_image import BASE_LABEL, NODE_REPOSITORY
-from hack.torch_tests import CONTAINER
+from hack.images.image import ALL_IMAGES
 
 _CLUSTERS: Final = (NAME, IPV6_CLUSTER)
 _NAMES: Final = [image.local_name.rpartition(":")[0] for image in ALL_IMAGES]

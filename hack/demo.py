@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from hack.deploy import ROOT, deploy, kubectl
+from hack.cache import ROOT
+from hack.cluster.deploy import deploy, kubectl
 
 MANIFEST: Final = ROOT / "manifests/examples/digits.yaml"
 JOB: Final = "digits"

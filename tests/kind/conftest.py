@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from kubectl import Kubectl
 
-from hack.deploy import deploy
+from hack.cluster.deploy import deploy
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from hack.cache import ROOT
-from hack.cluster import LOG
-from hack.engine import Engine, choose_engine
+from hack.cluster.engine import Engine, choose_engine
+from hack.cluster.kind import LOG
 
 NAME = "ddpjob-heal"
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 def make_cluster(*arguments: str) -> str:
     """What `make cluster` prints."""
-    command = [sys.executable, "-m", "hack.cluster", *arguments]
+    command = [sys.executable, "-m", "hack.cluster.kind", *arguments]
     environment = {**os.environ, "DDPJOB_CLUSTER_NAME": NAME}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ from jobs import TORCH_IMAGE, ddpjob, digits, program, scripted
 from kubectl import Kubectl, KubectlError, wait_until
 
 from ddpjob_core.children.launcher_config import launcher_config_name
-from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
+from hack.cluster.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
 # Trains until a file appears, so that a test decides how long that is. The file's folder is on the node.
 PATIENT = """

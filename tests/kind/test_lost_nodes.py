@@ -12,8 +12,8 @@ from jobs import TRAINER_IMAGE, program
 from kubectl import Kubectl, wait_until
 from steady import CLAIM, STEADY, claim, goes_on_as, resilient, trains, undisturbed
 
-from hack.cluster import LOG
-from hack.engine import Engine, choose_engine
+from hack.cluster.engine import Engine, choose_engine
+from hack.cluster.kind import LOG
 
 pytestmark = [
     pytest.mark.alone,

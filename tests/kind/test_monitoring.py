@@ -13,7 +13,7 @@ from prometheus import Prometheus, prometheus_in
 from steady import CLAIM, claim, trains
 
 from hack.cache import BUILD, ROOT
-from hack.monitoring.queries import Target, annotations, fill, legend, operands, rules, targets
+from hack.generate.monitoring.queries import Target, annotations, fill, legend, operands, rules, targets
 
 JOB = ROOT / "manifests/grafana/job.json"
 FLEET = ROOT / "manifests/grafana/fleet.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kubectl import Kubectl
 
-from hack.deploy import NAMESPACE as OPERATOR_NAMESPACE
+from hack.cluster.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:ddpjob-operator"
 # Every kubelet and client may ask these; they are granted to all by system:discovery.

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from hack.cache import BUILD, ROOT
-from hack.promtool import Promtool, promtool_in_image
+from hack.checks.promtool import Promtool, promtool_in_image
 
 FOLDER = Path(__file__).parent
 RULES = ROOT / "manifests/prometheus/rules.yaml"

@@ -3,7 +3,7 @@
     podman run --rm --shm-size=1g -v .:/repo:ro -v <packages>:/opt/pytest:ro -w /repo \
         -e PYTHONPATH=/opt/pytest:/repo/operator ddpjob-trainer:cpu python3 -m pytest -p no:cacheprovider tests/torch
 
-<packages> is a folder made by `pip install --target` with what hack/torch_tests.py names. `make test` does it.
+<packages> is a folder made by `pip install --target` with what hack/checks/torch_tests.py names. `make test` does it.
 """
 
 import errno

@@ -12,8 +12,8 @@ from ddpjob_core.api.crd import custom_resource_definition, render, structural_s
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.observed import JobRecord
-from hack.generate import GENERATED, outdated, write
-from hack.permissions import granted, permissions_page
+from hack.generate.files import GENERATED, outdated, write
+from hack.generate.permissions import granted, permissions_page
 
 ROOT = Path(__file__).resolve().parents[4]
 VERSION = custom_resource_definition()["spec"]["versions"][0]

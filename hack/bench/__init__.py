@@ -1,0 +1,1 @@
+"""Benchmarks: recovery from a fault, and what the library costs a training."""

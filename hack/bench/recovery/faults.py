@@ -1,0 +1,95 @@
+"""The faults, each done at a moment that is known to the millisecond."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from hack.cluster.engine import Engine
+from hack.console import output_of
+
+_SIGNAL: Final = """
+import os, sys, time
+rank, number = sys.argv[1], int(sys.argv[2])
+for entry in os.listdir("/proc"):
+    if not entry.isdigit():
+        continue
+    try:
+        environment = dict(item.partition("=")[::2] for item in open(f"/proc/{entry}/environ").read().split(chr(0)))
+    except OSError:
+        continue
+    if environment.get("RANK") == rank and "TORCHELASTIC_RUN_ID" in environment:
+        at = time.time()
+        os.kill(int(entry), number)
+        print(at)
+        break
+"""
+
+
+class Fault(StrEnum):
+    """What is done to the training."""
+
+    PROCESS = "process"
+    POD = "pod"
+    HANG = "hang"
+    NODE = "node"
+
+
+TITLES: Final = {
+    Fault.PROCESS: "SIGKILL of one rank",
+    Fault.POD: "deletion of one pod",
+    Fault.HANG: "SIGSTOP of one rank",
+    Fault.NODE: "loss of one node",
+}
+
+
+class FaultError(Exception):
+    """The fault could not be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Injector:
+    """Does the faults to the pods of a namespace."""
+
+    kubectl: Sequence[str]
+    engine: Engine
+    wait: Callable[[float], None] = time.sleep
+
+    def signal_rank(self, pod: str, rank: int, number: int) -> float:
+        """Send a rank's process a signal, and tell when.
+
+        Raises:
+            FaultError: it was not found.
+        """
+        told = output_of([*self.kubectl, "exec", pod, "--", "python3", "-c", _SIGNAL, str(rank), str(number)])
+        if not told or not told.strip():
+            raise FaultError(f"rank {rank} was not found in pod {pod}")
+        return float(told)
+
+    def delete_pod(self, pod: str) -> float:
+        """Delete a pod as a person does, and tell when.
+
+        Raises:
+            FaultError: the API server refuses.
+        """
+        at = time.time()
+        if output_of([*self.kubectl, "delete", "pod", pod, "--wait=false"]) is None:
+            raise FaultError(f"pod {pod} could not be deleted")
+        return at
+
+    def stop_node(self, node: str) -> float:
+        """Freeze all processes of a node, as a machine that hangs, and tell when.
+
+        Raises:
+            FaultError: the engine refuses.
+        """
+        at = time.time()
+        if self.engine.output("pause", node) is None:
+            raise FaultError(f"node {node} could not be frozen")
+        return at
+
+    def start_node(self, node: str) -> None:
+        """Let a frozen node go on, and wait until it is Ready."""
+        self.engine.output("unpause", node)
+        output_of([*self.kubectl, "wait", "--for=condition=Ready", f"node/{node}", "--timeout=180s"], timeout=200)

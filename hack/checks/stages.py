@@ -1,0 +1,234 @@
+"""`make test`: every stage of the tests, cheap failures first, and one plain line at the end."""
+
+import argparse
+import functools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from hack.cache import BUILD, ROOT, only_one
+from hack.checks.side_by_side import side_by_side
+from hack.checks.torch_tests import TRAINER, Run, run_in_image, run_with_newest_torch
+from hack.cluster.kind import IPV6_CLUSTER, has_ipv6
+from hack.cluster.programs import ASSETS, kwok_program, programs_folder
+from hack.cluster.session import cluster_with_images
+from hack.console import StepError, say
+from hack.images.image import ALL_IMAGES, EXAMPLES, IMAGES, PROMETHEUS
+
+_RESULTS: Final = BUILD / "results"
+_NOTHING_COLLECTED: Final = 5
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many tests passed, failed and were skipped; a check that is no test counts as one failure when it fails."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        """The sum of two stages."""
+        return Tally(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def line(self) -> str:
+        """The closing line."""
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.passed} passed, {self.failed} failed{skipped}"
+
+
+FAILURE: Final = Tally(failed=1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage by name and what runs it."""
+
+    name: str
+    run: Callable[[], Tally]
+
+
+def read_results(text: str) -> Tally:
+    """What pytest's JUnit file says."""
+    suites = list(ET.fromstring(text).iter("testsuite"))  # noqa: S314 - written by our own pytest
+
+    def total(*names: str) -> int:
+        return sum(int(suite.get(name, "0")) for suite in suites for name in names)
+
+    failed, skipped = total("failures", "errors"), total("skipped")
+    # A test that fails in its body and in its teardown is two entries of one test.
+    return Tally(max(0, total("tests") - failed - skipped), failed, skipped)
+
+
+def has_tests(folder: Path) -> bool:
+    """Whether there is any test file."""
+    return any(folder.rglob("test_*.py"))
+
+
+def verdict(code: int, results: Path) -> Tally:
+    """What came of a run of pytest.
+
+    Args:
+        code: its exit code.
+        results: its JUnit file.
+    """
+    if code == _NOTHING_COLLECTED:
+        say("  pytest found no test in a folder that has test files: that is a failure")
+        return FAILURE
+    tally = read_results(results.read_text()) if results.is_file() else Tally()
+    if code != 0 and tally.failed == 0:
+        say(f"  pytest ended with exit code {code} though no test failed")
+        return tally + FAILURE
+    return tally
+
+
+def pytest_stage(name: str, variables: Callable[[], Mapping[str, str]] = dict, *options: str, of: str = "") -> Stage:
+    """A stage that runs pytest on a folder of tests/.
+
+    Args:
+        name: of the stage.
+        variables: what the tests need in the environment.
+        options: of pytest.
+        of: the folder, where it is not called as the stage.
+    """
+
+    def run() -> Tally:
+        folder = ROOT / "tests" / (of or name)
+        if not has_tests(folder):
+            say("  no tests yet")
+            return Tally()
+        environment = {**os.environ, **variables()}
+        results = _RESULTS / f"{name}.xml"
+        results.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", *options, f"--junitxml={results}", str(folder)]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        return verdict(code, results)
+
+    return Stage(name, run)
+
+
+def module_stage(name: str, *command: str) -> Stage:
+    """A stage that runs a module of hack/."""
+
+    def run() -> Tally:
+        code = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode
+        return Tally() if code == 0 else FAILURE
+
+    return Stage(name, run)
+
+
+def torch_stage(name: str, run: Callable[[Path], Run], of: str = "torch") -> Stage:
+    """A stage that runs tests of a folder of tests/ in an image that has torch."""
+
+    def tally() -> Tally:
+        if not has_tests(ROOT / "tests" / of):
+            say("  no tests yet")
+            return Tally()
+        with only_one("trainer image", say):
+            done = run(BUILD / f"log/{name}.log")
+        return verdict(done.code, done.results)
+
+    return Stage(name, tally)
+
+
+def _kind_ipv6() -> Tally:
+    """What depends on the family of addresses, on a cluster of IPv6 alone, which is removed again."""
+    if os.environ.get("USE_EXISTING_CLUSTER") == "1" or not has_ipv6():
+        say("  skipped: it needs a cluster of its own, and a machine with IPv6")
+        return Tally(skipped=1)
+    results = _RESULTS / "kind-ipv6.xml"
+    results.unlink(missing_ok=True)
+    # In processes of their own: which cluster it is, its modules read once.
+    environment = {**os.environ, "DDPJOB_CLUSTER_NAME": IPV6_CLUSTER, "DDPJOB_IP_FAMILY": "ipv6"}
+
+    def run(*command: str) -> int:
+        return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment, check=False).returncode
+
+    try:
+        code = run("hack.cluster.session", "pytest", "-q", f"--junitxml={results}", "tests/kind/test_ip_families.py")
+        return verdict(code, results)
+    finally:
+        run("hack.cluster.kind", "--delete")
+
+
+def _programs() -> Mapping[str, str]:
+    own = os.environ.get("KUBEBUILDER_ASSETS")
+    if own:
+        return {"KUBEBUILDER_ASSETS": own}
+    with only_one("programs", say):
+        return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log", ASSETS))}
+
+
+def _programs_and_kwok() -> Mapping[str, str]:
+    programs = _programs()
+    with only_one("programs", say):
+        return {**programs, "DDPJOB_KWOK": str(kwok_program(BUILD / "log/kwok.log"))}
+
+
+def stages(*, full: bool) -> list[Stage]:
+    """All stages in their order."""
+    # Set up once, for two stages.
+    cluster = functools.cache(lambda: cluster_with_images(ALL_IMAGES if full else (*IMAGES, PROMETHEUS)))
+    always = [
+        module_stage("lint", "hack.lint"),
+        module_stage("verify", "hack.generate", "--check"),
+        pytest_stage("unit", dict, *side_by_side()),
+        pytest_stage("promtool"),
+        torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
+        torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),
+        pytest_stage("apiserver", _programs, *side_by_side(more=1)),
+        pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone" if full else "not alone and not full"),
+        pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
+    ]
+    longer = [
+        torch_stage("torch-newest", run_with_newest_torch),
+        pytest_stage("scale", _programs_and_kwok),
+        Stage("kind-ipv6", _kind_ipv6),
+    ]
+    return [*always, *longer] if full else always
+
+
+def run_stages(todo: list[Stage], *, keep_going: bool) -> Tally:
+    """Run stages; one that failed ends the run, unless it shall go on."""
+    total = Tally()
+    for place, stage in enumerate(todo):
+        say(f"\n== {stage.name}")
+        begun = time.monotonic()
+        try:
+            tally = stage.run()
+        except StepError as error:
+            say(f"  {error}")
+            tally = FAILURE
+        say(f"== {stage.name}: {tally.line()} in {time.monotonic() - begun:.0f} s")
+        total += tally
+        rest = [later.name for later in todo[place + 1 :]]
+        if tally.failed and rest and not keep_going:
+            say(f"\nnot run, since {stage.name} failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
+            break
+    return total
+
+
+def main() -> None:
+    """Run the stages; exit with an error where anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="also the stages that take long")
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    full = parser.parse_args().full
+    # For tests that run in full only.
+    os.environ["DDPJOB_FULL"] = "1" if full else "0"
+    os.environ["DDPJOB_TESTS_SINCE"] = datetime.now(UTC).isoformat()
+    todo = stages(full=full)
+    total = run_stages(todo, keep_going=os.environ.get("KEEP_GOING") == "1")
+    say(f"\n{total.line()}")
+    sys.exit(1 if total.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Deploy the operator of this tree on the cluster that KUBECONFIG names, as the README tells a user to."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from hack.cache import ROOT, only_one
+from hack.console import say
+
+NAMESPACE: Final = "ddpjob-system"
+DEPLOYMENT: Final = "ddpjob-operator"
+_BUILD_ANNOTATION: Final = "ddpjob.dev/build"
+_INPUTS: Final = ("operator", "images/operator", "requirements.lock", "pyproject.toml")
+
+
+def kubectl(*arguments: str, stdin: str | None = None) -> str:
+    """Run kubectl and return what it printed.
+
+    Raises:
+        SystemExit: kubectl failed; its own words have been shown.
+    """
+    command = [os.environ.get("KUBECTL", "kubectl"), *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"kubectl {' '.join(arguments)} failed: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def build_of(root: Path) -> str:
+    """A digest of everything that the operator's image is made of."""
+    digest = hashlib.sha256()
+    for name in _INPUTS:
+        path = root / name
+        for file in sorted([path] if path.is_file() else path.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts and ".egg-info" not in str(file):
+                digest.update(str(file.relative_to(root)).encode())
+                digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
+    """Apply the API and the operator, and wait until it serves. Does nothing where both are there and current.
+
+    The image's tag does not change with its contents, so the pod template carries their digest: an operator of an
+    older tree is replaced.
+    """
+    # Two at once, as two workers of pytest on a new cluster, would both find that an object is missing and create it.
+    with only_one("operator", say):
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(root / "manifests/crd/ddpjobs.yaml"))
+        kubectl("wait", "--for=condition=Established", "crd/ddpjobs.ddpjob.dev", "--timeout=60s")
+        kubectl("apply", "-k", str(root / overlay))
+        patch = {"spec": {"template": {"metadata": {"annotations": {_BUILD_ANNOTATION: build_of(root)}}}}}
+        image = os.environ.get("DDPJOB_OPERATOR_IMAGE")
+        if image:
+            # Pushed to a registry, for a cluster that is not ours.
+            kubectl("-n", NAMESPACE, "set", "image", f"deployment/{DEPLOYMENT}", f"operator={image}")
+        kubectl("-n", NAMESPACE, "patch", "deployment", DEPLOYMENT, "--type=merge", "-p", json.dumps(patch))
+        kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{DEPLOYMENT}", "--timeout=120s")
+
+
+if __name__ == "__main__":
+    deploy()
+    print(f"operator: deployed in namespace {NAMESPACE}")

@@ -1,0 +1,273 @@
+"""The dashboard of one job: how far it is, how fast, which rank keeps the others waiting, and what went wrong."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hack.generate.monitoring.panels import Annotation, Dashboard, Panel, Query, Row, Show
+
+_JOB: Final = 'namespace="$namespace", ddpjob="$ddpjob"'
+_RATE: Final = "[$__rate_interval]"
+
+
+def _trainer(metric: str, **labels: str) -> str:
+    return f"ddpjob_trainer_{metric}{{{_selector(labels)}}}"
+
+
+def _operator(metric: str, **labels: str) -> str:
+    return f"ddpjob_operator_job_{metric}{{{_selector(labels)}}}"
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ", ".join([_JOB, *(f'{name}=~"{pattern}"' for name, pattern in labels.items())])
+
+
+def _rate(metric: str) -> str:
+    return f"rate({_trainer(metric)}{_RATE})"
+
+
+def _of_process(expression: str) -> str:
+    """A value of the process under the number of its rank, which `process_` metrics do not have."""
+    info = _trainer("process_info")
+    return f"max by (rank) ({expression} * on (namespace, pod, instance) group_left (rank) {info})"
+
+
+def _quantile(quantile: float, metric: str) -> str:
+    return f"histogram_quantile({quantile}, sum by (le) ({_rate(f'{metric}_bucket')}))"
+
+
+def _restarts(kinds: str, window: str) -> str:
+    return f"sum by (kind) (increase({_operator('restarts_total', kind=kinds)}[{window}]))"
+
+
+_OWN_WORK: Final = f"sum by (rank) ({_rate('local_seconds_total')})"
+_LAST_STEP: Final = _trainer("last_step_timestamp_seconds")
+
+_STATE: Final = Row(
+    "State",
+    (
+        Panel(
+            title="Phase",
+            text="Where the job stands, as `kubectl get ddpjobs` says it.",
+            unit="none",
+            show=Show.NAME,
+            width=4,
+            queries=(Query(f"{_operator('phase')} == 1", "{{phase}}"),),
+        ),
+        Panel(
+            title="Progress",
+            text="Completed part of the planned optimizer steps, from the job's status.",
+            unit="percentunit",
+            show=Show.VALUE,
+            width=4,
+            most=1,
+            queries=(Query(f"max({_operator('progress_ratio')})", "progress"),),
+        ),
+        Panel(
+            title="Time left",
+            text="Steps that are left at the speed of the last minutes.",
+            unit="s",
+            show=Show.VALUE,
+            width=4,
+            queries=(
+                Query(
+                    f"(max({_trainer('planned_steps')}) - max({_trainer('step')})) / max({_rate('steps_total')} > 0)",
+                    "left",
+                ),
+            ),
+        ),
+        Panel(
+            title="Restarts",
+            text="Of all pods, counted against the budget or not, and of the worker processes in running pods.",
+            unit="none",
+            show=Show.VALUE,
+            width=4,
+            queries=(Query(f"max by (kind) ({_operator('restarts_total')})", "{{kind}}"),),
+        ),
+        Panel(
+            title="Last failure",
+            text="Class of the cause that ended the last attempt; none once the job has succeeded. The rest is in "
+            "`kubectl describe ddpjob`.",
+            unit="none",
+            show=Show.NAME,
+            width=4,
+            queries=(Query(f"{_operator('failure')} == 1", "{{class}}"),),
+        ),
+        Panel(
+            title="Stalled",
+            text="Whether no step was made for longer than spec.progressDeadline.",
+            unit="bool_yes_no",
+            show=Show.VALUE,
+            width=4,
+            queries=(Query(f"max({_operator('stalled')})", "stalled"),),
+        ),
+    ),
+)
+# Gauges that are 0 until they are known: the lines begin with what is known.
+_LEARNING: Final = Row(
+    "Learning",
+    (
+        Panel(
+            title="Loss",
+            text="Training loss on log steps, the mean of all ranks.",
+            unit="none",
+            queries=(Query(f"max({_trainer('loss', rank='0')} != 0)", "loss"),),
+        ),
+        Panel(
+            title="Steps",
+            text="Optimizer steps that are done and planned. After a restart the line begins at the last checkpoint.",
+            unit="none",
+            queries=(
+                Query(f"max({_trainer('step')})", "done"),
+                Query(f"max({_trainer('planned_steps')} > 0)", "planned"),
+            ),
+        ),
+        Panel(
+            title="Throughput",
+            text="Samples that all ranks together consume.",
+            unit="suffix: samples/s",
+            queries=(Query(f"sum({_rate('samples_total')})", "all ranks"),),
+        ),
+        Panel(
+            title="Accuracy",
+            text="Of the last evaluation.",
+            unit="percentunit",
+            most=1,
+            queries=(Query(f"max({_trainer('accuracy_ratio')} > 0)", "accuracy"),),
+        ),
+        Panel(
+            title="Gradient norm",
+            text="L2 norm of all gradients on log steps: where it grows without end, the training diverges.",
+            unit="none",
+            queries=(Query(f"max({_trainer('gradient_norm')} > 0)", "norm"),),
+        ),
+        Panel(
+            title="Learning rate",
+            text="Of the first group of parameters.",
+            unit="sci",
+            queries=(Query(f"max({_trainer('learning_rate')} > 0)", "learning rate"),),
+        ),
+    ),
+)
+_RANKS: Final = Row(
+    "Steps and ranks",
+    (
+        Panel(
+            title="Step time",
+            text="From one optimizer step to the next, over all ranks: half of the steps, and 99 of 100, are faster.",
+            unit="s",
+            queries=(
+                Query(_quantile(0.5, "step_duration_seconds"), "p50"),
+                Query(_quantile(0.99, "step_duration_seconds"), "p99"),
+            ),
+        ),
+        Panel(
+            title="Own work of each rank (straggler)",
+            text="Share of the time in which a rank needs no other: it waits for its data or runs the forward pass. "
+            "All ranks wait for the one with the most. On a GPU the forward pass is only queued in it.",
+            unit="percentunit",
+            queries=(Query(_OWN_WORK, "rank {{rank}}"),),
+        ),
+        Panel(
+            title="Data wait",
+            text="Share of the time in which a rank waits for its data loader.",
+            unit="percentunit",
+            queries=(Query(f"sum by (rank) ({_rate('data_wait_seconds_total')})", "rank {{rank}}"),),
+        ),
+        Panel(
+            title="Rank spread",
+            text="Own work of the rank with the most less that of the rank with the least: the share of the time "
+            "that the others lose by waiting.",
+            unit="percentunit",
+            queries=(Query(f"max({_OWN_WORK}) - min({_OWN_WORK})", "most to least"),),
+        ),
+        Panel(
+            title="Since the last step",
+            text="At the moment of the scrape, by the clock of each rank against Prometheus'. It grows on all ranks "
+            "while one hangs.",
+            unit="s",
+            # When it was scraped, since no two ranks are at once; and 0 stands for no step yet.
+            queries=(Query(f"max by (rank) (timestamp({_LAST_STEP}) - ({_LAST_STEP} > 0))", "rank {{rank}}"),),
+        ),
+        Panel(
+            title="Ranks and pods",
+            text="Ranks that are scraped, ranks of the training, and pods whose program runs.",
+            unit="none",
+            queries=(
+                Query(f"count({_trainer('step')})", "ranks scraped"),
+                Query(f"max({_trainer('world_size')})", "ranks"),
+                Query(f"max({_operator('nodes', state='ready')})", "pods that run"),
+            ),
+        ),
+    ),
+)
+_FAULTS: Final = Row(
+    "Checkpoints and restarts",
+    (
+        Panel(
+            title="Checkpoint duration",
+            text="Mean time that the training stood still for a checkpoint, of the rank that waited longest.",
+            unit="s",
+            queries=(
+                Query(
+                    f"max({_trainer('checkpoint_duration_seconds_sum')} / "
+                    f"({_trainer('checkpoint_duration_seconds_count')} > 0))",
+                    "mean",
+                ),
+            ),
+        ),
+        Panel(
+            title="Steps at risk",
+            text="Steps since the last checkpoint: what a failure now would cost.",
+            unit="suffix: steps",
+            queries=(Query(f"max({_trainer('step')}) - max({_trainer('last_checkpoint_step')})", "not saved"),),
+        ),
+        Panel(
+            title="Restarts over time",
+            text="Of all pods (counted, ignored) and of the worker processes in running pods.",
+            unit="none",
+            show=Show.BARS,
+            queries=(Query(_restarts(".+", "$__rate_interval"), "{{kind}}"),),
+        ),
+    ),
+)
+_RESOURCES: Final = Row(
+    "Resources",
+    (
+        Panel(
+            title="CPU memory",
+            text="Resident memory of each training process; its data loader's processes are not in it.",
+            unit="bytes",
+            queries=(Query(_of_process('process_resident_memory_bytes{namespace="$namespace"}'), "rank {{rank}}"),),
+        ),
+        Panel(
+            title="CPU time",
+            text="CPUs that each training process keeps busy.",
+            unit="suffix: CPUs",
+            queries=(
+                Query(
+                    _of_process(f'rate(process_cpu_seconds_total{{namespace="$namespace"}}{_RATE})'), "rank {{rank}}"
+                ),
+            ),
+        ),
+        Panel(
+            title="GPU memory",
+            text="What tensors hold and what torch has taken from the GPU. Without GPUs there is none.",
+            unit="bytes",
+            queries=(
+                Query(f"max by (rank) ({_trainer('gpu_memory_allocated_bytes')})", "rank {{rank}} tensors"),
+                Query(f"max by (rank) ({_trainer('gpu_memory_reserved_bytes')})", "rank {{rank}} taken"),
+            ),
+        ),
+    ),
+)
+
+JOB_DASHBOARD: Final = Dashboard(
+    uid="ddpjob-job",
+    title="ddpjob / Job",
+    text="One DDPJob: progress, speed, ranks, checkpoints, restarts and resources.",
+    rows=(_STATE, _LEARNING, _RANKS, _FAULTS, _RESOURCES),
+    annotations=(
+        Annotation("Restart of all pods", f"{_restarts('counted|ignored', '1m')} > 0", "red"),
+        Annotation("Restart of worker processes", f"{_restarts('process', '1m')} > 0", "orange"),
+    ),
+)

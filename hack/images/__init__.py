@@ -1,0 +1,1 @@
+"""The images of this repository: what they are made of, and how nodes get them."""

@@ -1,0 +1,90 @@
+"""The operator's and the trainer's images, each built once for its inputs."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hack.cache import ROOT, hash_of
+from hack.cluster.engine import Engine
+from hack.cluster.node_image import base_image
+from hack.console import StepError, run_step
+from hack.images.build_settings import build_settings
+from hack.images.dockerfile import needs
+from hack.images.image import IMAGES, Image, older_names
+
+_BASE_IMAGE: Final = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
+
+
+# On stages that no image is made from layer by layer: they have no name, and stay as the cache of the next build.
+STAGES_LABEL: Final = "ddpjob.dev/stages-of"
+# podman's build names what it makes by so many digits.
+_DIGITS_OF_A_SHORT_ID: Final = 11
+
+
+def build_images(engine: Engine, log: Path, images: Sequence[Image] = IMAGES) -> dict[Image, str]:
+    """Have all images in the engine, each under its own name and under the one that names its inputs.
+
+    Returns:
+        The name with the inputs' key of each image.
+
+    Raises:
+        StepError: a build failed.
+    """
+    return {image: _build(engine, image, log) for image in images}
+
+
+def _build(engine: Engine, image: Image, log: Path) -> str:
+    dockerfile = ROOT / image.dockerfile
+    wanted = needs(dockerfile.read_text(), image.target)
+    bases = [_have_base(engine, name, log) for name in wanted.base_images]
+    inputs = [dockerfile, *(path for pattern in wanted.files for path in sorted(ROOT.glob(pattern.rstrip("/"))))]
+    keyed = image.keyed(hash_of(inputs, image.target, *bases))
+    older: list[str] = []
+    if engine.output("image", "inspect", keyed) is None:
+        command = [engine.program, "build", "-f", str(dockerfile), "-t", keyed]
+        command += ["--target", image.target] if image.target else []
+        begun = log.stat().st_size if log.is_file() else 0
+        with build_settings(engine) as settings:
+            command += [*settings, str(ROOT)]
+            run_step(f"image {image.name}", command, log, env=engine.environment)
+        older = _older(engine, image, keyed, log.read_bytes()[begun:].decode(errors="replace"))
+    if engine.output("tag", keyed, image.local_name) is None:
+        raise StepError(f"{engine.program} cannot tag {keyed} as {image.local_name}")
+    # After the new one has taken the name that does not change: with its last name an image goes, else only the name.
+    for name in older:
+        # Refused where a container still runs it; it is tried again with the next build.
+        engine.output("image", "rm", name)
+    return keyed
+
+
+def _older(engine: Engine, image: Image, keyed: str, said: str) -> list[str]:
+    """What this image was before, and the stages that earlier builds of it left; `said` is the build's output."""
+    listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}") or ""
+    stages = ("--filter", f"label={STAGES_LABEL}={image.name.partition(':')[0]}", "--filter", "dangling=true")
+    nameless = engine.output("images", "-q", "--no-trunc", *stages) or ""
+    return [*older_names(listing, image, keyed), *left_over(nameless, said)]
+
+
+def left_over(nameless: str, said: str) -> list[str]:
+    """Ids of nameless images of which a build said nothing: it neither made them nor found them in its cache.
+
+    Args:
+        nameless: ids, one a line, as `sha256:` and 64 digits.
+        said: the build's output, which has at least the first digits of all that it used.
+    """
+    keys = nameless.split()
+    return [key for key in keys if key.removeprefix("sha256:")[:_DIGITS_OF_A_SHORT_ID] not in said]
+
+
+def _have_base(engine: Engine, name: str, log: Path) -> str:
+    """The id of a base image, fetched or made first where it is not there."""
+    suite = _BASE_IMAGE.fullmatch(name)
+    if suite is not None:
+        base_image(engine, suite[1], log)
+    if engine.output("image", "inspect", name) is None:
+        run_step(f"pulling {name}", [engine.program, "pull", name], log, env=engine.environment)
+    found = engine.output("image", "inspect", "--format", "{{.Id}}", name)
+    if found is None:
+        raise StepError(f"base image {name} cannot be had")
+    return found.strip()
