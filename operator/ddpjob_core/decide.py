@@ -5,14 +5,15 @@ the attempt, progress, columns, phase) follows from the situation whichever poli
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from ddpjob_core.api.constants import MAX_PROCESSES
 from ddpjob_core.api.ordinals import format_ordinals, parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Nodes, Phase
+from ddpjob_core.children.actions import Action
 from ddpjob_core.children.metadata import pod_selector
 from ddpjob_core.children.pod import resources_of
 from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
@@ -20,24 +21,45 @@ from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.attempt import Attempt, NodeState, highest_attempt, view_attempt
 from ddpjob_core.observations.node_lost import lost_at, with_lost_nodes
 from ddpjob_core.observations.observed import Observed
-from ddpjob_core.observations.progress import is_beyond, reported_progress, with_restarts
+from ddpjob_core.observations.progress import is_beyond, reported_progress, with_restarts, without_pace
 from ddpjob_core.observations.rendezvous import next_rendezvous_look, rendezvous_targets
-from ddpjob_core.observations.situation import Decision, Situation
-from ddpjob_core.observations.stall import rank_targets, stall_facts
-from ddpjob_core.plan import Plan
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.stall import rank_targets
+from ddpjob_core.observations.suspension import is_stopping
 from ddpjob_core.policies.cleanup import finished, pods_to_clean
 from ddpjob_core.policies.create import creating
 from ddpjob_core.policies.deadlines import active_deadline, next_deadline, stalled, startup_deadline
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.invalid import INVALID_SPEC, invalid_template, refused_by_server
 from ddpjob_core.policies.restart import failed
 from ddpjob_core.policies.spec_changed import respecified
 from ddpjob_core.policies.success import succeeded
-from ddpjob_core.policies.suspend import is_stopping, resuming, suspending
+from ddpjob_core.policies.suspend import resuming, suspending
 from ddpjob_core.status.conditions import Fact, with_facts
-from ddpjob_core.status.events import events_between
+from ddpjob_core.status.events import Event, events_between
 from ddpjob_core.status.facts import attempt_facts, phase_of
-from ddpjob_core.status.summary import summarize, without_pace
+from ddpjob_core.status.stall import stall_facts
+from ddpjob_core.status.summary import summarize
 from ddpjob_core.status.writes import differs, look_at, may_write_at
+from ddpjob_core.wire.progress import PollTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about one job: write `status` first, then carry out `actions`, then post `events`.
+
+    `status` None means that nothing has to be written now. `urgent` tells a state transition, which is never held back
+    by the limit on progress writes. `requeue_after` asks for another look although nothing may change until then.
+    `poll` are the ranks whose progress is read: none, rank 0, or all of them where the training seems to stand still.
+    """
+
+    status: DDPJobStatus | None = None
+    urgent: bool = False
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_after: timedelta | None = None
+    poll: tuple[PollTarget, ...] = ()
+
 
 Policy: TypeAlias = Callable[[Situation], Decision | None]
 
@@ -184,7 +206,7 @@ def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[
             return (training, Fact(ConditionType.TRAINING_STALLED, "False", "Finished", "the job has finished"))
         return (training,)
     suspended = status.condition(ConditionType.SUSPENDED)
-    if suspended is not None and (suspended.status == "True" or is_stopping(replace(situation, status=status))):
+    if suspended is not None and (suspended.status == "True" or is_stopping(status)):
         told = [ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING]
         if status.holds(ConditionType.TRAINING_STALLED):
             told.append(ConditionType.TRAINING_STALLED)
@@ -194,7 +216,7 @@ def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[
 
 def _nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
     states = situation.attempt.states() if status.attempt == situation.attempt.number else ()
-    if status.holds(ConditionType.SUSPENDED) or is_stopping(replace(situation, status=status)):
+    if status.holds(ConditionType.SUSPENDED) or is_stopping(status):
         # Whatever they end with, they were asked to: it is neither a failure nor the end of the training.
         return Nodes(desired=situation.spec.nodes, ready=states.count(NodeState.RUNNING))
     missing_failed = NodeState.MISSING if status.pods_created else None

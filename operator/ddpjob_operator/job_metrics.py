@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.policies.deadlines import active_since
+from ddpjob_core.observations.suspension import active_since
 
 RESTART_KINDS: Final = ("counted", "ignored", "process")
 _PREFIX: Final = "ddpjob_operator_job"

@@ -9,20 +9,7 @@ from typing import Any
 
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
-from ddpjob_core.decide import decide
-from ddpjob_core.observations.observed import (
-    JobRecord,
-    Observed,
-    PodRecord,
-    ProgressReport,
-    RankReport,
-    Rejection,
-    RendezvousWait,
-    Running,
-    ServiceRecord,
-    Terminated,
-)
-from ddpjob_core.plan import (
+from ddpjob_core.children.actions import (
     Action,
     CreateClaim,
     CreateLauncher,
@@ -31,9 +18,20 @@ from ddpjob_core.plan import (
     CreateSshKey,
     DeleteJob,
     DeletePod,
-    Event,
-    Plan,
 )
+from ddpjob_core.decide import Plan, decide
+from ddpjob_core.observations.observed import (
+    JobRecord,
+    Observed,
+    PodRecord,
+    Rejection,
+    Running,
+    ServiceRecord,
+    Terminated,
+)
+from ddpjob_core.status.events import Event
+from ddpjob_core.wire.progress import ProgressReport
+from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

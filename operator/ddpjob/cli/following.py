@@ -22,7 +22,7 @@ from ddpjob.views.text import tone_of
 from ddpjob_core.api.errors import ExitCode
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import DDPJobStatus, Phase
-from ddpjob_core.status.summary import current_progress
+from ddpjob_core.observations.progress import current_progress
 
 _LAST_LINES_SECONDS: Final = 10.0
 _BAR_WIDTH: Final = 24

@@ -15,8 +15,8 @@ from ddpjob.cli.rendering import record_of, rendered
 from ddpjob.cluster.client import Cluster
 from ddpjob.manifests.documents import checked_job, named_namespace, placed
 from ddpjob_core.api.errors import AlreadyExists, ClusterError, ExitCode
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
-from ddpjob_core.plan import Manifest
 
 _RESOURCES = {
     "DDPJob": JOBS,

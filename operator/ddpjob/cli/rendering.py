@@ -5,11 +5,12 @@ from typing import Final
 
 from ddpjob.manifests.documents import Document
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.status import ConditionType
+from ddpjob_core.children.actions import Create
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord, Observed
-from ddpjob_core.plan import Create, Manifest
 
 UNKNOWN_UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the uid that the API server gives a job."""

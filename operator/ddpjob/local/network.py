@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from ddpjob_core.plan import PollTarget
+from ddpjob_core.wire.progress import PollTarget
 
 LOOPBACK: Final = "127.0.0.1"
 _HIGHEST_PORT: Final = 65_535

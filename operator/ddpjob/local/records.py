@@ -16,7 +16,7 @@ from ddpjob.local.errors import LocalError
 from ddpjob_core.api.checkpoint import Retain
 from ddpjob_core.api.names import claim_name
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
-from ddpjob_core.policies.suspend import STOPPING
+from ddpjob_core.observations.suspension import STOPPING
 from ddpjob_core.status.conditions import Fact, with_facts
 
 KEPT_RUNS: Final = 5

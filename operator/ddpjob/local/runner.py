@@ -26,7 +26,7 @@ from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.errors import NotFound
 from ddpjob_core.observations.observe import job_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.plan import PollTarget
+from ddpjob_core.wire.progress import PollTarget
 from ddpjob_operator.metrics import Metrics
 
 Json: TypeAlias = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, MAX_PROCESSES, is_reserved_env
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.children.metadata import child_metadata
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.plan import Manifest
 
 FOLDER: Final = "/ddpjob-program"
 VOLUME: Final = "ddpjob-program"

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.status import DDPJobStatus
-from ddpjob_core.observations.observe import job_record, parse_time
+from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
 
 Json: TypeAlias = dict[str, Any]

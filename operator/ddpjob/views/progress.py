@@ -1,7 +1,8 @@
 """The one line that tells how a followed job is doing."""
 
+from ddpjob_core.api.display import format_count
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
-from ddpjob_core.status.summary import current_progress, format_count
+from ddpjob_core.observations.progress import current_progress
 
 _TENTH = 10
 # Conditions that say what a job waits for, the most telling first.

@@ -6,8 +6,9 @@ from typing import Any
 from ddpjob.views.job import Job
 from ddpjob.views.progress import waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of
+from ddpjob_core.api.display import format_count, format_seconds
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Phase
-from ddpjob_core.status.summary import current_progress, format_count, format_seconds
+from ddpjob_core.observations.progress import current_progress
 
 
 def status_lines(job: Job, now: datetime) -> list[Line]:

@@ -10,9 +10,9 @@ from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.progress import waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of
 from ddpjob_core.api.base import format_time
+from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Phase
 from ddpjob_core.observations.observed import PodRecord
-from ddpjob_core.status.summary import format_seconds
 
 _ENDS: Final = (
     ConditionType.TRAINING_STALLED,

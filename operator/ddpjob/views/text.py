@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Phase
-from ddpjob_core.status.summary import format_seconds
 
 
 class Tone(StrEnum):

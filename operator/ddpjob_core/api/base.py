@@ -33,6 +33,17 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
+def parse_time(value: object) -> datetime | None:
+    """The moment that an RFC 3339 timestamp names, None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
 def _truncate(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone(UTC).replace(microsecond=0)

@@ -1,11 +1,14 @@
 """The parts of Kubernetes' own Pod API that a DDPJob carries outside `template`, declared so that the API server checks them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from ddpjob_core.api.base import ApiModel
 from ddpjob_core.api.constants import RESERVED_ENV_NAMES, RESERVED_ENV_PREFIXES
+
+Manifest: TypeAlias = dict[str, Any]
+"""An object as the API server takes it."""
 
 Quantity = Annotated[
     int | str,

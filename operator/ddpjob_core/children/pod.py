@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.names import pod_name, service_name
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.affinity import away_from
@@ -20,7 +21,6 @@ from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
 from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key
 from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.plan import Manifest
 from ddpjob_launcher import FILE
 
 LAUNCHER_VOLUME: Final = "ddpjob-launcher"

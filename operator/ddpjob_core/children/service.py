@@ -1,11 +1,11 @@
 """The headless service through which the pods of a job find each other."""
 
 from ddpjob_core.api.constants import LABEL_UID
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.names import service_name
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.metadata import child_metadata
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.plan import Manifest
 
 
 def build_service(job: JobRecord, spec: DDPJobSpec) -> Manifest:

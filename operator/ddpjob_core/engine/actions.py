@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ddpjob_core.api.constants import KIND, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
-from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
-from ddpjob_core.engine.caches import Caches
-from ddpjob_core.engine.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
-from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record
-from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
-from ddpjob_core.plan import (
+from ddpjob_core.children.actions import (
     Action,
     Create,
     CreateClaim,
@@ -24,9 +20,13 @@ from ddpjob_core.plan import (
     DeleteJob,
     DeletePod,
     DeleteStray,
-    Manifest,
 )
-from ddpjob_core.policies.create import object_name
+from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
+from ddpjob_core.engine.caches import Caches
+from ddpjob_core.engine.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
+from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record
+from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
+from ddpjob_core.observations.refusals import object_name
 from ddpjob_operator.kube import Json, ObjectApi
 from ddpjob_operator.ssh_keys import SshKey, new_ssh_key
 

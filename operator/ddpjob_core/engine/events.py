@@ -10,7 +10,7 @@ from ddpjob_core.api.constants import API_VERSION, KIND
 from ddpjob_core.api.resources import EVENTS
 from ddpjob_core.engine.errors import ApiFailure
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.plan import Event
+from ddpjob_core.status.events import Event
 from ddpjob_operator.kube import Json, ObjectApi
 
 COMPONENT: Final = "ddpjob-operator"

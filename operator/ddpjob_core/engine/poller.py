@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 
 from ddpjob_core.engine.store import Key
-from ddpjob_core.observations.observed import PodRecord, ProgressReport, RankReport, RendezvousWait, Terminated
-from ddpjob_core.plan import PollTarget
-from ddpjob_core.wire.rank_report import parse_rank_report, parse_wait
-from ddpjob_core.wire.report import parse_progress, parse_report
+from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress
+from ddpjob_core.wire.rank_report import RankReport, RendezvousWait, parse_rank_report, parse_wait
+from ddpjob_core.wire.report import parse_report
 
 _LONGEST_ANSWER: Final = 64 * 1024
 

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from ddpjob_core.api.constants import API_VERSION, KIND
 from ddpjob_core.api.resources import JOBS
+from ddpjob_core.decide import Plan
 from ddpjob_core.engine.actions import ActionRunner, Outcome
 from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.errors import ApiFailure, Conflict, NotFound, Retryable
@@ -19,8 +20,7 @@ from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord, Observed, Rejection
-from ddpjob_core.plan import Plan
-from ddpjob_core.policies.create import TRY_AGAIN_AFTER
+from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER
 from ddpjob_operator.kube import ObjectApi
 from ddpjob_operator.metrics import Metrics
 

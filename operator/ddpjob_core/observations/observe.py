@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
+from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.constants import (
     ANNOTATION_SPEC_HASH,
     LABEL_ATTEMPT,
@@ -277,14 +278,3 @@ def _whole(value: object, *, default: int) -> int:
 
 def _number_label(value: object) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else None
-
-
-def parse_time(value: object) -> datetime | None:
-    """The moment that a timestamp of the API server names, None for anything else."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-        return moment.astimezone(UTC) if moment.tzinfo else None
-    except (ValueError, OverflowError):
-        return None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ddpjob_core.observations.observed import Running
 from ddpjob_core.observations.situation import Situation
-from ddpjob_core.plan import PollTarget
+from ddpjob_core.wire.progress import PollTarget
 
 
 def poll_targets(situation: Situation, nodes: Iterable[int], local_ranks: Iterable[int]) -> Iterator[PollTarget]:

@@ -3,7 +3,8 @@
 from ddpjob_core.api.status import DDPJobStatus, Progress
 from ddpjob_core.observations.attempt import Attempt
 from ddpjob_core.observations.observed import Observed, Terminated
-from ddpjob_core.wire.report import parse_progress, parse_report
+from ddpjob_core.wire.progress import parse_progress, percent_of
+from ddpjob_core.wire.report import parse_report
 
 
 def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
@@ -52,6 +53,42 @@ def with_restarts(status: DDPJobStatus, before: DDPJobStatus | None) -> DDPJobSt
         }
     )
     return status.model_copy(update={"restarts": restarts})
+
+
+def current_progress(status: DDPJobStatus) -> Progress:
+    """How far the current attempt is: what it has reported, and before that the checkpoint that it goes on from.
+
+    Without a checkpoint it begins anew: how far the attempt before was says nothing of it.
+    """
+    progress = status.progress
+    if progress is None or is_current(status):
+        return progress or Progress()
+    saved, total = progress.last_checkpoint_step, progress.total_steps
+    if saved is None:
+        return Progress()
+    # Of the steps between the checkpoint and the end of the attempt nobody knows which belong to which epoch.
+    epoch = progress.epoch if progress.step == saved else None
+    return Progress(
+        attempt=progress.attempt,
+        epoch=epoch,
+        total_epochs=progress.total_epochs,
+        step=saved,
+        total_steps=total,
+        percent=percent_of(saved, total),
+        last_step_time=progress.last_step_time,
+        last_checkpoint_step=saved,
+        observed_time=progress.observed_time,
+    )
+
+
+def without_pace(progress: Progress) -> Progress:
+    """The progress of an attempt that was left: it stands where it stood, but nothing has a loss or a speed now."""
+    return progress.model_copy(update={"loss": None, "samples_per_second": None, "eta_seconds": None})
+
+
+def is_current(status: DDPJobStatus) -> bool:
+    """Whether the progress is that of the current attempt."""
+    return status.progress is None or status.progress.attempt in (None, status.attempt)
 
 
 def _from_rank_zero(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:

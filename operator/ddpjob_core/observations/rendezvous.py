@@ -10,10 +10,11 @@ from typing import Final
 
 from ddpjob_core.api.spec import Launcher
 from ddpjob_core.observations.attempt import NodeState
-from ddpjob_core.observations.observed import RendezvousWait, Running
+from ddpjob_core.observations.observed import Running
 from ddpjob_core.observations.poll import poll_targets
 from ddpjob_core.observations.situation import Situation
-from ddpjob_core.plan import PollTarget
+from ddpjob_core.wire.progress import PollTarget
+from ddpjob_core.wire.rank_report import RendezvousWait
 
 FORGOTTEN_AFTER: Final = timedelta(seconds=6)
 """Age of an answer from which on it says nothing: two polls have failed by then."""

@@ -1,4 +1,4 @@
-"""What a policy is asked about, and what it answers."""
+"""What a policy is asked about."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,7 +7,6 @@ from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.observations.attempt import Attempt
 from ddpjob_core.observations.observed import JobRecord, Observed
-from ddpjob_core.plan import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +30,3 @@ class Situation:
     def now(self) -> datetime:
         """The moment that all policies decide for."""
         return self.observed.now
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A policy's answer: what the status should say, and what is to be done after it has been written.
-
-    `transition` tells that the job entered another state, which has to be written before anything else happens.
-    `unwritten` tells that nothing is worth a write yet. `look_again` are moments at which time alone may change
-    the answer.
-    """
-
-    status: DDPJobStatus
-    actions: tuple[Action, ...] = ()
-    transition: bool = False
-    unwritten: bool = False
-    look_again: tuple[datetime, ...] = ()

@@ -12,14 +12,13 @@ from itertools import islice
 from typing import Final
 
 from ddpjob_core.api.deadlines import DeadlineAction, ProgressDeadline
-from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure
+from ddpjob_core.api.status import ConditionType, Failure
 from ddpjob_core.observations.attempt import Attempt
 from ddpjob_core.observations.listing import first_few
-from ddpjob_core.observations.observed import Activity, RankReport
 from ddpjob_core.observations.poll import poll_targets
 from ddpjob_core.observations.situation import Situation
-from ddpjob_core.plan import PollTarget
-from ddpjob_core.status.conditions import Fact
+from ddpjob_core.wire.progress import PollTarget
+from ddpjob_core.wire.rank_report import Activity, RankReport
 
 SILENT_AFTER: Final = timedelta(seconds=5)
 """Age of a rank's newest answer from which on it counts as silent: two polls have failed by then."""
@@ -85,25 +84,6 @@ def find_stall(situation: Situation) -> Stall | None:
     return Stall(seconds, f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}", culprit, answers)
 
 
-def stall_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
-    """The condition TrainingStalled; none before the first stall."""
-    kind = ConditionType.TRAINING_STALLED
-    known = status.condition(kind)
-    stall = find_stall(situation) if status.attempt == situation.attempt.number else None
-    if stall is not None:
-        if known is not None and known.status == "True":
-            # The seconds go on; a write every few seconds to say so helps nobody.
-            return (Fact(kind, "True", known.reason, known.message),)
-        return (Fact(kind, "True", "NoStep", stall.message),)
-    if known is None or known.status == "False":
-        return ()
-    if status.attempt != situation.attempt.number:
-        return (Fact(kind, "False", "AttemptLeft", f"attempt {situation.attempt.number} was left"),)
-    if any(report.seconds_since_step is not None for report in _answers(situation)):
-        return (Fact(kind, "False", "StepsGoOn", "the training makes steps again"),)
-    return ()
-
-
 def failure_of(stall: Stall, attempt: Attempt) -> Failure:
     """The stall as the cause of a restart or a failed job, with the stack of the culprit or else of the lowest rank."""
     culprit = stall.culprit
@@ -161,6 +141,11 @@ def makes_steps(situation: Situation) -> bool:
         report.seconds_since_step is not None and _age(report, situation.now) < SILENT_AFTER.total_seconds()
         for report in _answers(situation)
     )
+
+
+def steps_again(situation: Situation) -> bool:
+    """Whether a rank that answers has made a step in the current attempt."""
+    return any(report.seconds_since_step is not None for report in _answers(situation))
 
 
 def _answers(situation: Situation) -> list[RankReport]:

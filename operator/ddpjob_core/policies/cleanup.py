@@ -6,11 +6,12 @@ from typing import Final
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.spec import CleanPodPolicy, DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.children.actions import Action, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.observations.attempt import LOST_AFTER, Attempt, has_stopped, is_terminal
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.root_cause import POD_MISSING
-from ddpjob_core.observations.situation import Decision, Situation
-from ddpjob_core.plan import Action, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.policies.decision import Decision
 
 KEPT_ATTEMPTS: Final = 3
 """Attempts before the current one whose ordinal 0 and root-cause pod are kept, so that their logs can be read."""

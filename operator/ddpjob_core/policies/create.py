@@ -1,9 +1,6 @@
 """Making the pods of an attempt, all of them or none."""
 
-from datetime import timedelta
-from typing import Final
-
-from ddpjob_core.api.names import service_name
+from ddpjob_core.children.actions import Create, CreateClaim, CreateLauncher, CreatePod, CreateService, CreateSshKey
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
@@ -11,13 +8,11 @@ from ddpjob_core.children.service import build_service
 from ddpjob_core.children.ssh_key import build_ssh_key, needs_ssh_key
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.node_lost import nodes_lost
-from ddpjob_core.observations.situation import Decision, Situation
-from ddpjob_core.plan import Create, CreateClaim, CreateLauncher, CreatePod, CreateService, CreateSshKey, Manifest
+from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER, object_name, taken_names
+from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.restart import not_before
-
-TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
-"""How long a name that is taken or a quota that is used up is left alone before the next try."""
 
 
 def creating(situation: Situation) -> Decision | None:
@@ -49,20 +44,6 @@ def creating(situation: Situation) -> Decision | None:
     return Decision(created, left, transition=True)
 
 
-def taken_names(situation: Situation) -> dict[str, str]:
-    """Objects that stand where this job's own should, mapped to whose they are: as long as they do, nothing is made.
-
-    They are those of a job of the same name that was just deleted, which the garbage collector is about to remove, or
-    somebody's own.
-    """
-    attempt = situation.attempt
-    missing = [name for name, pod in zip(attempt.names, attempt.nodes, strict=True) if pod is None]
-    wanted = [f"pod {name}" for name in missing]
-    if situation.observed.service is None:
-        wanted.append(f"service {service_name(situation.job.name)}")
-    return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
-
-
 def _shared_children(situation: Situation) -> tuple[Create, ...]:
     job, spec = situation.job, situation.spec
     children: list[Create] = []
@@ -90,11 +71,6 @@ def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create
         return children
     again = tuple(child for child in children if object_name(child.manifest) in refused)
     return again or children[:1]
-
-
-def object_name(manifest: Manifest) -> str:
-    """Kind and name of an object as rejections name it, as `pod digits-a0-1`."""
-    return f"{str(manifest['kind']).lower()} {manifest['metadata']['name']}"
 
 
 def _pods(situation: Situation) -> tuple[Create, ...]:

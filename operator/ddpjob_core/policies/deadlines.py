@@ -4,15 +4,16 @@ from datetime import datetime, timedelta
 
 from ddpjob_core.api.deadlines import DeadlineAction, StartupDeadline
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure
+from ddpjob_core.children.actions import Action, DeletePod
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.failure_class import FailureClass
-from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.stall import acts, failure_of, find_stall, next_look
 from ddpjob_core.observations.startup import has_started, startup_due
-from ddpjob_core.plan import Action, DeletePod
+from ddpjob_core.observations.suspension import active_since
 from ddpjob_core.policies.cleanup import live_pods
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.restart import give_up, leave
-from ddpjob_core.policies.suspend import RESUMED
 from ddpjob_core.status.facts import rendezvous_ready
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -38,14 +39,6 @@ def active_due(situation: Situation) -> datetime | None:
     """When the job has had its wall time."""
     seconds, since = situation.spec.active_deadline_seconds, active_since(situation.status)
     return None if seconds is None or since is None else since + timedelta(seconds=seconds)
-
-
-def active_since(status: DDPJobStatus) -> datetime | None:
-    """Since when the job's wall time counts, restarts included: a suspension starts it anew, as in a Job."""
-    suspended = status.condition(ConditionType.SUSPENDED)
-    if status.start_time is None or suspended is None or suspended.reason != RESUMED:
-        return status.start_time
-    return max(status.start_time, suspended.last_transition_time)
 
 
 def startup_deadline(situation: Situation) -> Decision | None:

@@ -6,7 +6,8 @@ from ddpjob_core.children.pod import processes_of, resources_of
 from ddpjob_core.children.processes import gpus_of
 from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.observed import RejectionKind
-from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.restart import give_up
 
 INVALID_SPEC = "InvalidSpec"

@@ -6,14 +6,15 @@ from typing import Final
 from ddpjob_core.api.constants import MAX_ATTEMPT
 from ddpjob_core.api.restart import RestartAction
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Restarts
+from ddpjob_core.children.actions import Action
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.failure_class import CANNOT_START, is_permanent
 from ddpjob_core.observations.observed import Running, Terminated
 from ddpjob_core.observations.root_cause import POD_MISSING, find_root_cause, is_consequence
-from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.stall import makes_steps
-from ddpjob_core.plan import Action
 from ddpjob_core.policies.cleanup import missing_pods
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.restart_budget import budget_left, counted_restart, ignored_restart
 from ddpjob_core.policies.restart_rules import action_for
 from ddpjob_core.status.conditions import Fact, with_facts

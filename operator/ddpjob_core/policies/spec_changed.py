@@ -5,7 +5,8 @@ fewer nodes end as if the training had succeeded.
 """
 
 from ddpjob_core.children.hashes import spec_hash
-from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.policies.decision import Decision
 
 
 def respecified(situation: Situation) -> Decision | None:

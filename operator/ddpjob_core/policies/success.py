@@ -8,13 +8,14 @@ is deleted, and its log with it.
 from datetime import timedelta
 from typing import Final
 
+from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.spec import Launcher
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.observed import Terminated
-from ddpjob_core.observations.situation import Decision, Situation
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.status.conditions import Fact, with_facts
-from ddpjob_core.status.summary import format_seconds
 
 OTHERS_END_WITHIN: Final = timedelta(seconds=15)
 """How long the other nodes of mpirun have to end after node 0."""

@@ -5,19 +5,16 @@ asked to are never taken for failed ones, even when the operator or the user cha
 """
 
 from datetime import datetime
-from typing import Final
 
 from ddpjob_core.api.status import ConditionType
+from ddpjob_core.children.actions import DeletePod
 from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, is_terminal
 from ddpjob_core.observations.observed import PodRecord
-from ddpjob_core.observations.situation import Decision, Situation
-from ddpjob_core.plan import DeletePod
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.suspension import RESUMED, STOPPING, SUSPENDED, is_stopping
 from ddpjob_core.policies.cleanup import all_pods, live_pods, missing_pods
+from ddpjob_core.policies.decision import Decision
 from ddpjob_core.status.conditions import Fact, with_facts
-
-STOPPING: Final = "Stopping"
-SUSPENDED: Final = "Suspended"
-RESUMED: Final = "Resumed"
 
 
 def suspending(situation: Situation) -> Decision | None:
@@ -28,7 +25,7 @@ def suspending(situation: Situation) -> Decision | None:
     if not situation.spec.suspend:
         return None
     status, attempt = situation.status, situation.attempt
-    asked = is_stopping(situation) or status.holds(ConditionType.SUSPENDED)
+    asked = is_stopping(status) or status.holds(ConditionType.SUSPENDED)
     if not asked and all(state is NodeState.SUCCEEDED for state in attempt.states()):
         return None
     live = live_pods(attempt)
@@ -71,7 +68,7 @@ def _waited_until(pod: PodRecord) -> datetime | None:
 def resuming(situation: Situation) -> Decision | None:
     """A job that is not to be suspended any more: its next set of pods is a new attempt, not counted as a restart."""
     status = situation.status
-    if situation.spec.suspend or not (is_stopping(situation) or status.holds(ConditionType.SUSPENDED)):
+    if situation.spec.suspend or not (is_stopping(status) or status.holds(ConditionType.SUSPENDED)):
         return None
     # A job that was suspended before it had any pod starts with attempt 0.
     number = status.attempt + 1 if status.start_time is not None else status.attempt
@@ -81,9 +78,3 @@ def resuming(situation: Situation) -> Decision | None:
         with_facts(resumed, (fact,), situation.job.generation, situation.now),
         transition=True,
     )
-
-
-def is_stopping(situation: Situation) -> bool:
-    """Whether pods were asked to stop and not all have."""
-    condition = situation.status.condition(ConditionType.SUSPENDED)
-    return condition is not None and condition.status == "False" and condition.reason == STOPPING

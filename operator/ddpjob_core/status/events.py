@@ -1,10 +1,21 @@
 """Events that a person needs, told by what changed between two statuses: none can repeat, because a change cannot."""
 
+from dataclasses import dataclass
+from typing import Literal
+
+from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
-from ddpjob_core.plan import Event
-from ddpjob_core.status.summary import format_seconds
 
 _BLOCKED = ("NameTaken", "Forbidden")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event on the job, posted once, after the status that it tells of has been written."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
 
 
 def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int) -> tuple[Event, ...]:

@@ -6,11 +6,11 @@ from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import told_once
 from ddpjob_core.observations.observed import PodRecord, Waiting
+from ddpjob_core.observations.refusals import taken_names
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.startup import has_started, startup_due
-from ddpjob_core.policies.create import taken_names
-from ddpjob_core.policies.suspend import RESUMED, STOPPING
+from ddpjob_core.observations.suspension import RESUMED, STOPPING
 from ddpjob_core.status.conditions import Fact
 from ddpjob_core.status.host_ports import ports_taken
 

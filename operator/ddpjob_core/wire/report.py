@@ -18,13 +18,11 @@ Every key may be missing: a program may write its own termination message.
 """
 
 import json
-import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from ddpjob_core.api.status import Progress
+from ddpjob_core.wire.values import finite_number, text_or_none, whole_number
 
 # A program may write what it likes; restarts of many pods are added up.
 _MOST_RESTARTS: Final = 1_000_000
@@ -87,79 +85,11 @@ def _failure(raw: dict[str, Any]) -> WorkerFailure:
         rank=whole_number(raw.get("rank")),
         local_rank=whole_number(raw.get("localRank")),
         exit_code=whole_number(raw.get("exitCode")),
-        signal=_text(raw.get("signal")),
+        signal=text_or_none(raw.get("signal")),
         time=finite_number(raw.get("time")) or 0.0,
-        message=_text(raw.get("message")) or "",
-        traceback=_text(raw.get("traceback")),
+        message=text_or_none(raw.get("message")) or "",
+        traceback=text_or_none(raw.get("traceback")),
         oom=raw.get("oom") is True,
-        error_type=(_text(raw.get("errorType")) or "")[:_LONGEST_TYPE] or None,
+        error_type=(text_or_none(raw.get("errorType")) or "")[:_LONGEST_TYPE] or None,
         permanent=raw.get("permanent") is True,
     )
-
-
-def parse_progress(raw: dict[str, Any], observed: datetime) -> tuple[Progress, str]:
-    """The progress in a /progress answer, and its loss as text. Values of a wrong type count as missing.
-
-    Args:
-        raw: the answer's JSON object.
-        observed: when it was read.
-    """
-    step, total = whole_number(raw.get("step")), whole_number(raw.get("totalSteps"))
-    loss = finite_number(raw.get("loss"))
-    loss_text = _text(raw.get("lossText")) or ("" if loss is None else f"{loss:.4g}")
-    eta = finite_number(raw.get("etaSeconds"))
-    progress = Progress(
-        epoch=whole_number(raw.get("epoch")),
-        total_epochs=whole_number(raw.get("totalEpochs")),
-        step=step,
-        total_steps=total,
-        percent=percent_of(step, total),
-        loss=loss,
-        samples_per_second=_rounded(finite_number(raw.get("samplesPerSecond"))),
-        eta_seconds=None if eta is None else round(eta),
-        last_step_time=_time(raw.get("lastStepTime")),
-        last_checkpoint_step=whole_number(raw.get("lastCheckpointStep")),
-        observed_time=observed,
-    )
-    return progress, loss_text[:16]
-
-
-def percent_of(step: int | None, total: int | None) -> int | None:
-    """Steps done of steps to do in percent, at most 100; None where either is not known."""
-    return min(100, step * 100 // total) if step is not None and total else None
-
-
-def whole_number(value: object) -> int | None:
-    """The value where it is a whole number that JSON can tell apart from its neighbours, else None."""
-    # The bound keeps what a program reports inside the CRD's int64.
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= abs(value) < 2**53 else None
-
-
-def finite_number(value: object) -> float | None:
-    """The value as a float where it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
-
-
-def _text(value: object) -> str | None:
-    # JSON can hold half a surrogate pair, which no status can.
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
-
-
-def _time(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-        return moment.astimezone(UTC) if moment.tzinfo else None
-    except (ValueError, OverflowError):
-        return None

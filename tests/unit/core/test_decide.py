@@ -9,14 +9,15 @@ from world import START, World, spec_of
 
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.status import Progress
+from ddpjob_core.children.actions import CreatePod, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.children.pod import build_pod
-from ddpjob_core.decide import decide
+from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.node_lost import SILENCE, SILENCE_OF_LOST
-from ddpjob_core.observations.observed import PodRecord, ProgressReport, Rejection, RejectionKind, Waiting
-from ddpjob_core.plan import CreatePod, DeleteJob, DeletePod, DeleteStray, Plan
+from ddpjob_core.observations.observed import PodRecord, Rejection, RejectionKind, Waiting
 from ddpjob_core.policies.success import OTHERS_END_WITHIN
 from ddpjob_core.status.writes import NEWER_REPORT
+from ddpjob_core.wire.progress import ProgressReport
 
 
 def running_world(**fields: object) -> World:

@@ -9,7 +9,8 @@ from world import World, spec_of
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.hashes import spec_hash
-from ddpjob_core.observations.observed import ProgressReport, Terminated
+from ddpjob_core.observations.observed import Terminated
+from ddpjob_core.wire.progress import ProgressReport
 
 MAX_RESTARTS = 3
 

@@ -22,7 +22,7 @@ from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.observations.observe import job_record
-from ddpjob_core.plan import PollTarget
+from ddpjob_core.wire.progress import PollTarget
 
 NETWORK = Network(29500, 9401, 2, 9401)
 

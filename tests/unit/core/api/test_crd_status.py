@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ddpjob_core.api.crd import structural_schema
 from ddpjob_core.api.status import DDPJobStatus, Failure, Nodes, Progress, Summary
 from ddpjob_core.status.summary import summarize
-from ddpjob_core.wire.report import parse_progress
+from ddpjob_core.wire.progress import parse_progress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = structural_schema(DDPJobStatus, defaults=False)

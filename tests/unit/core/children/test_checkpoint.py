@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from world import World, spec_of
 
+from ddpjob_core.children.actions import CreateClaim, CreatePod
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.plan import CreateClaim, CreatePod
 
 JOB = JobRecord("team", "digits", "job-uid", "1", 1, deleting=False, spec=None)
 

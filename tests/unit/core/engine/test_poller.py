@@ -15,8 +15,9 @@ from aiohttp.test_utils import TestServer
 
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.store import Key
-from ddpjob_core.observations.observed import PodRecord, ProgressReport, Terminated, WaitReason
-from ddpjob_core.plan import PollTarget
+from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.wire.progress import PollTarget, ProgressReport
+from ddpjob_core.wire.rank_report import WaitReason
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KEY = ("default", "digits")

@@ -12,6 +12,17 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from ddpjob_core.api import DDPJobStatus
 from ddpjob_core.api.resources import JOBS, PODS, SERVICES, Resource
+from ddpjob_core.children.actions import (
+    Action,
+    CreateLauncher,
+    CreatePod,
+    CreateService,
+    CreateSshKey,
+    DeleteJob,
+    DeletePod,
+    DeleteStray,
+)
+from ddpjob_core.decide import Plan
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.errors import (
     AlreadyExists,
@@ -29,18 +40,7 @@ from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.observed import JobRecord, Observed, PodRecord, RejectionKind, ServiceRecord
-from ddpjob_core.plan import (
-    Action,
-    CreateLauncher,
-    CreatePod,
-    CreateService,
-    CreateSshKey,
-    DeleteJob,
-    DeletePod,
-    DeleteStray,
-    Event,
-    Plan,
-)
+from ddpjob_core.status.events import Event
 from ddpjob_operator.kube import Json, Page, WatchEvent
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.ssh_keys import new_ssh_key

@@ -8,8 +8,9 @@ from world import World, spec_of
 
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.status import Condition
-from ddpjob_core.observations.observed import Activity, RendezvousWait, Running, WaitReason
+from ddpjob_core.observations.observed import Running
 from ddpjob_core.observations.rendezvous import FORGOTTEN_AFTER, MOST_NODES
+from ddpjob_core.wire.rank_report import Activity, RendezvousWait, WaitReason
 
 
 def running(nodes: int = 3, **fields: object) -> World:

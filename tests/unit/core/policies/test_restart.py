@@ -12,9 +12,9 @@ from world import World, spec_of
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.restart import Restart, RestartAction, RestartRule
 from ddpjob_core.api.status import Failure, Progress, Restarts
-from ddpjob_core.observations.observed import ProgressReport
 from ddpjob_core.policies.restart_budget import budget_left, counted_restart, ignored_restart
 from ddpjob_core.policies.restart_rules import action_for
+from ddpjob_core.wire.progress import ProgressReport
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpjob_core.api import DDPJobStatus
+from ddpjob_core.api.display import format_count, format_seconds
 from ddpjob_core.api.status import Nodes, Phase, Progress, Summary
-from ddpjob_core.status.summary import current_progress, format_count, format_seconds, summarize
-from ddpjob_core.wire.report import parse_progress, parse_report
+from ddpjob_core.observations.progress import current_progress
+from ddpjob_core.status.summary import summarize
+from ddpjob_core.wire.progress import parse_progress
+from ddpjob_core.wire.report import parse_report
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 values = (

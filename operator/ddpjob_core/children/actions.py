@@ -1,12 +1,9 @@
-"""What `decide` wants done, as plain data."""
+"""What can be done to the objects of a job, as plain data."""
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
-from ddpjob_core.api.status import DDPJobStatus
-
-Manifest: TypeAlias = dict[str, Any]
+from ddpjob_core.api.kubernetes import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +76,3 @@ class DeleteJob:
 
 Create: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreateSshKey | CreatePod
 Action: TypeAlias = Create | DeletePod | DeleteStray | DeleteJob
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A Kubernetes Event on the job, posted once, after the status that it tells of has been written."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class PollTarget:
-    """Where a rank of an attempt answers /progress."""
-
-    attempt: int
-    address: str
-    port: int
-    rank: int = 0
-    ordinal: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do about one job: write `status` first, then carry out `actions`, then post `events`.
-
-    `status` None means that nothing has to be written now. `urgent` tells a state transition, which is never held back
-    by the limit on progress writes. `requeue_after` asks for another look although nothing may change until then.
-    `poll` are the ranks whose progress is read: none, rank 0, or all of them where the training seems to stand still.
-    """
-
-    status: DDPJobStatus | None = None
-    urgent: bool = False
-    actions: tuple[Action, ...] = ()
-    events: tuple[Event, ...] = ()
-    requeue_after: timedelta | None = None
-    poll: tuple[PollTarget, ...] = ()
