@@ -11,7 +11,7 @@ _INTRODUCTION: Final = f"""\
 
 <!-- Generated from operator/ddpjob_core/api by `python -m hack.generate`; do not edit. -->
 
-`{API_VERSION}`. The same text is in the cluster: `kubectl explain ddpjob.spec`. A field in **bold** must be given.
+`{API_VERSION}`. `kubectl explain ddpjob.spec` shows the same text. Fields in **bold** are required.
 """
 
 
@@ -43,18 +43,18 @@ def _sections(path: str, schema: Schema) -> Iterator[str]:
 
 
 def _rules(schema: Schema) -> str:
-    """What the API server checks beside types and bounds."""
+    """What the API server validates besides types and bounds."""
     own = schema.get("x-kubernetes-validations", [])
     frozen = [rule["fieldPath"].removeprefix(".") for rule in own if "oldSelf" in rule["rule"]]
     lines = [rule["message"] for rule in own if "oldSelf" not in rule["rule"]]
     if frozen:
-        lines.append(f"cannot change while the job is not suspended: {', '.join(frozen)}")
+        lines.append(f"can change only while the job is suspended: {', '.join(frozen)}")
     for name, field in schema["properties"].items():
         if "properties" not in field:
             value = field.get("additionalProperties", {})
             rules = [*field.get("x-kubernetes-validations", []), *value.get("x-kubernetes-validations", [])]
             lines += [f"{name}: {rule['message']}" for rule in rules]
-    return "\n".join(["Also checked:", "", *(f"- {line}" for line in lines)]) + "\n" if lines else ""
+    return "\n".join(["Also validated:", "", *(f"- {line}" for line in lines)]) + "\n" if lines else ""
 
 
 def _type(schema: Schema) -> str:

@@ -82,7 +82,7 @@ INVALID: dict[str, tuple[Json, str]] = {
     "a privileged port": ({"rendezvous": {"port": 80}}, r"spec\.rendezvous\.port.*greater than or equal to 1024"),
     "no patience": ({"rendezvous": {"timeoutSeconds": 0}}, r"spec\.rendezvous\.timeoutSeconds.*equal to 10"),
     "who hosts the store": ({"rendezvous": {"conf": {"is_host": "1"}}}, r"spec\.rendezvous\.conf.*is_host.*remove it"),
-    "two keys in one": ({"rendezvous": {"conf": {"a": "1,b=2"}}}, r"spec\.rendezvous\.conf.*values hold no comma"),
+    "two keys in one": ({"rendezvous": {"conf": {"a": "1,b=2"}}}, r"spec\.rendezvous\.conf.*contain no comma"),
     "a key that is none": ({"rendezvous": {"conf": {"A b": "1"}}}, r"spec\.rendezvous\.conf.*--rdzv-conf keys"),
     "an unknown backend": (
         {"backend": "horovod"},
@@ -114,7 +114,7 @@ INVALID: dict[str, tuple[Json, str]] = {
     ),
     "less than nothing": (
         trainer(resources={"requests": {"cpu": "-1"}}),
-        r"spec\.trainer\.resources\.requests\[cpu\].*not negative",
+        r"spec\.trainer\.resources\.requests\[cpu\].*non-negative",
     ),
     "an unknown pull policy": (trainer(imagePullPolicy="Often"), r'spec\.trainer\.imagePullPolicy.*"IfNotPresent"'),
     "fewer than no restarts": ({"restart": {"maxRestarts": -1}}, r"spec\.restart\.maxRestarts.*equal to 0"),
@@ -132,15 +132,15 @@ INVALID: dict[str, tuple[Json, str]] = {
     ),
     "MPI without mpirun": (
         {"backend": "mpi"},
-        r"spec\.backend.*mpirun has to start the processes: set spec.launcher to mpirun, or spec.backend to gloo",
+        r"spec\.backend.*mpirun must start the processes: set spec.launcher to mpirun, or spec.backend to gloo",
     ),
     "a command under mpirun": (
         {"launcher": "mpirun", "trainer": {"image": "i", "command": ["mpirun", "python3", "train.py"]}},
-        r"spec\.trainer\.command.*itself starts sshd and mpirun: give spec.trainer.script or module, not command",
+        r"spec\.trainer\.command.*starts sshd and mpirun itself: set spec.trainer.script or module instead of command",
     ),
     "a rule that matches nothing": (
         {"restart": {"rules": [{"action": "Fail"}]}},
-        r"spec\.restart\.rules\[0\].*something to match: exitCodes, signals, reasons or message",
+        r"spec\.restart\.rules\[0\].*set at least one of exitCodes, signals, reasons or message",
     ),
     "a rule for success": (
         {"restart": {"rules": [{"action": "Fail", "exitCodes": [0]}]}},
@@ -154,14 +154,14 @@ INVALID: dict[str, tuple[Json, str]] = {
         {"restart": {"rules": [{"exitCodes": [1]}]}},
         r"spec\.restart\.rules\[0\]\.action: Required value",
     ),
-    "neither claim nor size": ({"checkpoint": {}}, r"spec\.checkpoint.*give either claimName .* or size"),
+    "neither claim nor size": ({"checkpoint": {}}, r"spec\.checkpoint.*set either claimName .* or size"),
     "claim and size": (
         {"checkpoint": {"claimName": "c", "size": "1Gi"}},
-        r"spec\.checkpoint.*give either claimName .* or size",
+        r"spec\.checkpoint.*set either claimName .* or size",
     ),
     "a storage class for a claim that exists": (
         {"checkpoint": {"claimName": "c", "storageClassName": "fast"}},
-        r"spec\.checkpoint\.storageClassName.*give size instead of claimName",
+        r"spec\.checkpoint\.storageClassName.*set size instead of claimName",
     ),
     "a relative path": ({"checkpoint": {"claimName": "c", "path": "runs"}}, r"spec\.checkpoint\.path.*should match"),
     "no checkpoint kept": (
@@ -353,13 +353,13 @@ def test_what_runs_is_held_fixed_until_the_job_is_suspended(
     for suspend in (False, True):
         with pytest.raises(ApiError) as refused:
             change(suspend=suspend)
-        assert f"spec.{field} cannot change while the job is not suspended: set spec.suspend to true" in str(
+        assert f"spec.{field} can change only while the job is suspended: set spec.suspend to true" in str(
             refused.value
         )
     admin.patch(path_of(job), {"spec": {"suspend": True}})
     changed = change(suspend=False)
     assert changed["spec"]["suspend"] is False
-    with pytest.raises(ApiError, match="cannot change while the job is not suspended"):
+    with pytest.raises(ApiError, match="can change only while the job is suspended"):
         admin.replace({**changed, "spec": {"trainer": TRAINER, **before}})
 
 
@@ -451,7 +451,7 @@ def test_a_job_is_scaled_by_the_scale_subresource_under_the_same_rules(admin: Cl
     admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 4}})
     assert admin.get(path_of(job))["spec"]["nodes"] == 4
     admin.patch(path_of(job), {"spec": {"suspend": False}})
-    with pytest.raises(ApiError, match=r"spec\.nodes cannot change while the job is not suspended"):
+    with pytest.raises(ApiError, match=r"spec\.nodes can change only while the job is suspended"):
         admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 2}})
 
 
@@ -459,7 +459,7 @@ def test_kubectl_explain_teaches_every_field(admin: Client, kubectl: Kubectl) ->
     # The page that kubectl reads is put together some moments after the API is served.
     wait_for(lambda: admin.find(f"/openapi/v3/apis/{API}"), "the API's own description")
     text = " ".join(kubectl("explain", "ddpjob.spec.rendezvous").split())
-    for taught in ("How the nodes find each other", "store that ordinal 0 hosts", "enum: c10d, static", "--rdzv-conf"):
+    for taught in ("How the nodes find each other", "store hosted on ordinal 0", "enum: c10d, static", "--rdzv-conf"):
         assert taught in text
     everything = kubectl("explain", "ddpjob.spec", "--recursive")
     assert re.search(r"securityContext\s+<", everything)

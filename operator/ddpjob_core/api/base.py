@@ -8,10 +8,10 @@ from pydantic.alias_generators import to_camel
 
 
 class ApiModel(BaseModel):
-    """A piece of the API: camelCase on the wire, immutable in Python.
+    """Base of every type of the API: camelCase on the wire, immutable in Python.
 
-    Unknown fields are ignored on reading: the API server has refused or pruned them, and an object that a newer
-    version of the operator wrote must stay readable.
+    Unknown fields are ignored on reading: the API server has rejected or pruned them, and an object written by a
+    newer version of the operator must stay readable.
     """
 
     model_config = ConfigDict(
@@ -52,7 +52,7 @@ def _truncate(value: object) -> object:
 
 Time = Annotated[
     datetime,
-    # A status is compared with the one read back: what the wire cannot hold must not exist in memory either.
+    # A status is compared with the one read back, so memory must not hold more precision than the wire.
     BeforeValidator(_truncate),
     PlainSerializer(format_time, return_type=str, when_used="json"),
 ]

@@ -17,25 +17,25 @@ class AccessMode(StrEnum):
 
 
 class Retain(StrEnum):
-    """What becomes of a claim that the operator made when the job is deleted."""
+    """What happens to a claim that the operator created when the job is deleted."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
 
 
 class Checkpoint(ApiModel):
-    """A volume for checkpoints, and which of them are kept and continued."""
+    """Volume for checkpoints, which of them are kept, and where a new job resumes from."""
 
     model_config = {
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.claimName) != has(self.size)",
-                    "message": "give either claimName (a PersistentVolumeClaim that exists) or size (one is made)",
+                    "message": "set either claimName (an existing PersistentVolumeClaim) or size (of one to create)",
                 },
                 {
                     "rule": "has(self.size) || !has(self.storageClassName)",
-                    "message": "storageClassName is for a claim that is made: give size instead of claimName",
+                    "message": "storageClassName applies only to a claim that the operator creates: set size instead of claimName",
                     "fieldPath": ".storageClassName",
                 },
             ],
@@ -43,18 +43,18 @@ class Checkpoint(ApiModel):
     }
 
     claim_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
-    """An existing PersistentVolumeClaim of the job's namespace. Instead of size."""
+    """Name of an existing PersistentVolumeClaim in the job's namespace. Set either claimName or size."""
     size: Quantity | None = None
-    """Size of a claim that the operator makes, named <job>-checkpoints. Instead of claimName."""
+    """Size of the PersistentVolumeClaim that the operator creates, named <job>-checkpoints. Set either claimName or size."""
     storage_class_name: Annotated[str | None, Field(max_length=253)] = None
-    """Storage class of the claim that is made; the cluster's default when left out."""
+    """Storage class of the claim that the operator creates. Defaults to the cluster's default storage class."""
     access_mode: AccessMode = AccessMode.READ_WRITE_MANY
-    """ReadWriteMany: mounted on every node. ReadWriteOnce: on ordinal 0 alone, which is enough for ddpjob_trainer: it reads and writes on rank 0."""
+    """ReadWriteMany: the volume is mounted on every node. ReadWriteOnce: it is mounted on ordinal 0 only, which is enough for ddpjob_trainer, because rank 0 reads and writes its checkpoints."""
     path: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^/[^:]*[^:/]$")] = "/checkpoints"
-    """Where the volume is mounted. The job's files lie in <path>/<uid of the job>, which the program is told as DDPJOB_CHECKPOINT_PATH."""
+    """Mount path of the volume. The job's checkpoints are in <path>/<uid of the job>, which the program reads from DDPJOB_CHECKPOINT_PATH."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 3
-    """How many checkpoints ddpjob_trainer keeps; with early stopping the best one stays beside them."""
+    """Number of checkpoints that ddpjob_trainer keeps. With early stopping, the best one is kept in addition."""
     retain: Retain = Retain.RETAIN
-    """Retain: a claim that was made stays when the job is deleted, and a job of the same name uses it again. Delete: it goes with the job."""
+    """What happens to a claim that the operator created. Retain: it is kept when the job is deleted, and the next job of the same name uses it. Delete: it is deleted with the job."""
     resume_from: Annotated[str | None, Field(min_length=1, max_length=63)] = None
-    """Name of an older job whose newest checkpoint on this volume is continued, as long as this job has none of its own."""
+    """Name of an older job whose newest checkpoint on this volume this job resumes from, as long as it has no checkpoint of its own."""

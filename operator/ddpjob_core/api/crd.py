@@ -1,6 +1,6 @@
-"""The CustomResourceDefinition, made from the types of `ddpjob_core.api`.
+"""The CustomResourceDefinition, generated from the types of `ddpjob_core.api`.
 
-Kubernetes wants a structural schema: every type spelled out in place, no `$ref`, no `anyOf` around what may be missing.
+Kubernetes requires a structural schema: every type spelled out in place, no `$ref`, no `anyOf` around optional fields.
 """
 
 from typing import Any, Final, TypeAlias
@@ -41,35 +41,35 @@ _ORDER: Final = (
     "items",
     "additionalProperties",
 )
-"""Keys of a schema in the order a person reads them; any other is left out."""
+"""Keys of a schema in the order in which a person reads them; other keys are dropped."""
 
 NAME_MESSAGE: Final = (
     f"metadata.name must be a DNS-1035 label of at most {MAX_NAME_LENGTH} characters: "
-    "lower case letters, digits and '-', beginning with a letter, ending with a letter or digit"
+    "lower case letters, digits and '-', starting with a letter and ending with a letter or digit"
 )
 
 _COLUMNS: Final = (
-    ("State", "string", ".status.phase", "Where the job stands.", 0),
-    ("Nodes", "string", ".status.summary.nodes", "Nodes that run or have succeeded, of those asked for.", 0),
-    ("Restarts", "integer", ".status.restarts.counted", "How much of spec.restart.maxRestarts is used.", 0),
-    ("Epoch", "string", ".status.summary.epoch", "Epoch of epochs.", 0),
-    ("Step", "string", ".status.summary.step", "Optimizer step of steps.", 0),
+    ("State", "string", ".status.phase", "Phase of the job.", 0),
+    ("Nodes", "string", ".status.summary.nodes", "Nodes that are running or have succeeded, of the nodes desired.", 0),
+    ("Restarts", "integer", ".status.restarts.counted", "Restarts counted against spec.restart.maxRestarts.", 0),
+    ("Epoch", "string", ".status.summary.epoch", "Current epoch and total epochs.", 0),
+    ("Step", "string", ".status.summary.step", "Optimizer steps done and total steps.", 0),
     ("Loss", "string", ".status.summary.loss", "Training loss.", 0),
-    ("Eta", "string", ".status.summary.eta", "Time left.", 0),
+    ("Eta", "string", ".status.summary.eta", "Estimated time left.", 0),
     ("Age", "date", ".metadata.creationTimestamp", "Time since the job was created.", 0),
-    ("Speed", "string", ".status.summary.speed", "Samples a second.", 1),
-    ("Launcher", "string", ".spec.launcher", "Who starts the processes of a node.", 1),
+    ("Speed", "string", ".status.summary.speed", "Samples per second.", 1),
+    ("Launcher", "string", ".spec.launcher", "What starts the worker processes.", 1),
     ("Backend", "string", ".status.backend", "Backend of the process group.", 1),
     ("Last-Step", "date", ".status.progress.lastStepTime", "Time since the last step.", 1),
 )
 
 
 def structural_schema(model: type[ApiModel], *, defaults: bool) -> Schema:
-    """The schema of a type as a CustomResourceDefinition takes it.
+    """The schema of a type in the form that a CustomResourceDefinition accepts.
 
     Args:
         model: the type.
-        defaults: whether the API server fills defaults in. Not into a status: it is what its writer wrote.
+        defaults: whether the API server fills in defaults. Never for a status: it is exactly what its writer wrote.
     """
     raw = model.model_json_schema(by_alias=True, mode="validation")
     return _Converter(raw.pop("$defs", {}), defaults=defaults).convert(raw)
@@ -85,7 +85,7 @@ class _Converter:
         if node.get(_INT_OR_STRING):
             node.pop("type", None)
         if node.get(_PRESERVE) and "properties" not in node:
-            # Without a type, CEL compares the whole value; of an object it would miss a key replaced by another.
+            # Without a type, CEL compares the whole value; for an object it would miss a key replaced by another.
             node = {key: value for key, value in node.items() if key in ("description", _PRESERVE)}
         if "properties" in node:
             node["properties"] = {name: self.convert(each) for name, each in node["properties"].items()}
@@ -101,7 +101,7 @@ class _Converter:
         return {key: node[key] for key in _ORDER if key in node}
 
     def _flat(self, raw: Schema) -> Schema:
-        """The node with its `$ref` followed and the type that None stands beside taken out; its own keys win."""
+        """The node with its `$ref` resolved and an optional type unwrapped; its own keys take precedence."""
         node = dict(raw)
         if "$ref" in node:
             target = self._flat(self._definitions[node.pop("$ref").rsplit("/", 1)[1]])
@@ -111,7 +111,7 @@ class _Converter:
             if len(choices) == 1:
                 node = {**choices[0], **node}
             elif not node.get(_INT_OR_STRING):
-                raise TypeError(f"a structural schema has one type: {raw}")
+                raise TypeError(f"a structural schema must have exactly one type: {raw}")
         return node
 
     def _set_default(self, node: Schema) -> None:
@@ -119,11 +119,11 @@ class _Converter:
         if not self._defaults or default is None:
             return
         if "properties" in node:
-            # The fields inside have their own; an empty object makes the API server fill them in.
+            # The fields inside have defaults of their own; an empty object makes the API server fill them in.
             if any("default" in each for each in node["properties"].values()):
                 node["default"] = {}
         elif default not in ([], {}):
-            # Empty lists and maps in every stored object would say nothing.
+            # Empty lists and maps in every stored object would be noise.
             node["default"] = default
 
 
@@ -173,7 +173,7 @@ def _column(name: str, kind: str, path: str, description: str, priority: int) ->
 
 def _root() -> Schema:
     return {
-        "description": "A PyTorch DistributedDataParallel training on a number of nodes.",
+        "description": "DDPJob runs a PyTorch DistributedDataParallel training on a number of nodes.",
         "type": "object",
         "x-kubernetes-validations": [
             {
@@ -187,9 +187,9 @@ def _root() -> Schema:
             "apiVersion": {"description": f"{GROUP}/{VERSION}", "type": "string"},
             "kind": {"description": KIND, "type": "string"},
             "metadata": {"type": "object"},
-            "spec": _described(DDPJobSpec, "What is asked for.", defaults=True),
+            "spec": _described(DDPJobSpec, "Desired training.", defaults=True),
             "status": _described(
-                DDPJobStatus, "What the operator tells of the job; only it writes here.", defaults=False
+                DDPJobStatus, "Observed state of the job, written only by the operator.", defaults=False
             ),
         },
     }
@@ -200,7 +200,7 @@ def _described(model: type[ApiModel], description: str, *, defaults: bool) -> Sc
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists are indented below their key, and nothing is abbreviated by an anchor."""
+    """Lists are indented below their key, and no anchors are used."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401 as in the base class
         return bool(data is not None)

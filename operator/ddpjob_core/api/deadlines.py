@@ -1,4 +1,4 @@
-"""The deadlines of a job: to its first step and between two steps."""
+"""The deadlines of a job: for its first step, and between two steps."""
 
 from enum import StrEnum
 from typing import Annotated, Final
@@ -11,7 +11,7 @@ _LONGEST: Final = 31_536_000
 
 
 class DeadlineAction(StrEnum):
-    """What happens when a deadline has passed."""
+    """What happens when a deadline passes."""
 
     WARN = "Warn"
     RESTART = "Restart"
@@ -19,18 +19,18 @@ class DeadlineAction(StrEnum):
 
 
 class StartupDeadline(ApiModel):
-    """How long an attempt may take to its first step."""
+    """Limit on the time from the start of an attempt to its first step."""
 
     seconds: Annotated[int, Field(ge=5, le=_LONGEST)]
-    """Seconds from the attempt's pods being made to its first reported step; for a program that reports none, until all nodes are up."""
+    """Number of seconds from the creation of the attempt's pods to its first reported step, or, for a program that reports no steps, until all nodes are up."""
     action: DeadlineAction = DeadlineAction.FAIL
-    """Warn: a condition and an Event. Restart: the next attempt, counted. Fail: the job fails."""
+    """Warn: set a condition and emit an Event. Restart: start the next attempt, and count it against maxRestarts. Fail: fail the job."""
 
 
 class ProgressDeadline(ApiModel):
-    """How long a training may go without a newer step."""
+    """Limit on the time between two steps."""
 
     seconds: Annotated[int, Field(ge=5, le=_LONGEST)] = 600
-    """Seconds without a newer step; ten times as many during an evaluation or a checkpoint. A program that reports no steps is never judged."""
+    """Number of seconds that a training may go without a newer step, and ten times that during an evaluation or a checkpoint. It does not apply to a program that reports no steps."""
     action: DeadlineAction = DeadlineAction.WARN
-    """Warn: the condition TrainingStalled and an Event. Restart: the next attempt, counted. Fail: the job fails."""
+    """Warn: set the condition TrainingStalled and emit an Event. Restart: start the next attempt, and count it against maxRestarts. Fail: fail the job."""

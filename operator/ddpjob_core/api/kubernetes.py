@@ -1,4 +1,4 @@
-"""The parts of Kubernetes' own Pod API that a DDPJob carries outside `template`, declared so that the API server checks them."""
+"""The parts of the Kubernetes Pod API that a DDPJob has outside `template`, declared so that the API server validates them."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -19,7 +19,7 @@ Quantity = Annotated[
             "x-kubernetes-validations": [
                 {
                     "rule": "type(self) == int ? self >= 0 : isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
-                    "message": "must be a quantity that is not negative, such as 2, 500m or 16Gi",
+                    "message": "must be a non-negative quantity, such as 2, 500m or 16Gi",
                 },
             ],
         },
@@ -35,14 +35,14 @@ class KeySelector(ApiModel):
     key: Annotated[str, Field(max_length=253)]
     """The key to select."""
     optional: bool | None = None
-    """Whether the object or its key may be missing."""
+    """Whether the object or its key may be missing. Defaults to false."""
 
 
 class ObjectFieldSelector(ApiModel):
     """Selects a field of the pod."""
 
     api_version: Annotated[str | None, Field(max_length=64)] = None
-    """Version of the schema the field path is written in, v1 when left out."""
+    """Version of the schema that the field path is written in terms of. Defaults to v1."""
     field_path: Annotated[str, Field(max_length=512)]
     """Path of the field, such as metadata.name or status.podIP."""
 
@@ -51,15 +51,15 @@ class ResourceFieldSelector(ApiModel):
     """Selects a resource of a container."""
 
     container_name: Annotated[str | None, Field(max_length=63)] = None
-    """Name of the container, this one when left out."""
+    """Name of the container. Defaults to the trainer container."""
     resource: Annotated[str, Field(max_length=253)]
     """Resource to select, such as limits.cpu."""
     divisor: Quantity | None = None
-    """Unit of the value, 1 when left out."""
+    """Unit of the value. Defaults to 1."""
 
 
 class EnvVarSource(ApiModel):
-    """Where the value of an environment variable comes from; exactly one of the fields."""
+    """Source of the value of an environment variable. Set exactly one of the fields."""
 
     config_map_key_ref: KeySelector | None = None
     """A key of a ConfigMap."""
@@ -83,7 +83,7 @@ class EnvVar(ApiModel):
             "x-kubernetes-validations": [
                 {
                     "rule": f"!(self.name in {_RESERVED_NAMES} || {_RESERVED_PREFIX})",
-                    "message": "this name is set by the launcher (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*, PET_*, "
+                    "message": "this variable is set by the launcher (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*, PET_*, "
                     "TORCHELASTIC_*, DDPJOB_* are reserved): remove it",
                     "messageExpression": "self.name + ' is set by the launcher (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_*, "
                     "PET_*, TORCHELASTIC_*, DDPJOB_* are reserved): remove it'",
@@ -94,77 +94,77 @@ class EnvVar(ApiModel):
     }
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the variable. Names that the launcher sets are refused: RANK, WORLD_SIZE, LOCAL_RANK and their kin, PET_*, MASTER_*, TORCHELASTIC_*, DDPJOB_*."""
+    """Name of the variable. Names that the launcher sets are rejected: RANK, WORLD_SIZE, the other *_RANK, *_WORLD_SIZE and ROLE_* variables of torchrun, PET_*, MASTER_*, TORCHELASTIC_*, DDPJOB_*."""
     value: Annotated[str | None, Field(max_length=32768)] = None
-    """Value; $(NAME) refers to an earlier variable."""
+    """Value of the variable. $(NAME) is replaced by the value of a variable defined earlier."""
     value_from: EnvVarSource | None = None
-    """Source of the value, instead of value."""
+    """Source of the value. Cannot be set together with value."""
 
 
 class EnvFromReference(ApiModel):
-    """A ConfigMap or a Secret by name."""
+    """Reference to a ConfigMap or a Secret by name."""
 
     name: Annotated[str, Field(max_length=253)]
-    """Name of the object."""
+    """Name of the ConfigMap or Secret."""
     optional: bool | None = None
-    """Whether the object may be missing."""
+    """Whether the object may be missing. Defaults to false."""
 
 
 class EnvFromSource(ApiModel):
-    """All keys of a ConfigMap or a Secret as environment variables."""
+    """ConfigMap or Secret whose keys are all set as environment variables."""
 
     prefix: Annotated[str | None, Field(max_length=253)] = None
-    """Put before each name."""
+    """Prefix for the name of each variable."""
     config_map_ref: EnvFromReference | None = None
-    """The ConfigMap."""
+    """ConfigMap to read from."""
     secret_ref: EnvFromReference | None = None
-    """The Secret."""
+    """Secret to read from."""
 
 
 class ResourceRequirements(ApiModel):
     """CPU, memory, GPUs and other resources of the trainer container on each node."""
 
     limits: Annotated[dict[str, Quantity] | None, Field(max_length=32)] = None
-    """The most that may be used. GPUs go here: nvidia.com/gpu: 8."""
+    """Maximum amount of each resource that the container may use. GPUs go here, for example nvidia.com/gpu: 8."""
     requests: Annotated[dict[str, Quantity] | None, Field(max_length=32)] = None
-    """What the scheduler sets aside; the limits when left out."""
+    """Amount of each resource that the scheduler reserves. Defaults to limits."""
 
 
 class VolumeMount(ApiModel):
-    """A volume of `template` mounted into the trainer container."""
+    """Volume from `template` to mount into the trainer container."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Name of the volume in template.spec.volumes."""
     mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Where it appears in the container."""
+    """Path in the container at which the volume is mounted."""
     sub_path: Annotated[str | None, Field(max_length=1024)] = None
-    """Folder inside the volume, its root when left out."""
+    """Path inside the volume to mount. Defaults to the root of the volume."""
     sub_path_expr: Annotated[str | None, Field(max_length=1024)] = None
-    """Like subPath, with $(NAME) expanded from the environment."""
+    """Like subPath, but $(NAME) is expanded from the environment of the container."""
     read_only: bool | None = None
-    """Whether it is mounted read-only."""
+    """Whether the volume is mounted read-only. Defaults to false."""
     recursive_read_only: Annotated[str | None, Field(max_length=32)] = None
-    """Disabled, IfPossible or Enabled."""
+    """Whether a read-only mount is also read-only for mounts below it: Disabled, IfPossible or Enabled. Defaults to Disabled."""
     mount_propagation: Annotated[str | None, Field(max_length=32)] = None
-    """How mounts travel between host and container."""
+    """How mounts propagate between host and container: None, HostToContainer or Bidirectional. Defaults to None."""
 
 
 class ContainerPort(ApiModel):
-    """A further port of the trainer container."""
+    """Additional port of the trainer container."""
 
     name: Annotated[str | None, Field(max_length=15)] = None
-    """Name, unique in the pod. metrics-0, metrics-1, ... and rendezvous are taken."""
+    """Name of the port, unique in the pod. The names metrics-0, metrics-1, ... and rendezvous are used by the operator."""
     container_port: Annotated[int, Field(ge=1, le=65535)]
-    """Number of the port."""
+    """Port number in the container."""
     host_port: Annotated[int | None, Field(ge=1, le=65535)] = None
-    """The same port on the node."""
+    """Port number to expose on the Kubernetes node."""
     host_ip: Annotated[str | None, Field(alias="hostIP", max_length=64)] = None
-    """Address of the node that hostPort binds to."""
+    """Host IP address that hostPort is bound to."""
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
-    """Protocol."""
+    """Protocol of the port: TCP, UDP or SCTP."""
 
 
-# Whatever the cluster's version of Pod knows: it is checked when the first pod is created.
+# Any field that Pod has in the cluster's version: it is validated when the first pod is created.
 SecurityContext = Annotated[
     dict[str, Any],
     Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),

@@ -1,4 +1,4 @@
-"""spec.restart: what follows a failure."""
+"""spec.restart: how a job restarts after a failure."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,7 +9,7 @@ from ddpjob_core.api.base import ApiModel
 
 
 class RestartAction(StrEnum):
-    """What a failure that a rule matches leads to."""
+    """What happens when a rule matches a failure."""
 
     RESTART = "Restart"
     FAIL = "Fail"
@@ -17,49 +17,49 @@ class RestartAction(StrEnum):
 
 
 class RestartRule(ApiModel):
-    """What follows a certain kind of failure. All that is given must match."""
+    """What happens after failures of one kind. A failure must match every field that is set."""
 
     model_config = {
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.exitCodes) || has(self.signals) || has(self.reasons) || has(self.message)",
-                    "message": "a rule needs something to match: exitCodes, signals, reasons or message",
+                    "message": "set at least one of exitCodes, signals, reasons or message for the rule to match",
                 },
             ],
         },
     }
 
     action: RestartAction
-    """Restart: the next attempt, counted. Fail: the job fails at once. Ignore: the next attempt, not counted."""
+    """Restart: start the next attempt, and count it against maxRestarts. Fail: fail the job immediately. Ignore: start the next attempt without counting it."""
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]] | None, Field(min_length=1, max_length=64)] = None
-    """Exit codes of the failed worker process itself."""
+    """Exit codes of the failed worker process itself, not of its launcher."""
     signals: Annotated[
         list[Annotated[str, Field(max_length=16, pattern=r"^SIG[A-Z0-9]+$")]] | None, Field(min_length=1, max_length=32)
     ] = None
-    """Signals that ended the worker process, as SIGKILL."""
+    """Signals that ended the worker process, such as SIGKILL."""
     reasons: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=64)]] | None, Field(min_length=1, max_length=32)
     ] = None
-    """Reasons or classes of status.failure, as OOMKilled, Evicted or DisruptionTarget."""
+    """Values of status.failure.reason or status.failure.class, such as OOMKilled, Evicted or DisruptionTarget."""
     message: Annotated[str | None, Field(min_length=1, max_length=256)] = None
-    """A text that the failure's message or traceback contains."""
+    """Text that the message or traceback of the failure contains."""
 
 
 class Restart(ApiModel):
-    """What happens after a failure: all pods of the attempt are replaced by those of the next one."""
+    """How the job restarts after a failure. A restart replaces all pods of the attempt by those of the next one."""
 
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
-    """How many times a failed job starts again before it counts as Failed. Preempted and evicted pods are not counted."""
+    """Number of restarts before the job is marked Failed. Restarts after a preemption or an eviction are not counted."""
     max_process_restarts: Annotated[int | None, Field(ge=0, le=1000)] = None
-    """How many times torchrun restarts the worker processes inside running pods, in each attempt: 3 when left out, 0 with the static rendezvous, which cannot."""
+    """Number of times per attempt that torchrun restarts the worker processes inside running pods. Defaults to 3, and to 0 where the launcher or the static rendezvous cannot do it."""
     backoff_seconds: Annotated[int, Field(ge=0, le=3600)] = 1
-    """Seconds before the next attempt; doubled with each restart in a row without a newer step."""
+    """Number of seconds before the next attempt starts. It doubles with each restart in a row without a newer step."""
     max_backoff_seconds: Annotated[int, Field(ge=0, le=86400)] = 60
-    """The most seconds before the next attempt."""
+    """Maximum number of seconds before the next attempt starts."""
     window_seconds: Annotated[int | None, Field(ge=1, le=31536000)] = None
-    """Only restarts of the last so many seconds count against maxRestarts; all of them when left out."""
+    """Number of seconds for which a restart counts against maxRestarts. Defaults to forever."""
     no_progress_limit: Annotated[int, Field(ge=0, le=1000)] = 3
-    """The job fails after so many counted restarts in a row without a newer step, if it reports steps; 0 never."""
+    """Number of counted restarts in a row without a newer step after which the job fails, if the program reports steps. 0 disables the limit."""
     rules: Annotated[list[RestartRule], Field(max_length=32)] = []
-    """What follows which failure; the first rule that matches decides. Without one, disrupted pods (preempted, evicted, drained) are Ignore, a program that is not in the image is Fail (reason CannotStart), all else is Restart."""
+    """What happens after which failure. The first rule that matches applies. If no rule matches, disrupted pods (preempted, evicted, drained) are Ignore, a program that is missing from the image is Fail (reason CannotStart), and everything else is Restart."""

@@ -1,4 +1,4 @@
-"""What a user asks for: `spec` of a DDPJob."""
+"""`spec` of a DDPJob: what a user asks for."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -21,15 +21,15 @@ from ddpjob_core.api.restart import Restart
 
 
 class Launcher(StrEnum):
-    """Who starts the processes of a node."""
+    """What starts the worker processes on each node."""
 
     TORCHRUN = "torchrun"
     LAUNCH = "torch.distributed.launch"
-    """torchrun that gives each process its local rank as the argument --local-rank too."""
+    """torchrun that also passes each process its local rank as the argument --local-rank."""
     PYTHON = "python"
-    """One process a node, as plain `python` starts it; the program itself spawns more where it wants them."""
+    """One process per node, started by plain `python`; the program spawns more processes itself if it needs them."""
     MPIRUN = "mpirun"
-    """Open MPI's mpirun on node 0, which starts the processes of all nodes; the others run sshd for it."""
+    """Open MPI's mpirun on node 0, which starts the processes on all nodes; the other nodes run sshd for it."""
 
 
 class RendezvousBackend(StrEnum):
@@ -40,18 +40,18 @@ class RendezvousBackend(StrEnum):
 
 
 class Backend(StrEnum):
-    """The library that carries the collectives."""
+    """Communication backend of the process group."""
 
     AUTO = "auto"
-    """nccl where GPUs are asked for, else gloo."""
+    """nccl if GPUs are requested, otherwise gloo."""
     GLOO = "gloo"
     NCCL = "nccl"
     MPI = "mpi"
-    """Only with the launcher mpirun, and a torch that was built with MPI, as Debian's is."""
+    """Only with the launcher mpirun and a torch built with MPI, such as Debian's."""
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods are deleted once the job has finished."""
+    """Which pods are deleted when the job finishes."""
 
     NONE = "None"
     RUNNING = "Running"
@@ -67,14 +67,14 @@ class ImagePullPolicy(StrEnum):
 
 
 class Rendezvous(ApiModel):
-    """How the nodes of an attempt find each other before training starts."""
+    """How the nodes of an attempt find each other before training begins."""
 
     backend: RendezvousBackend = RendezvousBackend.C10D
-    """c10d: the nodes agree through a store that ordinal 0 hosts. static: each node is told its rank, and ordinal 0 hosts the store at a fixed address (torchrun --master-addr)."""
+    """c10d: the nodes agree on ranks through a store hosted on ordinal 0. static: each node is given its rank, and ordinal 0 hosts the store at a fixed address (torchrun --master-addr)."""
     port: Annotated[int, Field(ge=1024, le=65535)] = 29500
     """Port of the store on ordinal 0."""
     timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 600
-    """How long the nodes wait for each other before the attempt fails."""
+    """Number of seconds that the nodes wait for each other before the attempt fails."""
     conf: Annotated[
         dict[str, Annotated[str, Field(max_length=253)]],
         Field(
@@ -83,66 +83,66 @@ class Rendezvous(ApiModel):
                 "x-kubernetes-validations": [
                     {
                         "rule": "!('is_host' in self)",
-                        "message": "is_host is decided by the operator (ordinal 0 hosts the store): remove it",
+                        "message": "is_host is set by the operator (ordinal 0 hosts the store): remove it",
                     },
                     {
                         "rule": "self.all(key, key.matches('^[a-z][a-z0-9_]{0,62}$') && !self[key].contains(','))",
-                        "message": "keys are torchrun --rdzv-conf keys such as keep_alive_interval; values hold no comma",
+                        "message": "must be torchrun --rdzv-conf keys such as keep_alive_interval, with values that contain no comma",
                     },
                 ],
             },
         ),
     ] = {}
-    """Further keys of torchrun --rdzv-conf, such as keep_alive_interval: "2"."""
+    """Additional keys for torchrun --rdzv-conf, such as keep_alive_interval: "2"."""
 
 
 class Metrics(ApiModel):
-    """Where the training serves its metrics and its progress."""
+    """Where the worker processes serve their metrics and progress."""
 
     port: Annotated[int, Field(ge=1024, le=65000)] = 9401
-    """Port of local rank 0; local rank k serves port + k, named metrics-k. /metrics is for Prometheus, /progress for kubectl get ddpjobs."""
+    """Port of local rank 0. Local rank k listens on port + k, which is named metrics-k. Prometheus scrapes /metrics; the operator reads /progress for kubectl get ddpjobs."""
 
 
 class Trainer(ApiModel):
-    """The container that trains, the same on every node."""
+    """The trainer container, the same on every node."""
 
     model_config = {
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 {
                     "rule": "[has(self.script), has(self.module), has(self.command)].filter(given, given).size() == 1",
-                    "message": "give exactly one of script (train.py), module (package.train) or command "
-                    "(the whole command, nothing is put before it)",
+                    "message": "set exactly one of script (train.py), module (package.train) or command "
+                    "(the entire command, run as given)",
                 },
             ],
         },
     }
 
     image: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Image with Python 3 and torch. It needs nothing of ddpjob's own: the launcher comes with the pod."""
+    """Container image with Python 3 and torch. It does not need ddpjob: the operator mounts the launcher into the pod."""
     script: Annotated[str | None, Field(min_length=1, max_length=1024)] = None
-    """Path of the program in the image, started by the launcher as in `torchrun train.py`."""
+    """Path of the training program in the image, started by the launcher as in `torchrun train.py`. Set exactly one of script, module and command."""
     module: Annotated[
         str | None, Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*$")
     ] = None
-    """Module of the program, started by the launcher as in `torchrun -m package.train`."""
+    """Python module of the training program, started by the launcher as in `torchrun -m package.train`. Set exactly one of script, module and command."""
     command: Annotated[list[Annotated[str, Field(max_length=32768)]] | None, Field(min_length=1, max_length=256)] = None
-    """The whole command as in a Pod; nothing is put before it, the launcher's variables are set in its environment."""
+    """Entrypoint, as in a Pod. It is run as given, with the launcher's variables in its environment. Set exactly one of script, module and command."""
     args: Annotated[list[Annotated[str, Field(max_length=32768)]], Field(max_length=1024)] = []
-    """Arguments of the program."""
+    """Arguments to the program or command."""
     env: Annotated[
         list[EnvVar],
         Field(
             max_length=256, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
         ),
     ] = []
-    """Environment variables."""
+    """Environment variables to set in the trainer container."""
     env_from: Annotated[list[EnvFromSource], Field(max_length=64)] = []
-    """ConfigMaps and Secrets whose keys become environment variables."""
+    """ConfigMaps and Secrets whose keys are set as environment variables."""
     working_dir: Annotated[str | None, Field(max_length=1024)] = None
-    """Working directory, the image's when left out."""
+    """Working directory. Defaults to the working directory of the image."""
     resources: ResourceRequirements = ResourceRequirements()
-    """CPU, memory, GPUs."""
+    """CPU, memory, GPUs and other compute resources that each node requires."""
     volume_mounts: Annotated[
         list[VolumeMount],
         Field(
@@ -150,7 +150,7 @@ class Trainer(ApiModel):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
         ),
     ] = []
-    """Volumes of template.spec.volumes mounted into this container."""
+    """Volumes from template.spec.volumes to mount into the trainer container."""
     ports: Annotated[
         list[ContainerPort],
         Field(
@@ -161,28 +161,28 @@ class Trainer(ApiModel):
             },
         ),
     ] = []
-    """Further ports."""
+    """Additional ports to expose from the trainer container."""
     image_pull_policy: ImagePullPolicy | None = None
-    """When the image is pulled; the cluster's default when left out."""
+    """Image pull policy. Defaults to Always if the tag of the image is :latest or missing, and to IfNotPresent otherwise."""
     security_context: SecurityContext | None = None
-    """Security settings of the container, as in a Pod."""
+    """Security context of the trainer container, as in a Pod."""
 
 
 _TEMPLATE: JsonValue = {
     "metadata": {
-        "description": "Labels and annotations that each pod gets.",
+        "description": "Labels and annotations to set on each pod.",
         "type": "object",
         # Written by `kubectl create --dry-run=client -o yaml`, to be pasted as it is: creationTimestamp: null.
         "x-kubernetes-preserve-unknown-fields": True,
         "properties": {
             "labels": {
-                "description": "Labels of each pod; those below ddpjob.dev/ are the operator's.",
+                "description": "Labels to set on each pod. Keys with the prefix ddpjob.dev/ are set by the operator.",
                 "type": "object",
                 "maxProperties": 64,
                 "additionalProperties": {"type": "string", "maxLength": 63},
             },
             "annotations": {
-                "description": "Annotations of each pod.",
+                "description": "Annotations to set on each pod.",
                 "type": "object",
                 "maxProperties": 64,
                 "additionalProperties": {"type": "string", "maxLength": 262144},
@@ -190,7 +190,7 @@ _TEMPLATE: JsonValue = {
         },
     },
     "spec": {
-        "description": "As in `kubectl explain pod.spec`. The API server checks it when the first pod is created.",
+        "description": "Pod spec, as in `kubectl explain pod.spec`. The API server validates it when the first pod is created.",
         "x-kubernetes-preserve-unknown-fields": True,
     },
 }
@@ -211,7 +211,8 @@ _CAN_BE_LEFT_OUT = ("template", "checkpoint")
 _PORTS_APART: JsonValue = {
     "rule": "self.rendezvous.port < self.metrics.port || self.rendezvous.port >= self.metrics.port "
     "+ (type(self.procsPerNode) == int ? int(self.procsPerNode) : 256)",
-    "message": "spec.rendezvous.port lies among the metrics ports (spec.metrics.port + local rank): choose another",
+    "message": "spec.rendezvous.port must not be one of the metrics ports (spec.metrics.port + local rank): "
+    "choose another port",
     "fieldPath": ".rendezvous.port",
 }
 
@@ -236,7 +237,7 @@ _RESTARTS_OF_LAUNCHER: JsonValue = {
 
 _BACKEND_MPI: JsonValue = {
     "rule": "self.backend != 'mpi' || self.launcher == 'mpirun'",
-    "message": "the backend mpi takes rank and size from MPI, so mpirun has to start the processes: "
+    "message": "the backend mpi takes rank and world size from MPI, so mpirun must start the processes: "
     "set spec.launcher to mpirun, or spec.backend to gloo",
     "fieldPath": ".backend",
 }
@@ -244,7 +245,7 @@ _BACKEND_MPI: JsonValue = {
 
 _COMMAND_OF_MPIRUN: JsonValue = {
     "rule": "self.launcher != 'mpirun' || !has(self.trainer.command)",
-    "message": "the launcher mpirun itself starts sshd and mpirun: give spec.trainer.script or module, not command",
+    "message": "the launcher mpirun starts sshd and mpirun itself: set spec.trainer.script or module instead of command",
     "fieldPath": ".trainer.command",
 }
 
@@ -255,14 +256,14 @@ def _immutable(field: str) -> JsonValue:
         same = f"(has(self.{field}) ? has(oldSelf.{field}) && {same} : !has(oldSelf.{field}))"
     return {
         "rule": f"oldSelf.suspend || {same}",
-        "message": f"spec.{field} cannot change while the job is not suspended: set spec.suspend to true, then change it, "
-        "then set spec.suspend to false; a finished job stays as it ended: delete it, then apply it again",
+        "message": f"spec.{field} can change only while the job is suspended: set spec.suspend to true, change the field, "
+        "then set spec.suspend to false; a finished job does not start again: delete it, then apply it again",
         "fieldPath": f".{field}",
     }
 
 
 class DDPJobSpec(ApiModel):
-    """A DistributedDataParallel training on a number of nodes."""
+    """Desired DistributedDataParallel training job."""
 
     model_config = {
         "json_schema_extra": {
@@ -278,7 +279,7 @@ class DDPJobSpec(ApiModel):
     }
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """Number of pods, one a node of the training. Can change while suspended."""
+    """Number of nodes, each of which is one pod. Can change only while the job is suspended."""
     procs_per_node: Annotated[
         int | str,
         Field(
@@ -288,40 +289,40 @@ class DDPJobSpec(ApiModel):
                 "x-kubernetes-validations": [
                     {
                         "rule": "type(self) == int ? (self >= 1 && self <= 256) : self == 'auto'",
-                        "message": "must be a number from 1 to 256, or auto (the GPUs asked for, else the CPU request)",
+                        "message": "must be a number from 1 to 256, or auto (the number of GPUs requested, otherwise the CPU request)",
                     },
                 ],
             },
         ),
     ] = "auto"
-    """Training processes on each node: a number from 1 to 256, or auto: as many as GPUs are asked for, else the CPU request rounded down, at least 1."""
+    """Number of worker processes per node, from 1 to 256, or auto: the number of GPUs requested, otherwise the CPU request rounded down, but at least 1."""
     launcher: Launcher = Launcher.TORCHRUN
-    """Who starts the processes of a node: torchrun; torch.distributed.launch, which also passes --local-rank; mpirun: Open MPI of the image, with OMPI_COMM_WORLD_* and MASTER_* in their environment; or python: one process a node, with RANK, WORLD_SIZE (of nodes) and MASTER_* in its environment. With procsPerNode above 1 the program spawns so many itself; it is told in DDPJOB_PROCS_PER_NODE."""
+    """What starts the worker processes. torchrun: torchrun. torch.distributed.launch: the same, but each process also gets --local-rank as an argument. mpirun: the image's Open MPI, with OMPI_COMM_WORLD_* and MASTER_* in the environment of each process. python: one process per node, with RANK, WORLD_SIZE (both counted in nodes) and MASTER_* in its environment; if procsPerNode is greater than 1, the program reads DDPJOB_PROCS_PER_NODE and spawns that many processes itself."""
     rendezvous: Rendezvous = Rendezvous()
     """How the nodes find each other."""
     backend: Backend = Backend.AUTO
-    """Backend of the process group: gloo, nccl, mpi (with the launcher mpirun), or auto: nccl where the trainer's resources ask for GPUs, else gloo. Given to the program as DDPJOB_BACKEND; status.backend has what auto came to."""
+    """Backend of the process group: gloo, nccl, mpi (only with the launcher mpirun), or auto: nccl if spec.trainer.resources requests GPUs, otherwise gloo. The program reads it from DDPJOB_BACKEND; status.backend shows what auto resolved to."""
     trainer: Trainer
-    """The container that trains."""
+    """The trainer container, which runs the training program."""
     template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}
-    """A pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels, annotations. Its container named trainer is merged with spec.trainer, which wins; other containers are kept."""
+    """Pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels and annotations. Its container named trainer, if any, is merged with spec.trainer, which takes precedence; other containers are kept."""
     checkpoint: Checkpoint | None = None
-    """Where checkpoints are kept; without it there is no volume, and a restart begins anew unless the program keeps its own."""
+    """Volume for checkpoints. If unset, no volume is mounted, and a restarted training starts from scratch unless the program keeps checkpoints of its own."""
     restart: Restart = Restart()
-    """What happens after a failure."""
+    """How the job restarts after a failure."""
     startup_deadline: StartupDeadline | None = None
-    """How long an attempt may take to its first step; no limit when left out."""
+    """Limit on the time from the start of an attempt to its first step. Defaults to no limit."""
     progress_deadline: ProgressDeadline = ProgressDeadline()
-    """How long a training may go without a newer step."""
+    """Limit on the time between two steps."""
     active_deadline_seconds: Annotated[int | None, Field(ge=1, le=315360000)] = None
-    """Wall time of the job since it started or was last resumed, restarts included: then it is asked to save and stop, and fails with DeadlineExceeded. As PBS' walltime; no limit when left out."""
+    """Number of seconds that the job may run since it started or was last resumed, restarts included, like a PBS walltime. After that the training is asked to save and stop, and the job fails with the reason DeadlineExceeded. Defaults to no limit."""
     suspend: bool = False
-    """No pods while true; running ones are asked to stop. False again starts the next attempt."""
+    """Whether the job is suspended. Setting it to true asks running pods to stop, and no pods run until it is false again, which starts the next attempt."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=315360000)] = None
-    """The finished job is deleted with all it owns so many seconds after its completion; never when left out."""
+    """Number of seconds after completion after which the job is deleted, with everything it owns. Defaults to never."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
-    """Which pods are deleted when the job has finished: None, Running (those whose sidecars still run) or All."""
+    """Which pods are deleted when the job finishes: None, Running (pods whose sidecars are still running) or All."""
     grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
-    """How long the training may take to stop after SIGTERM."""
+    """Number of seconds that the training has to save and stop after SIGTERM, before it is killed."""
     metrics: Metrics = Metrics()
-    """Where the training serves metrics and progress."""
+    """Where the worker processes serve metrics and progress."""

@@ -1,4 +1,4 @@
-"""What the operator tells: `status` of a DDPJob. It has one writer, `ddpjob_core.decide`."""
+"""`status` of a DDPJob: what the operator reports. It has one writer, `ddpjob_core.decide`."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -10,7 +10,7 @@ from ddpjob_core.api.base import ApiModel, Time
 
 _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
-"""The largest number up to which every reader of JSON tells two whole numbers apart."""
+"""The largest whole number up to which every JSON reader is exact."""
 
 
 def _bounded(least: float, most: float) -> Callable[[object], object]:
@@ -26,7 +26,7 @@ def _cut(limit: int) -> Callable[[object], object]:
     return lambda value: value[: limit - 1] + "…" if isinstance(value, str) and len(value) > limit else value
 
 
-# A number or text that is too large is brought into its bounds: what a program or a kubelet says must never keep a
+# A number or text that is too large is brought into bounds: nothing that a program or a kubelet reports may prevent a
 # status from being written.
 Count = Annotated[int, Field(ge=0, le=_INT32), BeforeValidator(_bounded(0, _INT32))]
 BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _EXACT))]
@@ -39,7 +39,7 @@ Text = Annotated[str, Field(max_length=8192), BeforeValidator(_cut(8192))]
 
 
 class Phase(StrEnum):
-    """Where the job stands, in one word for people; programs read the conditions."""
+    """Phase of the job, in one word for people; programs read the conditions."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -53,7 +53,7 @@ class Phase(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """The facts that programs wait for: `kubectl wait --for=condition=Succeeded ddpjob/NAME`."""
+    """Types of the conditions that programs wait for: `kubectl wait --for=condition=Succeeded ddpjob/NAME`."""
 
     SUSPENDED = "Suspended"
     PODS_SCHEDULED = "PodsScheduled"
@@ -65,188 +65,188 @@ class ConditionType(StrEnum):
 
 
 class Condition(ApiModel):
-    """One fact about the job, as metav1.Condition."""
+    """One aspect of the state of the job, in the form of metav1.Condition."""
 
     type: ConditionType
-    """Name of the fact."""
+    """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Status of the condition: True, False or Unknown."""
     observed_generation: BigCount | None = None
-    """Generation of the spec that it was decided for."""
+    """Generation of the spec that the condition was set for."""
     last_transition_time: Time
-    """When status last changed."""
+    """Time at which the status of the condition last changed."""
     reason: Word
-    """Why, in one PascalCase word for programs."""
+    """Reason for the current status, in one PascalCase word for programs."""
     message: Text
-    """Why, and what to do, for people."""
+    """Explanation and remedy, for people."""
 
 
 class Restarts(ApiModel):
-    """Attempts that were started again after a failure."""
+    """Restarts after failures."""
 
     counted: Count = 0
-    """Restarts that count against spec.restart.maxRestarts."""
+    """Number of restarts counted against spec.restart.maxRestarts."""
     ignored: Count = 0
-    """Restarts that do not: after a preemption, an eviction, or by a rule."""
+    """Number of restarts that are not counted: after a preemption or an eviction, or by a rule."""
     process: Count = 0
-    """Restarts of the worker processes inside running pods, in all attempts together."""
+    """Number of restarts of the worker processes inside running pods, over all attempts."""
     in_a_row: Count = 0
-    """Restarts in a row without a newer step: how often the backoff was doubled."""
+    """Number of restarts in a row without a newer step, which determines the backoff."""
     without_progress: Count = 0
-    """Counted restarts in a row without a newer step, see spec.restart.noProgressLimit."""
+    """Number of counted restarts in a row without a newer step. See spec.restart.noProgressLimit."""
     furthest_step: BigCount | None = None
-    """The highest step that any attempt has reported."""
+    """Highest step that any attempt has reported."""
     last_furthest_step: BigCount | None = None
-    """What furthestStep was at the last restart."""
+    """Value of furthestStep at the last restart."""
     recent_times: Annotated[list[Time] | None, Field(max_length=1000)] = None
-    """When the last counted ones happened, where spec.restart.windowSeconds is given."""
+    """Times of the last counted restarts, if spec.restart.windowSeconds is set."""
     last_reason: Word | None = None
-    """Why the last one happened."""
+    """Reason for the last restart."""
     last_time: Time | None = None
-    """When the last one was decided."""
+    """Time at which the last restart was decided."""
 
 
 class Nodes(ApiModel):
-    """Pods of the current attempt by state."""
+    """Number of pods of the current attempt by state."""
 
     desired: Count
-    """How many there should be."""
+    """Number of pods that the attempt should have."""
     ready: Count = 0
-    """Whose trainer container runs."""
+    """Number of pods whose trainer container is running."""
     succeeded: Count = 0
-    """Whose trainer has exited with 0."""
+    """Number of pods whose trainer container has exited with 0."""
     failed: Count = 0
-    """Whose trainer failed, or that are gone; none of a job that is suspended, which was asked to stop."""
+    """Number of pods whose trainer container failed or that are gone. It is 0 while the job is suspended, because its pods were asked to stop."""
     succeeded_ordinals: Annotated[str | None, Field(max_length=65536, pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] = None
-    """The succeeded ones, as 0-2,5. A pod of theirs that is removed later has not failed."""
+    """Ordinals of the succeeded pods, in the form 0-2,5. A succeeded pod that is removed later does not count as failed."""
 
 
 class Progress(ApiModel):
-    """What the program last reported, read from global rank 0."""
+    """Progress that the program last reported, read from global rank 0."""
 
     attempt: Count | None = None
-    """Attempt that reported it."""
+    """Attempt that reported this progress."""
     process_restarts: Count | None = None
-    """Restarts of the worker processes in that attempt."""
+    """Number of restarts of the worker processes in that attempt."""
     epoch: BigCount | None = None
-    """Current epoch, from 1."""
+    """Current epoch, counted from 1."""
     total_epochs: BigCount | None = None
-    """Epochs to run."""
+    """Number of epochs to run."""
     step: BigCount | None = None
-    """Optimizer steps done."""
+    """Number of optimizer steps done."""
     total_steps: BigCount | None = None
-    """Optimizer steps to do."""
+    """Number of optimizer steps to run."""
     percent: Count | None = None
-    """step of totalSteps in percent."""
+    """step as a percentage of totalSteps."""
     loss: Measure | None = None
-    """Training loss; left out when it is not a finite number."""
+    """Training loss. Unset if it is not a finite number."""
     samples_per_second: Rate | None = None
-    """Samples per second over all ranks."""
+    """Number of samples per second over all ranks."""
     eta_seconds: BigCount | None = None
-    """Seconds left at the current speed."""
+    """Estimated number of seconds left at the current speed."""
     last_step_time: Time | None = None
-    """When the last step ended."""
+    """Time at which the last step ended."""
     last_checkpoint_step: BigCount | None = None
     """Step of the newest checkpoint."""
     observed_time: Time | None = None
-    """When the operator read this."""
+    """Time at which the operator read this progress."""
 
 
 class Summary(ApiModel):
-    """The columns of kubectl get ddpjobs as text: a column can only print one field."""
+    """Columns of kubectl get ddpjobs as text, because a column can print only one field."""
 
     nodes: ColumnText = ""
-    """Ready (running) or succeeded nodes of those desired, as 2/2."""
+    """Nodes that are running or have succeeded, of the nodes desired, in the form 2/2."""
     epoch: ColumnText = ""
-    """Epoch of epochs, as 7/20."""
+    """Current epoch and total epochs, in the form 7/20."""
     step: ColumnText = ""
-    """Step of steps, as 210/600."""
+    """Optimizer steps done and total steps, in the form 210/600."""
     loss: ColumnText = ""
-    """Loss; nan and inf are shown as such."""
+    """Training loss. NaN and infinity are shown as nan and inf."""
     eta: ColumnText = ""
-    """Time left, as 38s or 2h5m."""
+    """Estimated time left, in the form 38s or 2h5m."""
     speed: ColumnText = ""
-    """Samples per second, as 1.2k/s."""
+    """Samples per second, in the form 1.2k/s."""
 
 
 class Failure(ApiModel):
-    """The root cause of the last failure."""
+    """Root cause of the last failure."""
 
     rank: Count | None = None
     """Global rank of the process that failed first."""
     ordinal: Count | None = None
-    """Ordinal of its pod."""
+    """Ordinal of the pod that it ran in."""
     pod: Word | None = None
-    """Name of its pod; kubectl logs still shows it."""
+    """Name of the pod that it ran in, which is kept so that kubectl logs still works."""
     node_name: Word | None = None
-    """Node that the pod ran on."""
+    """Name of the Kubernetes node that the pod ran on."""
     attempt: Count | None = None
-    """Attempt in which it failed."""
+    """Attempt in which the process failed."""
     failure_class: Annotated[Word | None, Field(alias="class")] = None
-    """Kind of failure: OutOfMemory, Disruption, PodLost, Signal, Error, Stalled, Deadline, CollectiveTimeout, ConnectionLost or Stopped."""
+    """Class of the failure: OutOfMemory, Disruption, PodLost, Signal, Error, Stalled, Deadline, CollectiveTimeout, ConnectionLost or Stopped."""
     exit_code: ExitCode | None = None
-    """Exit code of the worker process itself, not torchrun's 1."""
+    """Exit code of the worker process itself, not the 1 that torchrun exits with."""
     signal: Word | None = None
-    """Signal that ended it, as SIGKILL."""
+    """Signal that ended the process, such as SIGKILL."""
     reason: Word
-    """PascalCase word for programs: ExitCode, Signal, OOMKilled, PodMissing, Evicted, ..."""
+    """Reason for the failure, in one PascalCase word for programs: ExitCode, Signal, OOMKilled, PodMissing, Evicted, ..."""
     message: Text
-    """What happened and what to do."""
+    """Explanation and remedy, for people."""
     traceback: Text | None = None
-    """The end of the Python traceback, where there is one."""
+    """End of the Python traceback, if there is one."""
     consequences: Annotated[
         list[Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]] | None, Field(max_length=16)
     ] = None
-    """What else failed because of it, each as who: what."""
+    """Other failures that followed from this one, each in the form who: what."""
 
 
 class DDPJobStatus(ApiModel):
-    """What the operator knows of the job."""
+    """Observed state of a DDPJob."""
 
     phase: Phase = Phase.PENDING
-    """Where the job stands, in one word for people."""
+    """Phase of the job, in one word for people: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
     conditions: Annotated[
         list[Condition],
         Field(
             max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
         ),
     ] = []
-    """Where the job stands, for programs."""
+    """Conditions of the job, for programs."""
     observed_generation: BigCount | None = None
-    """Generation of the spec that this status was decided for."""
+    """Generation of the spec that this status was computed for."""
     attempt: Count = 0
-    """Number of the current set of pods, from 0; each start, restart and resume is a new one."""
+    """Number of the current set of pods, counted from 0. Each start, restart and resume is a new attempt."""
     pods_created: bool = False
-    """Whether all pods of the attempt have been made; from then on a missing pod is a failed one."""
+    """Whether all pods of the attempt have been created. From then on, a missing pod counts as failed."""
     restarts: Restarts = Restarts()
     """Restarts after failures."""
     nodes: Nodes | None = None
-    """Pods of the current attempt by state."""
+    """Number of pods of the current attempt by state."""
     replicas: Count | None = None
-    """Pods of the current attempt that exist, for the scale subresource."""
+    """Number of existing pods of the current attempt, for the scale subresource."""
     selector: Word | None = None
     """Label selector of the job's pods, for the scale subresource."""
     procs_per_node: Count | None = None
-    """What spec.procsPerNode came to."""
+    """Number of worker processes per node that spec.procsPerNode resolved to."""
     backend: Word | None = None
-    """What spec.backend came to."""
+    """Backend that spec.backend resolved to."""
     start_time: Time | None = None
-    """When the first pods were made."""
+    """Time at which the first pods were created."""
     attempt_start_time: Time | None = None
-    """When the pods of the current attempt had all been made."""
+    """Time at which all pods of the current attempt had been created."""
     first_step_time: Time | None = None
-    """When the first training step was seen."""
+    """Time at which the first training step was observed."""
     completion_time: Time | None = None
-    """When the job succeeded or failed for good."""
+    """Time at which the job succeeded or failed for good."""
     progress: Progress | None = None
-    """What the program last reported."""
+    """Progress that the program last reported."""
     summary: Summary = Summary()
-    """The columns of kubectl get ddpjobs."""
+    """Columns of kubectl get ddpjobs."""
     failure: Failure | None = None
-    """The root cause of the last failure."""
+    """Root cause of the last failure."""
 
     def condition(self, kind: ConditionType) -> Condition | None:
-        """The condition of this type, or None where it was never set."""
+        """The condition of this type, or None if it has never been set."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
     def holds(self, kind: ConditionType) -> bool:
