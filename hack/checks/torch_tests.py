@@ -15,22 +15,10 @@ from hack.cache import BUILD, ROOT, built, cache_folder, hash_of
 from hack.checks.side_by_side import side_by_side
 from hack.cluster.engine import Engine, choose_engine
 from hack.console import StepError, run_step, say
-from hack.generate.lock import SOURCE, part
 from hack.images.build import build_images
 from hack.images.image import IMAGES, Image
 
-# pytest, and what a run without a cluster needs beside the image's torch.
-_PACKAGES: Final = (
-    "pytest",
-    "pytest-asyncio",
-    "pytest-timeout",
-    "pytest-xdist",
-    "aiohttp",
-    "prometheus-client",
-    "psutil",
-    "pydantic",
-    "pyyaml",
-)
+_PACKAGES: Final = ROOT / "tests/torch/requirements.lock"
 _ASK_PYTHON: Final = "import platform, sys; print(*sys.version_info[:2], sep='.', end=' '); print(platform.machine())"
 # Wheels name the oldest C library that they run with.
 _GLIBC: Final = ("2_28", "2_17")
@@ -62,21 +50,18 @@ def packages_folder(log: Path, python: str, machine: str) -> Path:
         python: version of the image's Python, as 3.13.
         machine: its architecture, as x86_64.
     """
-    lock = part(SOURCE.read_text(), _PACKAGES)
     platforms = [f"--platform=manylinux_{version}_{machine}" for version in _GLIBC]
     target = ["--only-binary=:all:", f"--python-version={python}", *platforms]
 
     def install(work: Path) -> None:
-        requirements = work / "requirements.txt"
-        requirements.write_text(lock)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
         run_step(
             "packages for tests in the trainer image",
-            [*command, *target, "--target", str(work), "-r", str(requirements)],
+            [*command, *target, "--target", str(work), "-r", str(_PACKAGES)],
             log,
         )
 
-    return built(cache_folder() / "pytest" / hash_of([], lock, python, machine), install)
+    return built(cache_folder() / "pytest" / hash_of([_PACKAGES], python, machine), install)
 
 
 @contextmanager
