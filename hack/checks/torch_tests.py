@@ -169,8 +169,7 @@ def run_with_newest_torch(log: Path) -> Run:
         StepError: the image, pytest or that torch cannot be had.
     """
     container = container_of(TRAINER, log)
-    tests = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/torch").glob("test_trainer_*.py"))
     with newest_torch(log, container.python, container.machine) as torch:
         version = next(torch.glob("torch-*.dist-info")).name.removesuffix(".dist-info")
         say(f"  {version} instead of the image's")
-        return container.pytest("torch-newest", [*tests, "tests/torch/test_readme.py"], torch)
+        return container.pytest("torch-newest", ["tests/torch/trainer"], torch)

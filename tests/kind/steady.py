@@ -22,7 +22,7 @@ from ddpjob_trainer import (
     EpochLines, Exchange, Settings, Telemetry, Trainer, checkpoints, configure_logging, current_environment,
     process_group,
 )
-from ddpjob_trainer.listener import Listener
+from ddpjob_trainer.observability.listener import Listener
 
 class Pace(Listener):
     def step_finished(self, step, samples, seconds, waited):

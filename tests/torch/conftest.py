@@ -17,26 +17,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ddpjob_trainer.group import Group
+    from ddpjob_trainer.process.group import Group
 
 # The tests share the module beside them, which pytest's import mode hides.
 sys.path.insert(0, str(Path(__file__).parent))
 
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob = ["test_*.py"]
-
-
-@pytest.fixture
-def programs() -> Path:
-    """Folder of the small programs that the tests start under torchrun."""
-    return Path(__file__).with_name("programs")
+    collect_ignore_glob = ["test_*.py", "*/test_*.py"]
 
 
 @pytest.fixture
 def group() -> "Iterator[Group]":
     """This process as the only rank."""
-    from ddpjob_trainer.environment import parse_environment  # noqa: PLC0415 needs torch
-    from ddpjob_trainer.group import process_group  # noqa: PLC0415 likewise
+    from ddpjob_trainer.process.environment import parse_environment  # noqa: PLC0415 needs torch
+    from ddpjob_trainer.process.group import process_group  # noqa: PLC0415 likewise
 
     with process_group(parse_environment({})) as group:
         yield group

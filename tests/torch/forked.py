@@ -18,7 +18,7 @@ from types import ModuleType
 from unittest.mock import patch
 
 # An optimizer's first step loads what compiles models, without a need.
-LOADED = ["torch", "torch._dynamo", "ddpjob_trainer.trainer", "ddpjob_trainer.telemetry"]
+LOADED = ["torch", "torch._dynamo", "ddpjob_trainer.loop.training_loop", "ddpjob_trainer.observability.telemetry"]
 """What is loaded before the first fork."""
 
 

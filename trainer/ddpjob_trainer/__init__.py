@@ -7,22 +7,22 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ddpjob_trainer.activity import Activity
-    from ddpjob_trainer.checkpoint import Checkpoints, checkpoints
-    from ddpjob_trainer.early_stopping import EarlyStopping, Mode
-    from ddpjob_trainer.environment import Environment, MisuseError, current_environment
-    from ddpjob_trainer.exchange import Exchange
-    from ddpjob_trainer.group import Group, process_group
-    from ddpjob_trainer.listener import Listener
-    from ddpjob_trainer.log import EpochLines, configure_logging
-    from ddpjob_trainer.optimization import Compression, Optimization, Precision
-    from ddpjob_trainer.reporting import report_progress
-    from ddpjob_trainer.settings import Interval, Settings
-    from ddpjob_trainer.spawning import spawn
-    from ddpjob_trainer.stop import Stopped, StopRequests
-    from ddpjob_trainer.telemetry import Telemetry
-    from ddpjob_trainer.trainer import Trainer
-    from ddpjob_trainer.training import train
+    from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, checkpoints
+    from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode
+    from ddpjob_trainer.loop.optimization import Compression, Optimization, Precision
+    from ddpjob_trainer.loop.settings import Interval, Settings
+    from ddpjob_trainer.loop.train import train
+    from ddpjob_trainer.loop.training_loop import Trainer
+    from ddpjob_trainer.observability.listener import Listener
+    from ddpjob_trainer.observability.log import EpochLines, configure_logging
+    from ddpjob_trainer.observability.reporting import report_progress
+    from ddpjob_trainer.observability.telemetry import Telemetry
+    from ddpjob_trainer.process.activity import Activity
+    from ddpjob_trainer.process.environment import Environment, MisuseError, current_environment
+    from ddpjob_trainer.process.exchange import Exchange
+    from ddpjob_trainer.process.group import Group, process_group
+    from ddpjob_trainer.process.spawning import spawn
+    from ddpjob_trainer.process.stop import Stopped, StopRequests
 
 __all__ = [
     "Activity",
@@ -54,32 +54,32 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Activity": "activity",
-    "Checkpoints": "checkpoint",
-    "checkpoints": "checkpoint",
-    "EarlyStopping": "early_stopping",
-    "Mode": "early_stopping",
-    "Environment": "environment",
-    "MisuseError": "environment",
-    "current_environment": "environment",
-    "Exchange": "exchange",
-    "Group": "group",
-    "process_group": "group",
-    "Listener": "listener",
-    "EpochLines": "log",
-    "configure_logging": "log",
-    "Compression": "optimization",
-    "Optimization": "optimization",
-    "Precision": "optimization",
-    "Interval": "settings",
-    "Settings": "settings",
-    "report_progress": "reporting",
-    "spawn": "spawning",
-    "StopRequests": "stop",
-    "Stopped": "stop",
-    "Telemetry": "telemetry",
-    "Trainer": "trainer",
-    "train": "training",
+    "Checkpoints": "checkpointing.checkpoints",
+    "checkpoints": "checkpointing.checkpoints",
+    "EarlyStopping": "loop.early_stopping",
+    "Mode": "loop.early_stopping",
+    "Compression": "loop.optimization",
+    "Optimization": "loop.optimization",
+    "Precision": "loop.optimization",
+    "Interval": "loop.settings",
+    "Settings": "loop.settings",
+    "train": "loop.train",
+    "Trainer": "loop.training_loop",
+    "Listener": "observability.listener",
+    "EpochLines": "observability.log",
+    "configure_logging": "observability.log",
+    "report_progress": "observability.reporting",
+    "Telemetry": "observability.telemetry",
+    "Activity": "process.activity",
+    "Environment": "process.environment",
+    "MisuseError": "process.environment",
+    "current_environment": "process.environment",
+    "Exchange": "process.exchange",
+    "Group": "process.group",
+    "process_group": "process.group",
+    "spawn": "process.spawning",
+    "StopRequests": "process.stop",
+    "Stopped": "process.stop",
 }
 
 

@@ -18,10 +18,10 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from ddpjob_trainer.environment import Backend, Environment, MisuseError, current_environment
-from ddpjob_trainer.exchange import Exchange
-from ddpjob_trainer.group import Group, choose_backend, choose_device, process_group
-from ddpjob_trainer.log import say
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.environment import Backend, Environment, MisuseError, current_environment
+from ddpjob_trainer.process.exchange import Exchange
+from ddpjob_trainer.process.group import Group, choose_backend, choose_device, process_group
 
 _PATIENCE: Final = timedelta(seconds=120)
 

@@ -18,18 +18,18 @@ import torch
 from safetensors.torch import save_model
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ddpjob_trainer import randomness
-from ddpjob_trainer.activity import Activity
-from ddpjob_trainer.checkpoint import Checkpoints, checkpoints
-from ddpjob_trainer.environment import Environment, MisuseError
-from ddpjob_trainer.exchange import Exchange
-from ddpjob_trainer.group import Group
-from ddpjob_trainer.listener import Listener, LogRecord, Plan
-from ddpjob_trainer.log import EpochLines
-from ddpjob_trainer.sampler import Position
-from ddpjob_trainer.snapshot import TrainingState
-from ddpjob_trainer.stop import Stopped, StopRequests
-from ddpjob_trainer.telemetry import Telemetry
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, checkpoints
+from ddpjob_trainer.checkpointing.snapshot import TrainingState
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.observability.log import EpochLines
+from ddpjob_trainer.observability.telemetry import Telemetry
+from ddpjob_trainer.process import randomness
+from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.environment import Environment, MisuseError
+from ddpjob_trainer.process.exchange import Exchange
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.stop import Stopped, StopRequests
 
 ACCURACY: Final = "eval_accuracy"
 """What an evaluation's accuracy, from 0 to 1, is called where `compute_metrics` returns it as `accuracy`."""

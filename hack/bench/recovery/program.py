@@ -25,7 +25,7 @@ from ddpjob_trainer import (  # noqa: E402
     current_environment,
     process_group,
 )
-from ddpjob_trainer.listener import Listener  # noqa: E402
+from ddpjob_trainer.observability.listener import Listener  # noqa: E402
 
 STEPS_BETWEEN_CHECKPOINTS = 10
 STEP_SECONDS = 0.1

@@ -7,7 +7,7 @@ import time
 import torch
 
 from ddpjob_trainer import Activity, Exchange, StopRequests, Telemetry, current_environment, process_group
-from ddpjob_trainer.listener import LogRecord, Plan
+from ddpjob_trainer.observability.listener import LogRecord, Plan
 from hack.bench.training.statistics import percentile
 from hack.bench.training.workload import LOG_EVERY, bind_to_core
 

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpjob_trainer import Exchange, checkpoints, current_environment, process_group
-from ddpjob_trainer.sampler import Position
-from ddpjob_trainer.snapshot import TrainingState
-from ddpjob_trainer.step_gate import Pause
+from ddpjob_trainer.checkpointing.snapshot import TrainingState
+from ddpjob_trainer.checkpointing.step_gate import Pause
+from ddpjob_trainer.data.position import Position
 from hack.bench.training.workload import bind_to_core
 
 SECONDS_BETWEEN = 2.0

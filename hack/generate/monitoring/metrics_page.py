@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ddpjob_core.api.status import DDPJobStatus, Failure, Nodes, Phase, Progress
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.metrics import Metrics, Readings
-from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
+from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 
 # The longest that fits wins.
 _UNITS: Final = (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpjob_trainer.ancestry import IDENTITY, JobIdentity, nothing_to_resume, older_folders, sign
-from ddpjob_trainer.storage import CheckpointFolder
+from ddpjob_trainer.checkpointing.ancestry import IDENTITY, JobIdentity, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.checkpointing.storage import CheckpointFolder
 
 OWN = JobIdentity("digits-2", "team", "own")
 

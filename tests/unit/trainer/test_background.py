@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ddpjob_trainer.background import Background
+from ddpjob_trainer.checkpointing.background import Background
 
 
 def test_the_reason_of_a_failure_stays_until_somebody_asks_and_is_told_once() -> None:

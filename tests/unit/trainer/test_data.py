@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from ddpjob_trainer.data import DIGITS
-from ddpjob_trainer.data.convert_digits import convert
+from ddpjob_trainer.examples.data import DIGITS
+from ddpjob_trainer.examples.data.convert_digits import convert
 
 
 def test_all_images_are_there_with_the_numbers_of_each_digit_that_the_data_set_is_known_for() -> None:

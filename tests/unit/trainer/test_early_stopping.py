@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ddpjob_trainer.early_stopping import EarlyStop, EarlyStopping, Mode
+from ddpjob_trainer.loop.early_stopping import EarlyStop, EarlyStopping, Mode
 
 NAN = math.nan
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpjob_trainer.environment import Backend, Environment, Launcher, MisuseError, parse_environment
+from ddpjob_trainer.process.environment import Backend, Environment, Launcher, MisuseError, parse_environment
 
 
 def torchrun(rank: int = 3, world_size: int = 4, local_world_size: int = 2, **more: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpjob_trainer.activity import Activity
-from ddpjob_trainer.progress import Progress, ProgressFile
+from ddpjob_trainer.observability.progress import Progress, ProgressFile
+from ddpjob_trainer.process.activity import Activity
 
 RUNNING = Progress(
     rank=0,

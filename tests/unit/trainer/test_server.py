@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from ddpjob_trainer.metrics import GpuMemory, ProcessInfo, TrainerMetrics
-from ddpjob_trainer.server import HttpServer
+from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, TrainerMetrics
+from ddpjob_trainer.observability.server import HttpServer
 
 INFO = ProcessInfo("digits", 3, 1, 1, 4, 0, 2, "cpu", "gloo", "2.6.0")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpjob_trainer.sharing import Share
+from ddpjob_trainer.data.sharing import Share
 
 SIZES = st.integers(1, 300)
 WORLDS = st.integers(1, 9)

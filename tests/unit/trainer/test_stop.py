@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpjob_trainer.activity import Activity, Pulse
-from ddpjob_trainer.last_resort import LastResort
-from ddpjob_trainer.stop import EXIT_CODE, Stopped, StopRequests
+from ddpjob_trainer.process.activity import Activity, Pulse
+from ddpjob_trainer.process.last_resort import LastResort
+from ddpjob_trainer.process.stop import EXIT_CODE, Stopped, StopRequests
 
 
 @dataclass
@@ -144,8 +144,8 @@ def test_a_forked_process_can_be_ended_as_ever_from_its_first_moment_on() -> Non
 HANGS = """
 import os, signal, sys, threading
 from ddpjob_trainer import last_resort
-from ddpjob_trainer.activity import Activity
-from ddpjob_trainer.stop import StopRequests
+from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.stop import StopRequests
 last_resort.LEAST_PATIENCE = 0.5
 
 class Alone:
@@ -199,7 +199,7 @@ def test_the_patience_with_a_rank_after_sigterm_follows_its_steps() -> None:
 def test_stopped_ends_the_process_with_143_in_silence_and_a_further_sigterm_changes_nothing() -> None:
     program = (
         "import os, signal\n"
-        "from ddpjob_trainer.stop import Stopped, StopRequests\n"
+        "from ddpjob_trainer.process.stop import Stopped, StopRequests\n"
         "try:\n"
         "    with StopRequests(None, first=True): raise Stopped(7)\n"
         "finally: os.kill(os.getpid(), signal.SIGTERM)\n"

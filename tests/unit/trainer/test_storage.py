@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpjob_trainer.storage import MANIFEST, CheckpointFolder, ResumeError, SupersededError, Version
+from ddpjob_trainer.checkpointing.storage import MANIFEST, CheckpointFolder, ResumeError, SupersededError, Version
 
 ONE_MIB = bytes(1024) * 1024
 
 STOPS_WHILE_IT_WRITES = """
 import os, pathlib, signal, sys
-from ddpjob_trainer.storage import CheckpointFolder, SupersededError
+from ddpjob_trainer.checkpointing.storage import CheckpointFolder, SupersededError
 
 def write(into):
     (into / "model").write_bytes(b"half")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpjob_trainer.activity import Activity, Pulse
-from ddpjob_trainer.watchdog import Watchdog, dump_stacks
+from ddpjob_trainer.process.activity import Activity, Pulse
+from ddpjob_trainer.process.watchdog import Watchdog, dump_stacks
 
 DEADLINE = 10.0
 

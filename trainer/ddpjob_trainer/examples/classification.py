@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from ddpjob_trainer.digest import parameters_digest
-from ddpjob_trainer.group import Group
-from ddpjob_trainer.log import say
+from ddpjob_trainer.examples.digest import parameters_digest
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.group import Group
 
 
 def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -20,9 +20,10 @@ import torch
 import torch.distributed as dist
 
 from ddpjob_trainer import configure_logging, current_environment, process_group
-from ddpjob_trainer.environment import Backend
-from ddpjob_trainer.group import Group, keep_for_ever
-from ddpjob_trainer.log import say
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.environment import Backend
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.lifetime import keep_for_ever
 
 # Two of a collective, for each of the two threads of a gloo group, and the slowest time.
 _HELD: Final = 5

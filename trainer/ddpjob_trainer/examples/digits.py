@@ -29,9 +29,9 @@ from ddpjob_trainer import (
     current_environment,
     process_group,
 )
-from ddpjob_trainer.data import DIGITS
 from ddpjob_trainer.examples.classification import cosine, cross_entropy, say_outcome
-from ddpjob_trainer.randomness import seed_everything
+from ddpjob_trainer.examples.data import DIGITS
+from ddpjob_trainer.process.randomness import seed_everything
 
 HELD_OUT: Final = 360
 SPLIT_SEED: Final = 1797

@@ -25,11 +25,11 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import EvalPrediction, PrinterCallback, Trainer, TrainingArguments
 
 from ddpjob_trainer import configure_logging, current_environment, process_group
-from ddpjob_trainer.environment import MisuseError
 from ddpjob_trainer.examples.classification import say_outcome
 from ddpjob_trainer.huggingface import ACCURACY, train
-from ddpjob_trainer.log import say
-from ddpjob_trainer.randomness import seed_everything
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.environment import MisuseError
+from ddpjob_trainer.process.randomness import seed_everything
 
 HUB: Final = "ylecun/mnist"
 HELD_OUT: Final = 1000

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ddpjob_trainer import configure_logging, current_environment, process_group
-from ddpjob_trainer.environment import Backend
-from ddpjob_trainer.group import Group
-from ddpjob_trainer.log import say
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.environment import Backend
+from ddpjob_trainer.process.group import Group
 
 
 @record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised

@@ -11,8 +11,8 @@ alone: each that torchrun starts would be a world of its own. There gloo takes M
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from ddpjob_trainer.environment import Backend
 from ddpjob_trainer.examples import toy
+from ddpjob_trainer.process.environment import Backend
 
 
 @record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised

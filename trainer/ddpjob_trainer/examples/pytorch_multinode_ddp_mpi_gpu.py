@@ -12,8 +12,8 @@ for MPI to do that too, torch has to be built with an MPI that knows CUDA, which
 
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from ddpjob_trainer.environment import Backend
 from ddpjob_trainer.examples import toy
+from ddpjob_trainer.process.environment import Backend
 
 
 @record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised

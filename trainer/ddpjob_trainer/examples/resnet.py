@@ -34,11 +34,11 @@ from ddpjob_trainer import (
     current_environment,
     process_group,
 )
-from ddpjob_trainer.environment import MisuseError
 from ddpjob_trainer.examples.classification import cosine, cross_entropy, say_outcome
-from ddpjob_trainer.group import Group
-from ddpjob_trainer.log import say
-from ddpjob_trainer.randomness import seed_everything
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.environment import MisuseError
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.randomness import seed_everything
 
 MODELS: Final = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 CHANNELS: Final = 3

@@ -10,7 +10,7 @@ import socket
 import torch
 
 from ddpjob_trainer import configure_logging, current_environment, process_group
-from ddpjob_trainer.log import say
+from ddpjob_trainer.observability.log import say
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ from ddpjob_trainer import (
     current_environment,
     process_group,
 )
-from ddpjob_trainer.environment import Backend, Environment, Launcher, MisuseError
-from ddpjob_trainer.log import say
-from ddpjob_trainer.randomness import seed_everything
+from ddpjob_trainer.observability.log import say
+from ddpjob_trainer.process.environment import Backend, Environment, Launcher, MisuseError
+from ddpjob_trainer.process.randomness import seed_everything
 
 SAMPLES: Final = 2048
 FEATURES: Final = 20

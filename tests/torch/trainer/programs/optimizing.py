@@ -1,0 +1,69 @@
+"""Trainings one after the other, each with options of a step of its own, in one process group.
+
+The argument is JSON: a list of [name, batch size, options], of which `samples` is the size of the data set.
+Rank 0 prints the name before the training's losses.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch.utils.data import TensorDataset
+
+from ddpjob_trainer import (
+    EpochLines,
+    Exchange,
+    Group,
+    Optimization,
+    Settings,
+    Trainer,
+    checkpoints,
+    configure_logging,
+    current_environment,
+    process_group,
+)
+from ddpjob_trainer.observability.log import say
+
+ENVIRONMENT = current_environment()
+
+
+def train(group: Group, batch_size: int, options: dict[str, object]) -> None:
+    """Train a small model, the same at the beginning of each training."""
+    random = torch.Generator().manual_seed(1)
+    samples = options.pop("samples", 512)
+    features = torch.randn(samples, 16, generator=random)
+    targets = features.sum(1, keepdim=True) / 4
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+
+    def loss(model: torch.nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+        out = model(batch[0])
+        if group.first:
+            say(f"computed in {out.dtype}")
+        return torch.nn.functional.mse_loss(out.float(), batch[1])
+
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        loss=loss,
+        dataset=TensorDataset(features, targets),
+        checkpoints=checkpoints(ENVIRONMENT, Exchange(group.device)),
+        settings=Settings(
+            total_epochs=int(os.environ.get("EPOCHS", "2")),
+            batch_size=batch_size,
+            log_every=1,
+            optimization=Optimization(**options),
+        ),
+        listeners=(EpochLines(group, batch_size),),
+    ).run()
+
+
+configure_logging(ENVIRONMENT)
+with process_group(ENVIRONMENT) as all_ranks:
+    for name, size, chosen in json.loads(sys.argv[1]):
+        if all_ranks.first:
+            say(f"== {name}")
+        train(all_ranks, size, chosen)

@@ -1,0 +1,377 @@
+"""The parts of the library that need torch, in one process."""
+
+import contextlib
+import io
+import json
+import random
+import subprocess
+import sys
+from collections import Counter, UserDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DistributedSampler, TensorDataset  # noqa: E402
+from training import environment, plain  # noqa: E402
+
+from ddpjob_trainer.checkpointing.host_copies import HostCopies  # noqa: E402
+from ddpjob_trainer.checkpointing.tree import from_json, to_json  # noqa: E402
+from ddpjob_trainer.data.loading import to_device  # noqa: E402
+from ddpjob_trainer.data.position import Position  # noqa: E402
+from ddpjob_trainer.data.sampler import ResumableSampler  # noqa: E402
+from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
+from ddpjob_trainer.loop.settings import Settings  # noqa: E402
+from ddpjob_trainer.loop.train import train  # noqa: E402
+from ddpjob_trainer.loop.training_loop import Trainer  # noqa: E402
+from ddpjob_trainer.observability.listener import Listener, LogRecord  # noqa: E402
+from ddpjob_trainer.observability.log import EpochLines  # noqa: E402
+from ddpjob_trainer.observability.reporting import StepReports  # noqa: E402
+from ddpjob_trainer.process import randomness  # noqa: E402
+from ddpjob_trainer.process.environment import Backend, MisuseError, parse_environment  # noqa: E402
+from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
+from ddpjob_trainer.process.group import Group, process_group  # noqa: E402
+
+AUGMENTS = """
+import torch
+from ddpjob_trainer import *
+
+class Random(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.rand(1)
+
+drawn = []
+
+def loss(model, batch):
+    drawn.extend(batch.flatten().tolist())
+    return model(batch).mean()
+
+environment = current_environment()
+with process_group(environment) as group:
+    model = torch.nn.Linear(1, 1)
+    Trainer(
+        group=group, model=model, optimizer=torch.optim.SGD(model.parameters()), loss=loss, dataset=Random(),
+        settings=Settings(total_epochs=2, batch_size=1, data_workers=2),
+    ).run()
+print("DRAWN", *drawn)
+"""
+
+
+def test_no_two_processes_that_read_samples_draw_the_same_random_numbers() -> None:
+    ranks = plain(2, "-c", AUGMENTS)
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+    drawn = [number for rank in ranks for number in rank.output.partition("DRAWN ")[2].split()]
+    assert len(set(drawn)) == len(drawn) == 16
+    assert [rank.output for rank in plain(2, "-c", AUGMENTS)] == [rank.output for rank in ranks]
+
+
+class Norms(Listener):
+    """Remembers the norm of each step's gradients."""
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+
+    def logged(self, record: LogRecord) -> None:
+        self.norms.append(record.gradient_norm)
+
+
+def test_what_the_optimizer_does_not_change_does_not_count_for_the_norm(group: Group) -> None:
+    norms = Norms()
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model[1].parameters(), lr=0.0),
+        loss=lambda model, batch: model(batch[0]).sum(),
+        dataset=TensorDataset(torch.ones(4, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, log_every=1, optimization=Optimization(clip_norm=0.1)),
+        listeners=(norms,),
+    ).run()
+    expected = float((model[0](torch.ones(1)) ** 2 + 1).sqrt().detach())
+    assert norms.norms == pytest.approx([expected] * 4)
+    assert model[0].weight.grad.norm() == pytest.approx(float(model[1].weight.detach().abs())), "of one step alone"
+
+
+class Pair(NamedTuple):
+    image: object
+    label: object
+
+
+def test_batches_of_any_form_keep_it_on_their_way_to_the_device() -> None:
+    tensor = torch.ones(1)
+    batch = {"pair": Pair(tensor, [tensor, "text"]), "rest": UserDict(both=(tensor, 3))}
+    moved = to_device(batch, torch.device("meta"))
+    assert isinstance(moved["pair"], Pair)
+    assert moved["pair"].image.is_meta
+    assert moved["pair"].label[0].is_meta
+    assert moved["pair"].label[1] == "text"
+    assert moved["rest"]["both"][0].is_meta
+    assert moved["rest"]["both"][1] == 3
+
+
+def test_a_number_of_steps_between_checkpoints_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match="save_every_steps must be at least 1, not 0"):
+        Settings(total_epochs=1, batch_size=1, save_every_steps=0)
+
+
+@pytest.mark.parametrize(("device", "name"), [("cuda:3", "GPU11"), ("cpu", "CPU11")])
+def test_the_line_of_an_epoch_names_device_and_rank(device: str, name: str) -> None:
+    lines = io.StringIO()
+    EpochLines(Group(11, 16, torch.device(device), Backend.GLOO), 32, lines).epoch_started(47, 4)
+    assert lines.getvalue() == f"[{name}] Epoch 47 | Batchsize: 32 | Steps: 4\n"
+
+
+def of_samples(group: Group, dataset: TensorDataset, **more: Any) -> Trainer:
+    """A training of a small model with BatchNorm, which takes no batch of one sample."""
+    model = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
+    settings = Settings(total_epochs=1, batch_size=2, **more.pop("settings", {}))
+    return Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).square().mean(),
+        dataset=dataset,
+        settings=settings,
+        **more,
+    )
+
+
+def test_data_of_which_no_sample_would_be_read_are_named(group: Group) -> None:
+    with pytest.raises(MisuseError, match="the data set is empty: is what it is read from where the program looks"):
+        of_samples(group, TensorDataset(torch.ones(0, 1))).run()
+    with pytest.raises(
+        MisuseError, match="the data set has 1 samples, and drop_last leaves out what is less than 1 x 2"
+    ):
+        of_samples(group, TensorDataset(torch.ones(1, 1)), settings={"drop_last": True}).run()
+
+
+def test_the_last_samples_are_left_out_where_they_make_no_whole_batch(group: Group) -> None:
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        of_samples(group, TensorDataset(torch.randn(5, 1))).run()
+    trainer = of_samples(group, TensorDataset(torch.randn(5, 1)), settings={"drop_last": True})
+    trainer.run()
+    assert (trainer.steps_per_epoch, trainer.position) == (2, Position(1, 0, 2))
+
+
+def test_samples_of_any_form_are_made_a_batch_by_ones_own_function(group: Group) -> None:
+    sizes = []
+
+    def longest(samples: list[tuple[torch.Tensor]]) -> tuple[torch.Tensor]:
+        sizes.append(len(samples))
+        return (torch.stack([sample for (sample,) in samples]) * 2,)
+
+    of_samples(group, TensorDataset(torch.randn(4, 1)), collate_fn=longest).run()
+    assert sizes == [2, 2]
+
+
+class Either(nn.Module):
+    """Uses one of two layers, by turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
+        self.calls = 0
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layers[self.calls % 2](batch)
+
+
+@pytest.mark.parametrize("find", [False, True])
+def test_a_model_that_leaves_out_parameters_trains_where_they_are_looked_for(group: Group, find: bool) -> None:  # noqa: FBT001
+    model = Either()
+    trainer = Trainer(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).mean(),
+        dataset=TensorDataset(torch.ones(4, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, optimization=Optimization(find_unused_parameters=find)),
+    )
+    with contextlib.nullcontext() if find else pytest.raises(RuntimeError, match="find_unused_parameters=True"):
+        trainer.run()
+
+
+def test_an_optimizer_that_has_state_before_its_first_step_keeps_it_where_the_model_is() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.5, initial_accumulator_value=0.1)
+    data = TensorDataset(torch.ones(4, 1))
+    train(
+        model,
+        optimizer,
+        lambda model, batch: model(batch[0]).square().mean(),
+        data,
+        Settings(total_epochs=9, batch_size=2),
+    )
+    assert model(torch.ones(1, 1)).abs().item() < 0.1
+    assert {tuple(state) for state in optimizer.state.values()} == {("step", "sum")}
+
+
+def test_progress_of_a_loop_that_was_done_before_is_finished() -> None:
+    heard = Finished()
+    StepReports(heard, epochs=2, steps_per_epoch=3, done=6, world_size=1, log_every=1)
+    assert heard.finishes == 1
+
+
+class Finished(Listener):
+    """Counts how often a training has finished."""
+
+    finishes = 0
+
+    def finished(self) -> None:
+        self.finishes += 1
+
+
+OF_OTHER_DATA = """
+import torch
+from ddpjob_trainer import *
+environment = current_environment()
+model = torch.nn.Linear(4, 1)
+train(
+    model, torch.optim.SGD(model.parameters()), lambda model, batch: model(batch[0]).mean(),
+    torch.utils.data.TensorDataset(torch.ones(40 + environment.rank, 4)), Settings(total_epochs=1, batch_size=1),
+)
+"""
+
+
+def test_data_sets_of_other_lengths_on_other_ranks_are_named_by_all_of_them() -> None:
+    first, second = plain(2, "-c", OF_OTHER_DATA)
+    assert (first.code, second.code) == (1, 1)
+    for rank in (first, second):
+        assert "the data set has 40 samples on rank 0 and 41 on rank 1: give all ranks the same" in rank.output
+
+
+def test_any_state_comes_back_as_it_was() -> None:
+    state = {1: {"a": (torch.tensor(1.5), [None, True, -2])}, "b": {}, "c": float("inf"), "d": ()}
+    tensors: dict[str, torch.Tensor] = {}
+    assert repr(from_json(to_json(state, "state", tensors, HostCopies().copy), tensors)) == repr(state)
+    assert list(tensors) == ["state.1.a.0"]
+
+
+def test_numbers_of_numpy_come_back_as_numbers() -> None:
+    state = Counter({np.int64(30): np.int64(1), 60: 2})
+    back = from_json(json.loads(json.dumps(to_json([state, np.float32(0.5)], "state", {}, HostCopies().copy))), {})
+    assert back == [state, 0.5]
+    assert [type(back[0]), type(back[1]), *map(type, back[0])] == [Counter, float, int, int]
+
+
+def test_all_generators_continue_where_they_were() -> None:
+    def draw() -> tuple[float, ...]:
+        return (torch.rand(()).item(), random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn())  # noqa: NPY002, S311
+
+    randomness.seed_everything(5)
+    draw()
+    state = randomness.capture()
+    expected = draw()
+    assert draw() != expected
+    randomness.restore(state)
+    assert draw() == expected
+
+
+def test_generators_are_restored_from_a_checkpoint_of_an_older_version() -> None:
+    randomness.seed_everything(5)
+    state = json.loads(randomness.capture())
+    version, numbers, gauss = random.getstate()
+    state["python"] = [version, list(numbers), gauss]
+    state["numpy"]["state"]["key"] = np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
+    expected = random.random(), np.random.rand()  # noqa: NPY002, S311
+    randomness.restore(json.dumps(state).encode())
+    assert (random.random(), np.random.rand()) == expected  # noqa: NPY002, S311
+
+
+def test_a_fresh_epoch_is_the_one_of_torchs_own_sampler() -> None:
+    for epoch in (0, 1):
+        for rank in range(3):
+            own = ResumableSampler(12, rank=rank, world_size=3, batch_size=2, seed=9)
+            own.start_at(Position(epoch=epoch))
+            torchs = DistributedSampler(range(12), num_replicas=3, rank=rank, seed=9)
+            torchs.set_epoch(epoch)
+            assert list(own) == list(torchs)
+            assert len(own) == len(torchs)
+
+
+def test_tensors_of_any_type_and_shape_reach_the_other_ranks(group: Group) -> None:
+    tensors = {
+        "scalar": torch.tensor(3, dtype=torch.int64),
+        "empty": torch.zeros(0, 4),
+        "half": torch.ones(2, 3, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False]),
+    }
+    received = Exchange(group.device).broadcast_tensors(tensors)
+    assert all(torch.equal(received[name], tensor) for name, tensor in tensors.items())
+    assert Exchange(group.device).gather_bytes(b"") == [b""]
+
+
+def test_what_is_gathered_beside_the_training_arrives_whole_or_is_refused(group: Group) -> None:
+    exchange = Exchange(group.device)
+    waits = [exchange.begin_to_gather(data, 3) for data in (b"", b"a", b"abc")]
+    with ThreadPoolExecutor(1) as thread:
+        assert [thread.submit(each.result).result() for each in waits] == [[b""], [b"a"], [b"abc"]]
+    with pytest.raises(ValueError, match="4 bytes are to be gathered, of 3 at most"):
+        exchange.begin_to_gather(b"abcd", 3)
+
+
+def test_the_state_of_all_generators_has_room_to_spare() -> None:
+    random.gauss(0, 1)
+    assert len(randomness.capture()) < randomness.CAPACITY / 2
+
+
+def test_leaving_the_group_right_after_a_collective_never_hangs() -> None:
+    program = (
+        "import torch, torch.distributed as dist\n"
+        "from ddpjob_trainer import *\n"
+        "for _ in range(300):\n"
+        "    with process_group(current_environment()) as group:\n"
+        "        dist.all_reduce(torch.ones(1))\n"
+        "        Exchange(group.device).sum(1.0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_nccl_without_a_gpu_is_a_message_and_not_a_hang() -> None:
+    with (
+        pytest.raises(MisuseError, match="needs a GPU for every process"),
+        process_group(parse_environment({"DDPJOB_BACKEND": "nccl"})),
+    ):
+        pass
+
+
+def test_a_lone_process_can_use_mpi_where_torch_has_it() -> None:
+    if not dist.is_mpi_available():
+        pytest.skip("this torch has no MPI")
+    # MPI can be started only once in a process.
+    program = (
+        "from ddpjob_trainer import *; import torch.distributed as dist\n"
+        "with process_group(current_environment()) as group: print(group.backend.value, group.world_size)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(DDPJOB_BACKEND="mpi"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "mpi 1\n", done.stderr
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    program = "import sys, ddpjob_trainer, ddpjob_trainer.process.environment; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_store_that_asks_for_libuv_works_in_the_image() -> None:
+    program = (
+        "from torch.distributed import TCPStore\n"
+        "store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, use_libuv=True)\n"
+        "store.set('key', 'value'); print(store.get('key').decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "value\n", done.stderr

@@ -1,0 +1,71 @@
+"""The scripts of the README do what it says of them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from training import Training, checkpoints_in, succeed, torchrun
+
+README = Path(__file__).parents[3] / "README.md"
+LAST = "\nimport os, torch.distributed as dist\ndist.is_initialized() and dist.barrier()\nos._exit(0)\n"
+
+
+def script(name: str) -> str:
+    """The one script of the README that calls this function of the library."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if f"{name}(" in block]
+    return found
+
+
+def trained(program: str, folder: Path, **more: str) -> tuple[Training, dict[str, object]]:
+    """What two processes printed, and the last progress of rank 0."""
+    file = folder / "train.py"
+    # Debian's torch may deadlock where it destroys a group that a script has not left.
+    file.write_text(program + LAST)
+    progress = folder / "progress.json"
+    done = succeed(torchrun(2, str(file)), {"DDPJOB_PROGRESS_FILE": str(progress), **more})
+    return done, json.loads(progress.read_text())
+
+
+def test_the_whole_script_of_at_most_ten_lines_trains_saves_and_resumes(tmp_path: Path) -> None:
+    program = script("train")
+    calls = [line for line in program[program.index("train(\n") :].splitlines() if line]
+    assert len(calls) + 1 <= 10, "the import and the call"
+    done, progress = trained(program, tmp_path, DDPJOB_CHECKPOINT_PATH=str(tmp_path / "uid"))
+    assert "[CPU1] Epoch 3 | Batchsize: 32 | Steps: 16" in done.output
+    assert (progress["step"], progress["totalSteps"], progress["finished"]) == (48, 48, True)
+    assert checkpoints_in(tmp_path / "uid")[-1] == "step-000000048.attempt-0"
+    longer = program.replace("total_epochs=3", "total_epochs=4")
+    assert longer != program
+    again, progress = trained(longer, tmp_path, DDPJOB_CHECKPOINT_PATH=str(tmp_path / "uid"))
+    assert "resumed in epoch 4 after step 48" in again.output
+    assert progress["step"] == 64
+
+
+def test_two_calls_show_the_progress_of_a_loop_of_ones_own(tmp_path: Path) -> None:
+    program = script("report_progress")
+    assert (program.count("report_progress("), program.count("progress.step(")) == (1, 1)
+    _, progress = trained(program, tmp_path)
+    assert (progress["epoch"], progress["step"], progress["totalSteps"]) == (1, 50, 50)
+    assert progress["finished"] is True
+    assert isinstance(progress["loss"], float)
+    assert isinstance(progress["samplesPerSecond"], float)
+
+
+def test_a_script_that_knows_only_torchrun_needs_neither(tmp_path: Path) -> None:
+    program = script("report_progress")
+    without = "\n".join(line for line in program.splitlines() if "progress" not in line)
+    file = tmp_path / "train.py"
+    file.write_text(without + LAST)
+    succeed(torchrun(2, str(file)))
+
+
+@pytest.mark.parametrize("argument", ["epochs=0", "steps_per_epoch=0", "log_every=0"])
+def test_counts_that_cannot_be_are_named(argument: str) -> None:
+    from ddpjob_trainer import report_progress  # noqa: PLC0415 needs torch
+
+    name = argument.partition("=")[0]
+    given = {"epochs": 1, "steps_per_epoch": 1, name: 0}
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
+        report_progress(**given)

@@ -1,0 +1,251 @@
+"""What changes in the course of a training, the learning rate and the end itself, and that a resume goes on with it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.optim import lr_scheduler  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+from training import plain  # noqa: E402
+
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, MisfitError  # noqa: E402
+from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
+from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode  # noqa: E402
+from ddpjob_trainer.loop.settings import Interval, Settings  # noqa: E402
+from ddpjob_trainer.loop.training_loop import Trainer  # noqa: E402
+from ddpjob_trainer.observability.listener import Listener, LogRecord  # noqa: E402
+from ddpjob_trainer.observability.telemetry import Telemetry  # noqa: E402
+from ddpjob_trainer.process.environment import MisuseError, parse_environment  # noqa: E402
+from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
+from ddpjob_trainer.process.group import Group  # noqa: E402
+
+STEPS_AN_EPOCH = 3
+Make = Callable[[torch.optim.Optimizer], Any]
+
+
+class Heard(Listener):
+    """Remembers the learning rate of every step, and the evaluations."""
+
+    def __init__(self) -> None:
+        self.rates: list[float] = []
+        self.evaluations: list[float] = []
+
+    def logged(self, record: LogRecord) -> None:
+        self.rates.append(record.learning_rate)
+
+    def evaluated(self, accuracy: float) -> None:
+        self.evaluations.append(accuracy)
+
+
+def train(
+    group: Group,
+    *,
+    epochs: int,
+    scheduler: Make | None = None,
+    values: list[float] | None = None,
+    folder: Path | None = None,
+    telemetry: Telemetry | None = None,
+    **settings: Any,
+) -> Heard:
+    """Train; the n-th epoch's evaluation gives the n-th value."""
+    heard, model = Heard(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    trainer = Trainer(
+        group=group,
+        model=model,
+        optimizer=optimizer,
+        scheduler=None if scheduler is None else scheduler(optimizer),
+        loss=lambda model, batch: (model(batch[0]) ** 2).mean(),
+        dataset=TensorDataset(torch.ones(STEPS_AN_EPOCH, 1)),
+        settings=Settings(total_epochs=epochs, batch_size=1, log_every=1, **settings),
+        evaluate=None if values is None else lambda _: values[trainer.position.epoch - 1],
+        checkpoints=None if folder is None else Checkpoints(CheckpointFolder(folder), Exchange(group.device)),
+        listeners=(heard,) if telemetry is None else (heard, telemetry),
+    )
+    trainer.run()
+    return heard
+
+
+def halves(optimizer: torch.optim.Optimizer) -> lr_scheduler.StepLR:
+    return lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+
+def test_a_scheduler_is_advanced_after_every_step_or_after_every_epoch(group: Group) -> None:
+    assert train(group, epochs=1, scheduler=halves).rates == [1.0, 0.5, 0.25]
+    by_epoch = train(group, epochs=3, scheduler=halves, scheduler_interval=Interval.EPOCH)
+    assert by_epoch.rates == [1.0] * 3 + [0.5] * 3 + [0.25] * 3
+
+
+def test_a_plateau_of_evaluations_lowers_the_learning_rate(group: Group) -> None:
+    def plateau(optimizer: torch.optim.Optimizer) -> lr_scheduler.ReduceLROnPlateau:
+        return lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.1, patience=0)
+
+    rates = train(group, epochs=4, scheduler=plateau, values=[0.5, 0.6, 0.6, 0.7]).rates
+    assert rates == pytest.approx([1.0] * 9 + [0.1] * 3)
+    with pytest.raises(MisuseError, match="ReduceLROnPlateau goes by evaluations"):
+        train(group, epochs=1, scheduler=plateau)
+
+
+def test_what_is_the_better_the_smaller_it_is_is_no_accuracy_and_all_that_go_by_it_must_agree(group: Group) -> None:
+    assert train(group, epochs=2, scheduler=lr_scheduler.ReduceLROnPlateau, values=[0.5, 0.6]).evaluations == []
+    with pytest.raises(MisuseError, match="early_stopping has mode max and ReduceLROnPlateau has mode min: both go by"):
+        train(
+            group,
+            epochs=1,
+            scheduler=lr_scheduler.ReduceLROnPlateau,
+            values=[1.0],
+            early_stopping=EarlyStopping(patience=1),
+        )
+
+
+SCHEDULERS: dict[str, Make] = {
+    "cosine": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 12),
+    "restarts": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 5),
+    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 2.0, total_steps=20),
+    "linear": lambda optimizer: lr_scheduler.LinearLR(optimizer, total_iters=7),
+    "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1)),
+    "warm up": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, total_iters=4), lr_scheduler.CosineAnnealingLR(optimizer, 9)],
+        milestones=[4],
+    ),
+    "milestones": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [2, 7, 11]),
+    # Begun anew at the end of the warm-up, by the closed form.
+    "warm up, milestones": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, total_iters=10), lr_scheduler.MultiStepLR(optimizer, [2, 4])],
+        milestones=[10],
+    ),
+    "plateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=1),
+}
+
+
+@pytest.mark.parametrize("interval", list(Interval))
+@pytest.mark.parametrize("name", list(SCHEDULERS))
+def test_after_a_resume_a_scheduler_goes_on_where_it_was(
+    group: Group, tmp_path: Path, name: str, interval: Interval
+) -> None:
+    how: dict[str, Any] = {"scheduler": SCHEDULERS[name], "scheduler_interval": interval, "values": [0.5] * 6}
+    whole = train(group, epochs=6, **how).rates
+    first = train(group, epochs=3, folder=tmp_path, **how).rates
+    second = train(group, epochs=6, folder=tmp_path, **how).rates
+    assert len(set(whole)) > 1
+    assert first + second == whole
+
+
+def falling(epochs: int) -> Make:
+    """A learning rate that is computed from how long the training is meant to be now."""
+    return lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 - epoch / epochs)
+
+
+def test_a_training_that_is_made_longer_has_at_once_the_learning_rates_of_the_longer_one(
+    group: Group, tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"scheduler_interval": Interval.EPOCH}
+    train(group, epochs=2, folder=tmp_path, scheduler=falling(2), **how)
+    longer = train(group, epochs=4, folder=tmp_path, scheduler=falling(4), **how).rates
+    assert longer == [0.5] * STEPS_AN_EPOCH + [0.25] * STEPS_AN_EPOCH
+
+
+def test_parameters_that_were_added_after_the_scheduler_was_made_keep_their_learning_rate(
+    group: Group, tmp_path: Path
+) -> None:
+    def with_more(optimizer: torch.optim.Optimizer) -> lr_scheduler.LambdaLR:
+        scheduler = falling(4)(optimizer)
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.25})
+        return scheduler
+
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    tried = with_more(optimizer)
+    optimizer.step()
+    try:
+        tried.step()
+    except ValueError:
+        pytest.skip("this torch refuses it by itself")
+    how: dict[str, Any] = {"scheduler_interval": Interval.EPOCH, "scheduler": with_more}
+    whole = train(group, epochs=4, **how).rates
+    train(group, epochs=2, folder=tmp_path, **how)
+    assert train(group, epochs=4, folder=tmp_path, **how).rates == whole[2 * STEPS_AN_EPOCH :]
+
+
+def test_a_checkpoint_of_another_scheduler_names_it(group: Group, tmp_path: Path) -> None:
+    train(group, epochs=1, folder=tmp_path, scheduler=halves)
+    with pytest.raises(MisfitError, match=r"does not fit this scheduler: .*lr_lambdas"):
+        train(group, epochs=2, folder=tmp_path, scheduler=falling(2))
+
+
+def test_the_checkpoint_of_the_best_evaluation_stays_when_nothing_better_comes(
+    group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ddpjob_trainer")
+    how = {"values": [0.5, 0.7, 0.6, 0.6, 0.6, 0.6], "early_stopping": EarlyStopping(patience=4)}
+    train(group, epochs=9, folder=tmp_path, **how)
+    left = [version.step for version in CheckpointFolder(tmp_path).versions()]
+    assert left == [6 * STEPS_AN_EPOCH, 5 * STEPS_AN_EPOCH, 4 * STEPS_AN_EPOCH, 2 * STEPS_AN_EPOCH]
+    assert "early stop after epoch 6: 4 evaluations brought nothing better than that after step 6" in caplog.text
+
+
+def test_an_evaluation_that_gives_rank_0_no_number_is_named(group: Group) -> None:
+    with pytest.raises(TypeError, match="evaluate must return a number on rank 0, and a NoneType came of it"):
+        train(group, epochs=1, values=[None])  # type: ignore[list-item]
+
+
+def test_a_training_ends_when_evaluations_bring_nothing_better_and_is_then_complete(
+    group: Group, tmp_path: Path
+) -> None:
+    how = {"values": [0.5, 0.7, 0.6, 0.7, 0.9], "early_stopping": EarlyStopping(patience=2)}
+    telemetry = Telemetry(parse_environment({}), group)
+    ended = train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how)
+    assert ended.evaluations == [0.5, 0.7, 0.6, 0.7]
+    progress = telemetry.progress()
+    assert (progress.epoch, progress.total_epochs, progress.finished) == (4, 4, True)
+    assert (progress.step, progress.total_steps) == (12, 12)
+    # It stays at its end, unless it is given more patience.
+    telemetry = Telemetry(parse_environment({}), group)
+    assert train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how).rates == []
+    assert (telemetry.progress().total_steps, telemetry.progress().finished) == (12, True)
+    more = {**how, "early_stopping": EarlyStopping(patience=3)}
+    assert train(group, epochs=5, folder=tmp_path, **more).evaluations == [0.9]
+
+
+def test_after_a_resume_the_evaluations_before_it_count(group: Group, tmp_path: Path) -> None:
+    how = {"values": [0.5, 0.4, 0.4, 0.4, 0.4], "early_stopping": EarlyStopping(patience=3)}
+    assert train(group, epochs=2, folder=tmp_path, **how).evaluations == [0.5, 0.4]
+    assert train(group, epochs=5, folder=tmp_path, **how).evaluations == [0.4, 0.4]
+
+
+def test_an_evaluation_of_a_loss_ends_a_training_and_is_not_shown_as_an_accuracy(group: Group) -> None:
+    how = EarlyStopping(patience=1, mode=Mode.MIN)
+    heard = train(group, epochs=4, values=[2.0, 1.0, 1.5, 0.5], early_stopping=how)
+    assert (len(heard.rates), heard.evaluations) == (9, [])
+    with pytest.raises(MisuseError, match="early_stopping goes by evaluations"):
+        train(group, epochs=1, early_stopping=how)
+
+
+OF_RANK_0 = """
+import torch
+from ddpjob_trainer import *
+environment = current_environment()
+configure_logging(environment)
+with process_group(environment) as group:
+    model = torch.nn.Linear(1, 1)
+    trainer = Trainer(
+        group=group, model=model, optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).mean(), dataset=torch.utils.data.TensorDataset(torch.ones(4, 1)),
+        evaluate=lambda _: None if group.rank else -trainer.position.epoch,
+        settings=Settings(total_epochs=9, batch_size=1, early_stopping=EarlyStopping(patience=2)),
+    )
+    trainer.run()
+    print("ENDED", trainer.position.epoch)
+"""
+
+
+def test_where_rank_0_alone_measures_all_end_together() -> None:
+    ranks = plain(2, "-c", OF_RANK_0)
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
+    assert all("ENDED 3\n" in rank.output for rank in ranks)
+    assert "early stop after epoch 3" in ranks[0].output

@@ -1,0 +1,395 @@
+"""Checkpoints of a whole training: after a resume every rank goes on as if nothing had happened.
+
+Rank 0 alone touches the volume, so one that only its node can reach is enough; the others are given what it read.
+A checkpoint's folder holds `model.safetensors`, which is of use by itself, `optimizer.safetensors`,
+`random.safetensors` (one tensor for each rank) and the manifest with everything that is no tensor.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch.optim.lr_scheduler import LambdaLR
+
+from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.checkpointing.background import Background
+from ddpjob_trainer.checkpointing.host_copies import ChangedError
+from ddpjob_trainer.checkpointing.snapshot import (
+    FILES,
+    FORMAT,
+    MODEL,
+    OPTIMIZER,
+    RANDOM,
+    Snapshot,
+    Snapshots,
+    TrainingState,
+)
+from ddpjob_trainer.checkpointing.step_gate import Pause, StepGate
+from ddpjob_trainer.checkpointing.storage import DEFAULT_KEEP_LAST, CheckpointFolder, ResumeError, SupersededError
+from ddpjob_trainer.checkpointing.tensor_file import write_tensors
+from ddpjob_trainer.checkpointing.tree import from_json
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.process import randomness
+from ddpjob_trainer.process.environment import Environment, MisuseError
+from ddpjob_trainer.process.exchange import Exchange, Gathering
+
+_Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
+"""The manifest and all tensors of a checkpoint, by file and name."""
+
+_NONE: Final = -1
+"""In the place of a step."""
+
+_log = logging.getLogger(__name__)
+
+
+class SaveError(RuntimeError):
+    """Rank 0 could not write a checkpoint."""
+
+
+class Checkpoints:
+    """Saves and resumes a training; all ranks call its methods together, but for those that say otherwise."""
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        exchange: Exchange,
+        *,
+        owner: JobIdentity | None = None,
+        resume_from: str | None = None,
+        asynchronous: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Args:
+        folder: where rank 0 reads and writes; unused on the others.
+        exchange: among the ranks of the training.
+        owner: the job whose folder it is; None leaves it without a name.
+        resume_from: name of the older job to continue while the folder holds no sound checkpoint.
+        asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
+            thread of rank 0 writes it.
+        clock: seconds, of which only differences count.
+        """
+        self._folder = folder
+        self._exchange = exchange
+        self._owner = owner
+        self._resume_from = resume_from
+        self._asynchronous = asynchronous
+        self._background = Background()
+        self._snapshots = Snapshots()
+        self._clock = clock
+        self._gate = StepGate(clock)
+        self._durable: int | None = None
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a save goes on after `save` has returned."""
+        return self._asynchronous
+
+    def save(
+        self, state: TrainingState, position: Position, *, beside_training: bool = False, keep: int | None = None
+    ) -> Pause:
+        """Save a checkpoint of this position; an asynchronous one before it is waited for first.
+
+        Args:
+            state: of the training.
+            position: of the training.
+            beside_training: asynchronously, parameters and the optimizer's tensors are copied after `save` has returned
+                as well, and the optimizer's next step waits for that. For a loop that until then changes them in no
+                other way (by `.data` it would go unnoticed); it begins with the first step after `prepare`.
+            keep: step of an older checkpoint that stays beside the newest ones, as the best one.
+
+        Returns:
+            How long the training stands still on this rank for it.
+
+        Raises:
+            SaveError: rank 0 could not, or must not, write this one or the one before; raised on every rank, so that
+                none goes on as if there were a checkpoint.
+        """
+        before, pause = self._clock(), Pause()
+        generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
+        self._agree(
+            self._save(state, position, generators, pause if beside_training else None, keep)
+            if dist.get_rank() == 0
+            else None
+        )
+        pause.seconds += self._clock() - before
+        return pause
+
+    def prepare(self, state: TrainingState) -> None:
+        """Have the memory for asynchronous saves ready before the first one, which else stands still meanwhile.
+
+        Any rank may call it by itself, between two steps. Optimizers have their full state after the first one.
+        """
+        if not self._asynchronous or dist.get_rank() != 0:
+            return
+        self._gate.watch(state.optimizer)
+        if self._background.idle:
+            # What cannot be saved is told by the save.
+            with suppress(TypeError):
+                self._background.start(self._snapshots.reservation(state))
+
+    def finish(self) -> None:
+        """Wait until what is being saved is on disk. A training calls it at its end.
+
+        Raises:
+            SaveError: rank 0 could not write it; raised on every rank.
+        """
+        self._agree(self._background.wait() if dist.get_rank() == 0 else None)
+
+    def durable_step(self) -> int | None:
+        """Step of the newest checkpoint of this process that is on disk, None before the first.
+
+        Any rank may ask by itself, after every step: rank 0 knows at once, the others since the last save or `finish`.
+
+        Raises:
+            SaveError: what rank 0 writes asynchronously has failed; on rank 0 alone, whose end the others notice.
+        """
+        if self._background.failed:
+            raise SaveError(self._background.wait())
+        return self._durable
+
+    def close(self) -> None:
+        """Wait for what is being saved without the other ranks, which may be gone; a failure is in the log."""
+        self._background.wait()
+
+    def resume(self, state: TrainingState) -> Position | None:
+        """Restore the newest sound checkpoint into the state, and every rank's random numbers.
+
+        Returns:
+            The position of the checkpoint, or None where there is none.
+
+        Raises:
+            MisfitError: the checkpoint is sound, but of another model or optimizer.
+            ResumeError: none of the checkpoints that are there can be used; on every rank. On rank 0 it is a
+                NothingToResumeError where the older job that is to be continued has none.
+        """
+        # What a save still copies is about to change.
+        self._gate.wait()
+        found: _Read | None = None
+        failure: ResumeError | None = None
+        if dist.get_rank() == 0:
+            try:
+                found = self._read()
+            except ResumeError as unusable:
+                failure = unusable
+        manifest, tensors = found or (None, {})
+        manifest, reason = self._exchange.broadcast_json([manifest, None if failure is None else str(failure)])
+        if reason is not None:
+            raise failure or ResumeError(reason)
+        if manifest is None:
+            return None
+        tensors = self._exchange.broadcast_tensors(tensors)
+        _load(state, manifest, tensors)
+        self._restore_random_numbers(manifest, tensors)
+        return Position(**manifest["position"])
+
+    def _agree(self, reason: str | None) -> None:
+        # Text takes two collectives, and the training stands still for each: there is seldom a reason.
+        failed, durable = self._exchange.first(reason is not None, _NONE if self._durable is None else self._durable)
+        # Rank 0 may have come further meanwhile.
+        if dist.get_rank() != 0:
+            self._durable = None if durable == _NONE else int(durable)
+        if failed:
+            raise SaveError(self._exchange.broadcast_json(reason))
+
+    def _save(
+        self,
+        state: TrainingState,
+        position: Position,
+        generators: Gathering,
+        pause: Pause | None,
+        keep: int | None,
+    ) -> str | None:
+        """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
+        reason = self._background.wait()
+        if reason is not None:
+            return reason
+        snapshots = self._snapshots if self._asynchronous else Snapshots()
+        beside = self._asynchronous and pause is not None
+        try:
+            snapshot = snapshots.take(state, position, self._gate.calm(state.optimizer) if beside else frozenset())
+        except TypeError as unsuitable:
+            return _reason(position.step, unsuitable)
+
+        def write() -> str | None:
+            try:
+                snapshots.copy_rest(snapshot)
+            except ChangedError as changed:
+                return self._told(_reason(position.step, changed))
+            finally:
+                self._gate.open()
+            snapshots.wait()
+            return self._write(snapshot, generators.result(), keep)
+
+        if not self._asynchronous:
+            return write()
+        if pause is not None and snapshot.remaining:
+            self._gate.close(pause)
+        try:
+            self._background.start(write)
+        except BaseException:
+            self._gate.open()
+            raise
+        return None
+
+    def _write(self, snapshot: Snapshot, generators: list[bytes], keep: int | None) -> str | None:
+        """Write a checkpoint; the reason where it could not be written."""
+        tensors = snapshot.with_random_numbers(generators)
+
+        def write(folder: Path) -> None:
+            for name in FILES:
+                write_tensors(tensors[name], folder / f"{name}.safetensors")
+
+        try:
+            if self._owner is not None:
+                sign(self._folder.path, self._owner)
+            self._folder.save(snapshot.step, snapshot.manifest, write, keep=keep)
+        except (OSError, SupersededError, TypeError) as failure:
+            return self._told(_reason(snapshot.step, failure))
+        self._durable = snapshot.step
+        return None
+
+    def _told(self, reason: str) -> str:
+        if self._asynchronous:
+            # It may be a while until the training asks.
+            _log.error("%s", reason)
+        return reason
+
+    def _read(self) -> _Read | None:
+        found = _read_newest(self._folder)
+        if found is not None:
+            return found
+        damaged = self._folder.versions()
+        if damaged:
+            raise ResumeError(
+                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is sound: to train from the "
+                "beginning all the same, move them away"
+            )
+        if self._resume_from is None or self._owner is None:
+            return None
+        for folder in older_folders(self._folder.path, self._owner, self._resume_from):
+            found = _read_newest(folder)
+            if found is not None:
+                return found
+        raise nothing_to_resume(self._folder.path, self._owner, self._resume_from)
+
+    def _restore_random_numbers(self, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        saved = tensors.get(f"{RANDOM}/{dist.get_rank()}")
+        if saved is not None:
+            randomness.restore(bytes(saved.numpy()))
+            return
+        # The training has grown: a rank without a past draws what no saved rank does.
+        randomness.seed_everything(randomness.seed_of(dist.get_rank(), manifest["position"]["step"]))
+
+
+class MisfitError(ValueError):
+    """A checkpoint belongs to another model or optimizer."""
+
+
+def _reason(step: int, failure: Exception) -> str:
+    return f"no checkpoint at step {step}: {failure}"
+
+
+def _read_newest(folder: CheckpointFolder) -> _Read | None:
+    """Rank 0's manifest and tensors of the newest sound checkpoint in a folder."""
+    for checkpoint in folder.newest():
+        manifest = checkpoint.manifest
+        if manifest.get("format") != FORMAT:
+            raise ResumeError(
+                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, and this library knows "
+                f"{FORMAT}: resume with the version of ddpjob that has saved it"
+            )
+        tensors: dict[str, torch.Tensor] = {}
+        for name in FILES:
+            for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():
+                tensors[f"{name}/{key}"] = tensor
+        _log.info("resuming from %s", checkpoint.folder)
+        return manifest, tensors
+    return None
+
+
+def checkpoints(
+    environment: Environment,
+    exchange: Exchange,
+    path: str | None = None,
+    keep_last: int | None = None,
+    *,
+    asynchronous: bool = False,
+) -> Checkpoints | None:
+    """The checkpoints of the job in this environment.
+
+    Args:
+        environment: of this process.
+        exchange: among the ranks.
+        path: folder for the checkpoints of jobs, the job's own are in `<path>/<uid>`, or in the path itself without an
+            operator; None takes the operator's choice.
+        keep_last: how many checkpoints stay; None takes the operator's choice, or 3.
+        asynchronous: write in a thread of rank 0 while the training goes on (see `Checkpoints`).
+
+    Returns:
+        None where neither names a folder.
+
+    Raises:
+        MisuseError: an older job is to be continued, but nothing says where its checkpoints are or which job this is.
+    """
+    job = environment.job
+    own = Path(path) / job.uid if path else Path(job.checkpoint_path) if job.checkpoint_path else None
+    if job.resume_from is not None and (own is None or not job.uid):
+        raise MisuseError("DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or the program's own folder")
+    if own is None:
+        return None
+    owner = JobIdentity(job.name, job.namespace, job.uid) if job.uid else None
+    keep_last = keep_last or job.checkpoint_keep_last or DEFAULT_KEEP_LAST
+    folder = CheckpointFolder(own, attempt=job.attempt, keep_last=keep_last)
+    return Checkpoints(folder, exchange, owner=owner, resume_from=job.resume_from, asynchronous=asynchronous)
+
+
+def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def part(name: str) -> dict[str, torch.Tensor]:
+        return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+    what = MODEL
+    try:
+        model = part(MODEL)
+        state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[MODEL].items()})
+        what, optimizer = OPTIMIZER, part(OPTIMIZER)
+        state.optimizer.load_state_dict(from_json(manifest[OPTIMIZER], optimizer))
+        # Checkpoints of older versions have not all of them.
+        for name, key, added in (
+            ("scheduler", "scheduler", state.scheduler),
+            ("scaler", "scaler", state.scaler),
+            ("early_stopping", "earlyStop", state.early_stop),
+        ):
+            what = name
+            if added is not None and manifest.get(key):
+                added.load_state_dict(from_json(manifest[key], optimizer))
+    except (RuntimeError, ValueError, KeyError, TypeError) as reason:
+        raise MisfitError(
+            f"the checkpoint does not fit this {what}: give another checkpoint folder, or the program that it was "
+            f"saved by ({reason})"
+        ) from reason
+    if isinstance(state.scheduler, LambdaLR):
+        _compute_rates(state.scheduler)
+
+
+def _compute_rates(scheduler: LambdaLR) -> None:
+    """Have the learning rates that the functions give now: a checkpoint has those of the functions when it was saved.
+
+    Nothing changes where these are the same. With more epochs than before a cosine goes up again, which may have come
+    to 0, at once and not after the next epoch.
+    """
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        rates = scheduler.get_lr()
+    # A group that was added to the optimizer later has no function.
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=False):
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]  # noqa: SLF001 as its step does

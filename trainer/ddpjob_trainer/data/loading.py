@@ -1,0 +1,128 @@
+"""The batches of a rank: its part of the data set, from where the training is, made by torch's DataLoader."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.data.sampler import ResumableSampler
+from ddpjob_trainer.data.sharing import Share
+from ddpjob_trainer.process import randomness
+from ddpjob_trainer.process.environment import MisuseError
+from ddpjob_trainer.process.exchange import Exchange
+from ddpjob_trainer.process.group import Group
+
+Collate = Callable[[list[Any]], Any]
+"""Given the samples of a batch, the batch."""
+
+
+class Loading:
+    """Loads what this rank is to train on, epoch for epoch."""
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        group: Group,
+        *,
+        batch_size: int,
+        seed: int,
+        drop_last: bool,
+        workers: int,
+        collate_fn: Collate | None,
+    ) -> None:
+        """Args:
+        dataset: with a length; the same on all ranks, each reads its own part.
+        group: the processes of the training.
+        batch_size: samples per process and batch.
+        seed: decides the order of the samples.
+        drop_last: leave out what is too little for whole batches on all ranks.
+        workers: processes that load data; 0 loads it in this one.
+        collate_fn: makes a batch of samples; None is torch's own.
+        """
+        self._group = group
+        self._batch_size = batch_size
+        self._seed = seed
+        self._size = len(dataset)
+        self._sampler = ResumableSampler(
+            self._size,
+            rank=group.rank,
+            world_size=group.world_size,
+            batch_size=batch_size,
+            seed=seed,
+            drop_last=drop_last,
+        )
+        self._generator = torch.Generator()
+        self._loader = DataLoader(
+            dataset,
+            batch_size=batch_size,
+            sampler=self._sampler,
+            num_workers=workers,
+            collate_fn=collate_fn,
+            pin_memory=group.device.type == "cuda",
+            # Without one of its own it would draw from the generator whose state is saved, once an iteration.
+            generator=self._generator,
+            worker_init_fn=_leave_signals_to_the_trainer,
+        )
+
+    def check(self, exchange: Exchange) -> None:
+        """Look whether there is something to train on, and whether all ranks have as much; a collective.
+
+        Ranks with orders of different lengths read some samples twice and others never, and then wait for each other.
+
+        Raises:
+            MisuseError: one of it is not so; on all ranks.
+        """
+        sizes = [int(size) for size in exchange.gather_bytes(str(self._size).encode())]
+        other = next((rank for rank, size in enumerate(sizes) if size != sizes[0]), None)
+        if other is not None:
+            raise MisuseError(
+                f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: give all ranks the "
+                "same, each reads its own part"
+            )
+        if self.share().steps == 0:
+            raise MisuseError(_no_sample(self._size, self._batch_size, self._group.world_size))
+
+    def share(self, consumed: int = 0) -> Share:
+        """How the epoch is shared out once so many of its samples are consumed."""
+        return self._sampler.share(consumed)
+
+    def batches(self, position: Position) -> Iterable[Any]:
+        """What is left of the epoch for this rank; to be asked for again only when it has ended."""
+        self._sampler.start_at(position)
+        # The loader's processes draw from it: two ranks' must not augment their samples alike, nor an epoch's rest its
+        # beginning.
+        seed = randomness.seed_of(self._seed, position.epoch, position.consumed, self._group.rank)
+        self._generator.manual_seed(seed)
+        loader: Iterable[Any] = self._loader
+        return loader
+
+
+def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
+    """A batch with all its tensors, in nested lists, tuples and mappings, on a device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch
+
+
+def _leave_signals_to_the_trainer(_worker: int) -> None:
+    # torchrun signals a rank's whole process group. A loader process that died of it would fail the rank, which is
+    # still to save.
+    os.setpgid(0, 0)
+
+
+def _no_sample(size: int, batch_size: int, world_size: int) -> str:
+    if size == 0:
+        return "the data set is empty: is what it is read from where the program looks for it?"
+    return (
+        f"the data set has {size} samples, and drop_last leaves out what is less than {world_size} x {batch_size}, a "
+        "batch for each rank: take smaller batches, or leave drop_last out"
+    )

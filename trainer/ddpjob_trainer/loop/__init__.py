@@ -1,0 +1,1 @@
+"""The training loop: settings, steps of the optimizer, epochs, evaluations, early stopping."""

@@ -1,0 +1,226 @@
+"""One step of the optimizer: mixed precision, gradients of several batches, clipping, compressed exchange."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpjob_trainer.process.environment import MisuseError
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
+"""Given the model and a batch on its device, the loss to minimise: a tensor without dimensions.
+
+The mean over the batch's samples, as torch's losses have it by default: where batches differ in size, as at an epoch's
+end, each counts as many times as it has samples.
+"""
+
+_POWER_SGD_AFTER: Final = 10
+"""Steps before gradients are approximated: at first they change too quickly for it (arXiv:1905.13727)."""
+
+
+class Precision(StrEnum):
+    """In which precision the forward pass computes; parameters stay float32."""
+
+    FLOAT32 = "fp32"
+    BFLOAT16 = "bf16"
+    FLOAT16 = "fp16"
+    """Smaller range: the loss is scaled, and a step whose gradients overflow is left out."""
+
+
+class Compression(StrEnum):
+    """How gradients travel between the ranks."""
+
+    FLOAT16 = "fp16"
+    BFLOAT16 = "bf16"
+    POWER_SGD = "powersgd"
+    """As matrices of low rank (arXiv:1905.13727). What an approximation has left out is not saved in a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization:
+    """How a step is made."""
+
+    precision: Precision = Precision.FLOAT32
+    accumulate: int = 1
+    """Batches a step; their gradients are averaged, and exchanged once."""
+    clip_norm: float | None = None
+    """Gradients of a larger L2 norm are scaled down to it."""
+    compression: Compression | None = None
+    static_graph: bool = False
+    """Promise that every step uses the same parameters, by which DDP saves work (see DistributedDataParallel)."""
+    find_unused_parameters: bool = False
+    """Let steps leave out some parameters, on each rank others; DDP then looks for them after each forward pass."""
+    gradient_as_bucket_view: bool = False
+    """Let gradients share memory with the buffers in which they travel."""
+
+    def __post_init__(self) -> None:
+        # Plain words are taken too, and no other ones: what is none of the known would match none of the cases below.
+        object.__setattr__(self, "precision", _one_of(Precision, "precision", self.precision))
+        if self.compression is not None:
+            object.__setattr__(self, "compression", _one_of(Compression, "compression", self.compression))
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(f"clip_norm must be above 0, not {self.clip_norm}")
+        if self.static_graph and self.accumulate > 1:
+            # https://github.com/pytorch/pytorch/issues/143580
+            raise ValueError("static_graph with accumulate above 1 fails in DistributedDataParallel: leave one of them")
+        if self.precision is Precision.FLOAT16 and self.compression is Compression.POWER_SGD:
+            # A scaled loss overflows now and then by design, and PowerSGD adds what it has left out to all that follow.
+            raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: take bf16")
+
+
+def _one_of(words: type[StrEnum], name: str, value: str) -> StrEnum:
+    try:
+        return words(value)
+    except ValueError:
+        raise ValueError(f"{name} must be one of {', '.join(words)}, not {value}") from None
+
+
+class Optimizing:
+    """Makes the steps of a model that DistributedDataParallel wraps."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Loss,
+        *,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        device: torch.device,
+        how: Optimization,
+    ) -> None:
+        self._module = module
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._loss = loss
+        self._device = device
+        self._how = how
+        self._parameters = list(module.parameters())
+        self._parts: list[torch.Tensor] = []
+        self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
+
+    def distributed(self) -> DistributedDataParallel:
+        """The model as all ranks train it.
+
+        Raises:
+            MisuseError: this torch cannot compress gradients so for the backend.
+        """
+        model = DistributedDataParallel(
+            self._module,
+            device_ids=[self._device] if self._device.type == "cuda" else None,
+            static_graph=self._how.static_graph,
+            find_unused_parameters=self._how.find_unused_parameters,
+            gradient_as_bucket_view=self._how.gradient_as_bucket_view,
+        )
+        if self._how.compression is not None:
+            _compress(model, self._how.compression)
+        return model
+
+    def add(
+        self,
+        model: DistributedDataParallel,
+        batch: Any,  # noqa: ANN401 whatever the data set holds
+        *,
+        last: bool,
+        weight: float,
+        computed: Callable[[], None],
+    ) -> None:
+        """Add the gradients of a batch to those of the step.
+
+        Args:
+            model: what `distributed` gave.
+            batch: on the device.
+            last: of this step: with it the gradients are exchanged.
+            weight: of its loss in that of the step.
+            computed: called between the forward and the backward pass.
+        """
+        if not self._parts:
+            self._optimizer.zero_grad(set_to_none=True)
+            # What the optimizer does not change may have gradients too, which travel with the others.
+            for each in self._parameters:
+                each.grad = None
+        with nullcontext() if last else model.no_sync():
+            with self._precision():
+                loss = self._loss(model, batch)
+            computed()
+            # As shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
+            part = loss if weight == 1 else loss * weight
+            (part if self.scaler is None else self.scaler.scale(part)).backward()
+        self._parts.append(part.detach())
+
+    def step(self, *, measure: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor, float] | None:
+        """Change the parameters.
+
+        Args:
+            measure: whether to tell of it.
+            scale: of the gradients that the ranks have exchanged, and of the loss.
+
+        Returns:
+            With `measure` the loss, the gradients' norm before clipping and the learning rate.
+        """
+        norm, clip = None, self._how.clip_norm
+        if scale != 1:
+            for each in self._parameters:
+                if each.grad is not None:
+                    each.grad.mul_(scale)
+        if measure or clip is not None:
+            if self.scaler is not None:
+                self.scaler.unscale_(self._optimizer)
+            changed = [each for group in self._optimizer.param_groups for each in group["params"]]
+            norm = nn.utils.get_total_norm([_values(each.grad) for each in changed if each.grad is not None])
+            if clip is not None:
+                nn.utils.clip_grads_with_norm_(changed, clip, norm)
+        rate = float(self._optimizer.param_groups[0]["lr"])
+        if self.scaler is None:
+            self._optimizer.step()
+        else:
+            self.scaler.step(self._optimizer)
+            self.scaler.update()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        parts, self._parts = self._parts, []
+        if not measure or norm is None:
+            return None
+        loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+        return loss if scale == 1 else loss * scale, norm, rate
+
+    def _precision(self) -> AbstractContextManager[None]:
+        if self._how.precision is Precision.FLOAT32:
+            return nullcontext()
+        dtype = torch.bfloat16 if self._how.precision is Precision.BFLOAT16 else torch.float16
+        context: AbstractContextManager[None] = torch.autocast(self._device.type, dtype=dtype)
+        return context
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    """What a norm is of: an embedding's may be sparse, several parts for a row, which torch has no norm for."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
+def _compress(model: DistributedDataParallel, compression: Compression) -> None:
+    # Takes a moment to import, which nobody else need wait for; some versions of torch warn of themselves meanwhile.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: PLC0415
+
+    try:
+        match compression:
+            case Compression.FLOAT16:
+                model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            case Compression.BFLOAT16:
+                model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+            case Compression.POWER_SGD:
+                state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=_POWER_SGD_AFTER)
+                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    except TypeError as reason:
+        raise MisuseError(
+            f"torch {torch.__version__} has no compression={compression} for the backend {dist.get_backend()}: "
+            f"choose another one ({reason})"
+        ) from reason

@@ -1,0 +1,1 @@
+"""What a training shows while it runs: listeners, log lines, progress, metrics."""

@@ -1,0 +1,254 @@
+"""Metrics and progress of a training process, over HTTP and into a file."""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, TrainerMetrics
+from ddpjob_trainer.observability.progress import Progress, ProgressFile
+from ddpjob_trainer.observability.server import HttpServer
+from ddpjob_trainer.process.activity import Activity, Pulse
+from ddpjob_trainer.process.environment import Environment
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.watchdog import Watchdog
+
+_NEWEST_WEIGHT: Final = 0.3
+"""Of the newest measurement in the shown speed: smooth enough to read, quick enough to follow."""
+
+_log = logging.getLogger(__name__)
+
+
+class Telemetry(Listener):
+    """Turns what a training tells into metrics and progress, and shows where it hangs.
+
+    None of its own troubles reach the training. A training loop of one's own calls the methods of Listener: `started`,
+    `step_finished` and, now and then, `logged`; `activity_changed` before checkpoints and evaluations keeps these from
+    being taken for a hang, and `finished` ends all judgement.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        group: Group,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Bind the port of the environment and serve /metrics and /progress on it.
+
+        Args:
+            environment: of this process.
+            group: the processes of the training.
+            clock: seconds, for speeds.
+            wall_clock: seconds since the Unix epoch, for what people read.
+        """
+        self.metrics = TrainerMetrics(_info(environment, group), _gpu_memory(group))
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._pulse = Pulse(clock)
+        self._progress = Progress(
+            rank=group.rank,
+            world_size=group.world_size,
+            attempt=environment.job.attempt,
+            process_restarts=environment.restart_count,
+        )
+        self._mark: tuple[float, int, int] | None = None
+        self._stepped: float | None = None
+        # Of the last log step: the record, samples a second and seconds a step. What a step costs is to leave it here;
+        # to make a Progress of it is left to those who ask.
+        self._logged: tuple[LogRecord | None, float | None, float | None] = (None, None, None)
+        self._file: ProgressFile | None = None
+        if group.first and environment.job.progress_file:
+            self._file = ProgressFile(Path(environment.job.progress_file), clock)
+        self._server = self._serve(environment.http_port)
+        self._watchdog: Watchdog | None = None
+        if environment.job.progress_deadline_seconds > 0:
+            self._watchdog = Watchdog(group.rank, self._pulse, environment.job.progress_deadline_seconds)
+            self._watchdog.start()
+
+    @property
+    def port(self) -> int | None:
+        """The port that answers, None where nothing is served."""
+        return None if self._server is None else self._server.port
+
+    def progress(self) -> Progress:
+        """How far the training is now."""
+        step, ended = self.metrics.steps.newest
+        record, speed, per_step = self._logged
+        moment = self._pulse.moment()
+        return replace(
+            self._progress,
+            loss=None if record is None else record.loss,
+            learning_rate=None if record is None else record.learning_rate,
+            samples_per_second=speed,
+            seconds_per_step=per_step,
+            step=step,
+            last_step_time=ended,
+            activity=moment.activity,
+            activity_seconds=moment.activity_seconds,
+            seconds_since_step=moment.seconds_since_step,
+            quiet_seconds=moment.quiet_seconds,
+            stack=None if self._watchdog is None or moment.step is None else self._watchdog.stack(moment.step),
+        )
+
+    def close(self) -> None:
+        """Stop serving and watching."""
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def started(self, plan: Plan) -> None:
+        """Take over what lies before the training."""
+        self._progress = replace(
+            self._progress,
+            total_epochs=plan.total_epochs,
+            total_steps=plan.total_steps,
+            last_checkpoint_step=plan.step if plan.resumed else None,
+        )
+        self.metrics.planned_epochs.set(plan.total_epochs)
+        self.metrics.planned_steps.set(plan.total_steps)
+        self.metrics.steps.newest = (plan.step, None)
+        if plan.resumed:
+            self.metrics.checkpoint_step.set(plan.step)
+
+    def epoch_started(self, epoch: int, steps: int) -> None:  # noqa: ARG002 the steps are shown in total
+        """An epoch begins."""
+        self._progress = replace(self._progress, epoch=epoch)
+        self.metrics.epoch.set(epoch)
+
+    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
+        """Count a step."""
+        self._pulse.step_finished(step)
+        self._stepped = self._clock()
+        self.metrics.steps.add(step, self._wall_clock(), samples=samples, waited=waited, seconds=seconds)
+
+    def loss_computed(self, seconds: float) -> None:
+        """Count what this rank did alone."""
+        self.metrics.steps.add_local(seconds)
+
+    def activity_changed(self, activity: Activity) -> None:
+        """Show what this rank does."""
+        self._pulse.change(activity)
+
+    def logged(self, record: LogRecord) -> None:
+        """Take over what was read back from the device."""
+        self._logged = (record, *self._measured_speed(record))
+        self.metrics.loss.set(record.loss)
+        self.metrics.learning_rate.set(record.learning_rate)
+        self.metrics.gradient_norm.set(record.gradient_norm)
+        self._write()
+
+    def checkpoint_saved(self, step: int, seconds: float) -> None:
+        """A checkpoint is on disk."""
+        self._progress = replace(self._progress, last_checkpoint_step=step)
+        self.metrics.checkpoint_step.set(step)
+        self.metrics.checkpoint_time.set(self._wall_clock())
+        self.metrics.checkpoint_seconds.observe(seconds)
+
+    def evaluated(self, accuracy: float) -> None:
+        """Take over an accuracy."""
+        self._progress = replace(self._progress, accuracy=accuracy)
+        self.metrics.accuracy.set(accuracy)
+
+    def shortened(self, epochs: int, steps: int) -> None:
+        """Take over what the training has come to have."""
+        self._progress = replace(self._progress, total_epochs=epochs, total_steps=steps)
+        self.metrics.planned_epochs.set(epochs)
+        self.metrics.planned_steps.set(steps)
+
+    def finished(self) -> None:
+        """Leave the final progress in the file."""
+        self._pulse.change(Activity.FINISHED)
+        # A training that was resumed after its end has had no epoch at all.
+        self._progress = replace(self._progress, epoch=self._progress.total_epochs, finished=True)
+        self._write(last=True)
+
+    def stopped(self, step: int) -> None:  # noqa: ARG002 it is known from step_finished
+        """Leave the last progress in the file."""
+        self._write(last=True)
+
+    def failed(self) -> None:
+        """Leave the last progress in the file."""
+        self._write(last=True)
+
+    def _measured_speed(self, record: LogRecord) -> tuple[float | None, float | None]:
+        """Samples a second and seconds a step."""
+        # A step is logged some time after its end.
+        now, (_, speed, per_step) = self._clock() if self._stepped is None else self._stepped, self._logged
+        before, self._mark = self._mark, (now, record.step, record.consumed)
+        if before is None or now <= before[0] or record.step <= before[1]:
+            return speed, per_step
+        seconds = now - before[0]
+        speed = _smooth(speed, (record.consumed - before[2]) / seconds)
+        self.metrics.samples_per_second.set(speed)
+        return speed, _smooth(per_step, seconds / (record.step - before[1]))
+
+    def _write(self, *, last: bool = False) -> None:
+        if self._file is None or not (last or self._file.due):
+            return
+        try:
+            # The stack is for those who look while it hangs, and the file is kept small for the report.
+            self._file.write(replace(self.progress(), stack=None), last=last)
+        except OSError as reason:
+            self._file = None
+            _log.warning("progress is no longer written to a file: %s", reason)
+
+    def _serve(self, port: int | None) -> HttpServer | None:
+        if port is None:
+            return None
+        routes = {
+            "/metrics": self.metrics.render,
+            "/progress": lambda: ("application/json", self.progress().as_json().encode()),
+        }
+        try:
+            server = HttpServer(port, routes)
+        except (OSError, OverflowError) as reason:
+            _log.warning("port %d serves no metrics and no progress, training goes on without: %s", port, reason)
+            return None
+        server.start()
+        return server
+
+
+def _smooth(before: float | None, newest: float) -> float:
+    return newest if before is None else (1 - _NEWEST_WEIGHT) * before + _NEWEST_WEIGHT * newest
+
+
+def _gpu_memory(group: Group) -> GpuMemory | None:
+    device = group.device
+    if device.type != "cuda":
+        return None
+    # The allocator's own books: asking the driver would wait for it.
+    return GpuMemory(
+        allocated=lambda: float(torch.cuda.memory_allocated(device)),
+        reserved=lambda: float(torch.cuda.memory_reserved(device)),
+        total=float(torch.cuda.get_device_properties(device).total_memory),
+    )
+
+
+def _info(environment: Environment, group: Group) -> ProcessInfo:
+    device = group.device.type
+    if device == "cuda":
+        with suppress(RuntimeError):
+            device = torch.cuda.get_device_name(group.device)
+    return ProcessInfo(
+        job=environment.job.name,
+        rank=group.rank,
+        local_rank=environment.local_rank,
+        node_rank=environment.node_rank,
+        world_size=group.world_size,
+        attempt=environment.job.attempt,
+        process_restarts=environment.restart_count,
+        device=device,
+        backend=group.backend.value,
+        torch=str(torch.__version__),
+    )

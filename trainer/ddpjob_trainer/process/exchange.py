@@ -1,0 +1,194 @@
+"""Bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from ddpjob_trainer.process.lifetime import keep_for_ever
+
+_HELD: Final = 64
+_GATHERED: Final = 4
+"""Each has a tensor for every rank."""
+_LENGTH: Final = 8
+"""Bytes of a length."""
+_SOON: Final = 100
+"""How often is asked within a second."""
+
+
+class Gathering:
+    """What rank 0 will have from every rank. Any of its threads may ask."""
+
+    def __init__(self, work: dist.Work, parts: list[torch.Tensor]) -> None:
+        """Args:
+        work: that of the collective.
+        parts: into which it receives, of each rank the length and then the bytes.
+        """
+        self._work = work
+        self._parts = parts
+
+    def result(self) -> list[bytes]:
+        """Wait, and return what every rank gave, in the order of ranks.
+
+        Raises:
+            RuntimeError: a rank is gone.
+        """
+        self._work.wait()
+        gathered = [_bytes(part) for part in self._parts]
+        return [each[_LENGTH : _LENGTH + int.from_bytes(each[:_LENGTH])] for each in gathered]
+
+
+class Mean:
+    """What the mean over all ranks will be."""
+
+    def __init__(self, work: dist.Work, total: torch.Tensor) -> None:
+        """Args:
+        work: that of the collective.
+        total: which becomes the sum.
+        """
+        self._work = work
+        self._total = total
+
+    def done_soon(self, pause: Callable[[float], object] = time.sleep) -> bool:
+        """Whether `result` need not wait, within a second.
+
+        Even a process that is alone has its result a moment after the call, from the group's thread.
+
+        Raises:
+            RuntimeError: a rank or the device is gone.
+        """
+        # Not the wait of the work with a timeout: nccl's ends the process group when it runs out.
+        for _ in range(_SOON):
+            if self._work.is_completed():
+                return True
+            pause(1 / _SOON)
+        return False
+
+    def result(self) -> float:
+        """Wait for it.
+
+        Raises:
+            RuntimeError: a rank is gone.
+        """
+        self._work.wait()
+        return float(self._total / dist.get_world_size())
+
+
+class Exchange:
+    """Moves small things between all ranks; every rank calls the same methods in the same order."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Args:
+        device: where the backend expects tensors: the GPU for nccl, else the CPU.
+        """
+        self._device = device
+        # The group's threads let go of a tensor some time after the collective; see keep_for_ever.
+        self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
+        self._gathered: deque[list[torch.Tensor]] = deque(maxlen=_GATHERED)
+        keep_for_ever(self._held)
+        keep_for_ever(self._gathered)
+
+    def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
+        """Rank 0's value on every rank; what the others give is ignored."""
+        data = json.dumps(value).encode() if dist.get_rank() == 0 else b""
+        length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
+        dist.broadcast(self._hold(length), src=0)
+        buffer = self._tensor(data) if dist.get_rank() == 0 else self._empty(int(length))
+        if len(buffer):
+            dist.broadcast(self._hold(buffer), src=0)
+        return json.loads(_bytes(buffer))
+
+    def broadcast_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Rank 0's tensors by name on every rank, in the host's memory."""
+        form = self.broadcast_json(
+            [[name, list(tensor.shape), str(tensor.dtype).removeprefix("torch.")] for name, tensor in tensors.items()]
+        )
+        received: dict[str, torch.Tensor] = {}
+        for name, shape, dtype in form:
+            if dist.get_rank() == 0:
+                moved = tensors[name].to(self._device)
+            else:
+                moved = torch.empty(shape, dtype=getattr(torch, dtype), device=self._device)
+            if moved.numel():
+                # As bytes: not every backend moves every type, and a 0-dimensional tensor has no bytes of its own.
+                dist.broadcast(moved.reshape(-1).view(torch.uint8), src=0)
+            received[name] = moved.cpu()
+        return received
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """What every rank gave, in the order of ranks, on every rank."""
+        size = dist.get_world_size()
+        length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
+        lengths = self._hold_all([torch.zeros_like(length) for _ in range(size)])
+        dist.all_gather(lengths, self._hold(length))
+        longest = max(int(each) for each in lengths)
+        padded = self._empty(longest)
+        padded[: len(data)] = self._tensor(data)
+        parts = self._hold_all([self._empty(longest) for _ in range(size)])
+        dist.all_gather(parts, self._hold(padded))
+        return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
+
+    def begin_to_gather(self, data: bytes, capacity: int) -> Gathering:
+        """Give rank 0 something without waiting here for any other rank.
+
+        With gloo the next collective does not wait for it either; nccl and mpi make one after the other.
+
+        Args:
+            data: what this rank gives.
+            capacity: how many bytes a rank may give; the same on all ranks.
+
+        Returns:
+            What will have been gathered, which is of use to rank 0 alone.
+
+        Raises:
+            ValueError: it is more than a rank may give.
+        """
+        if len(data) > capacity:
+            raise ValueError(f"{len(data)} bytes are to be gathered, of {capacity} at most")
+        # One collective of a size that all ranks know: to agree on a size would be to wait.
+        padded = self._empty(_LENGTH + capacity)
+        framed = len(data).to_bytes(_LENGTH) + data
+        padded[: len(framed)] = self._tensor(framed)
+        first = dist.get_rank() == 0
+        parts = self._hold_all([self._empty(len(padded)) for _ in range(dist.get_world_size())]) if first else None
+        return Gathering(dist.gather(self._hold(padded), parts, dst=0, async_op=True), parts or [])
+
+    def first(self, *values: float) -> list[float]:
+        """Rank 0's numbers on every rank."""
+        numbers = torch.tensor(values, dtype=torch.float64, device=self._device)
+        dist.broadcast(self._hold(numbers), src=0)
+        return [float(each) for each in numbers]
+
+    def begin_mean(self, value: torch.Tensor) -> Mean:
+        """Take the mean over all ranks of a number that each holds as a tensor on its device, waiting for none here."""
+        total = value.detach().to(self._device, dtype=torch.float32, copy=True)
+        return Mean(dist.all_reduce(self._hold(total), async_op=True), total)
+
+    def sum(self, *values: float) -> list[float]:
+        """The sums over all ranks of each of some numbers."""
+        total = torch.tensor(values, dtype=torch.float64, device=self._device)
+        dist.all_reduce(self._hold(total))
+        return [float(each) for each in total]
+
+    def _hold_all(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        self._gathered.append(tensors)
+        return tensors
+
+    def _hold(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._held.append(tensor)
+        return tensor
+
+    def _empty(self, length: int) -> torch.Tensor:
+        return torch.zeros(length, dtype=torch.uint8, device=self._device)
+
+    def _tensor(self, data: bytes) -> torch.Tensor:
+        # torch warns of memory that cannot be written to.
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self._device) if data else self._empty(0)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.cpu().numpy())
