@@ -7,33 +7,22 @@
         print(status.phase, status.summary.step)
     job.result()
 
-`DDPJob` is imported when it is first used: what the operator runs needs no client of a user's.
+They are imported when they are first used: the command line's help and completion need no client.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddpjob.python_api import DDPJob, LogLine, Result
-    from ddpjob_core.api.errors import DDPJobError, JobFailed
+    from ddpjob.python_api import DDPJob, DDPJobError, JobFailed, LogLine, Result
 
 __all__ = ["DDPJob", "DDPJobError", "JobFailed", "LogLine", "Result"]
 
-_PLACES = {
-    "DDPJob": "ddpjob.python_api",
-    "DDPJobError": "ddpjob_core.api.errors",
-    "JobFailed": "ddpjob_core.api.errors",
-    "LogLine": "ddpjob.python_api",
-    "Result": "ddpjob.python_api",
-}
-
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 as the language has it
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not at the top: it imports a client.
-    from importlib import import_module  # noqa: PLC0415
-
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module("ddpjob.python_api"), name)
 
 
 def __dir__() -> list[str]:

@@ -18,11 +18,10 @@ from ddpjob.manifests.documents import Document
 from ddpjob.manifests.files import read_bytes, read_manifest
 from ddpjob.manifests.names import check_job_name, check_namespace
 from ddpjob.manifests.program import Request, job_manifest, name_for, script_of
-from ddpjob.views.job import Job
-from ddpjob_core.api.errors import JobFailed, TooLong
+from ddpjob_core.api.errors import DDPJobError, JobFailed, TooLong
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure
 
-__all__ = ["DDPJob", "LogLine", "Result"]
+__all__ = ["DDPJob", "DDPJobError", "JobFailed", "LogLine", "Result"]
 
 _SUFFIX_BYTES: Final = 3
 _TRACEBACK_LINES: Final = 20
@@ -202,7 +201,7 @@ class DDPJob:
             pass
         status = self._job.status
         if status.holds(ConditionType.FAILED):
-            raise failure_of(self._job)
+            raise failure_of(self.name, status)
         progress, restarts = status.progress, status.restarts
         return Result(
             status=status,
@@ -246,11 +245,11 @@ class DDPJob:
         delete_job(self._cluster, self._job)
 
 
-def failure_of(job: Job) -> JobFailed:
-    """The error that tells of a failed job: reason, root cause, and the end of the traceback."""
-    failed = job.status.condition(ConditionType.FAILED)
-    told = f"{failed.reason}: {failed.message}" if failed is not None else "it has failed"
-    return JobFailed(f"{job.name} has failed: {told}{_cause(job.status.failure)}", f"ddpjob why {job.name}")
+def failure_of(name: str, status: DDPJobStatus) -> JobFailed:
+    """The error for a failed job: reason, root cause, and the end of the traceback."""
+    failed = status.condition(ConditionType.FAILED)
+    why = f": {failed.reason}: {failed.message}" if failed is not None else ""
+    return JobFailed(f"{name} has failed{why}{_cause(status.failure)}", f"ddpjob why {name}")
 
 
 def _cause(failure: Failure | None) -> str:

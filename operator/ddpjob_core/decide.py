@@ -13,11 +13,11 @@ from ddpjob_core.api.constants import MAX_PROCESSES
 from ddpjob_core.api.ordinals import format_ordinals, parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Nodes, Phase
+from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.actions import Action
 from ddpjob_core.children.metadata import pod_selector
 from ddpjob_core.children.pod import resources_of
 from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
-from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.attempt import Attempt, NodeState, highest_attempt, view_attempt
 from ddpjob_core.observations.node_lost import lost_at, with_lost_nodes
 from ddpjob_core.observations.observed import Observed

@@ -17,12 +17,11 @@ from ddpjob.cluster.jobs import follow
 from ddpjob.cluster.logs import Source, ranks_of, stream
 from ddpjob.views.job import Job
 from ddpjob.views.outcome import outcome_lines
-from ddpjob.views.progress import is_news, progress_line
+from ddpjob.views.progress import is_news, percent, progress_line
 from ddpjob.views.text import tone_of
 from ddpjob_core.api.errors import ExitCode
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import DDPJobStatus, Phase
-from ddpjob_core.observations.progress import current_progress
 
 _LAST_LINES_SECONDS: Final = 10.0
 _BAR_WIDTH: Final = 24
@@ -99,11 +98,11 @@ def _shown(display: Console) -> Iterator[_Screen]:
 
 def _bar(status: DDPJobStatus) -> RenderableType:
     line = Text(progress_line(status), STYLES[tone_of(status.phase)], overflow="ellipsis", no_wrap=True)
-    percent = current_progress(status).percent
-    if percent is None:
+    done = percent(status)
+    if done is None:
         return line
     grid = Table.grid(padding=(0, 1))
-    grid.add_row(ProgressBar(total=100, completed=percent, width=_BAR_WIDTH), line)
+    grid.add_row(ProgressBar(total=100, completed=done, width=_BAR_WIDTH), line)
     return grid
 
 

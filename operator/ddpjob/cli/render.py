@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ddpjob.cli.files import read_file
 from ddpjob.cli.options import Context, Kubeconfig, ManifestFormat, Namespace, connect
 from ddpjob.cli.output import manifests_json, manifests_text, say
-from ddpjob.cli.rendering import record_of, rendered
 from ddpjob.cluster.client import Cluster
+from ddpjob.local.rendering import record_of, rendered
 from ddpjob.manifests.documents import checked_job, named_namespace, placed
 from ddpjob_core.api.errors import AlreadyExists, ClusterError, ExitCode
-from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
 
 _RESOURCES = {
@@ -61,7 +60,7 @@ def render(
         raise typer.Exit(ExitCode.USAGE)
 
 
-def accepted(cluster: Cluster, manifests: Sequence[Manifest]) -> bool:
+def accepted(cluster: Cluster, manifests: Sequence[dict[str, Any]]) -> bool:
     """Whether the API server would take all of them; what it says of each is told."""
     well = True
     for manifest in manifests:

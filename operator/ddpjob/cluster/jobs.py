@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ddpjob.cluster.client import WATCH_SECONDS, Cluster
-from ddpjob.views.job import Job, JobEvent, Json, event_of, job_of
+from ddpjob.views.job import Job, JobEvent, Json, PodRecord, event_of, job_of, pod_record
 from ddpjob_core.api.constants import LABEL_UID
 from ddpjob_core.api.errors import Conflict, Expired, NotFound, Unreachable, UsageProblem
 from ddpjob_core.api.resources import EVENTS, JOBS, PODS
-from ddpjob_core.observations.observe import pod_record
-from ddpjob_core.observations.observed import PodRecord
 
 _TRIES: Final = 5
 

@@ -9,9 +9,8 @@ from typing import Final
 
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import get_job, pods_of
-from ddpjob.views.job import Job
+from ddpjob.views.job import Job, PodRecord
 from ddpjob_core.api.errors import ClusterError, Invalid, NotFound, UsageProblem
-from ddpjob_core.observations.observed import PodRecord
 
 MOST_FOLLOWED: Final = 64
 """Streams that are followed at once: each is a connection and a thread."""

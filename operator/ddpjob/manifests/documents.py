@@ -14,7 +14,7 @@ from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, is_reser
 from ddpjob_core.api.crd import Schema, custom_resource_definition
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.children.template import template_errors
+from ddpjob_core.api.template import template_errors
 
 Json: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]

@@ -7,9 +7,7 @@ from typing import Any, Final
 
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH, MAX_PROCESSES, is_reserved_env
 from ddpjob_core.api.errors import UsageProblem
-from ddpjob_core.api.kubernetes import Manifest
-from ddpjob_core.children.metadata import child_metadata
-from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.api.ownership import Owner, child_metadata
 
 FOLDER: Final = "/ddpjob-program"
 VOLUME: Final = "ddpjob-program"
@@ -42,7 +40,7 @@ class Request:
     namespace: str | None = None
 
 
-def job_manifest(request: Request) -> Manifest:
+def job_manifest(request: Request) -> dict[str, Any]:
     """The DDPJob.
 
     Raises:
@@ -69,7 +67,7 @@ def job_manifest(request: Request) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
-def config_map(script: Script, job: str, namespace: str | None, owner: JobRecord | None) -> Manifest:
+def config_map(script: Script, job: str, namespace: str | None, owner: Owner | None) -> dict[str, Any]:
     """The ConfigMap that carries the script.
 
     Args:

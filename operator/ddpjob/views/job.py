@@ -7,8 +7,10 @@ from typing import Any, TypeAlias
 from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.status import DDPJobStatus
-from ddpjob_core.observations.observe import job_record
-from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.observations.observe import job_record, pod_record
+from ddpjob_core.observations.observed import JobRecord, PodRecord
+
+__all__ = ["Job", "JobEvent", "Json", "PodRecord", "event_of", "job_of", "pod_record"]
 
 Json: TypeAlias = dict[str, Any]
 

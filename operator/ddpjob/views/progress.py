@@ -65,6 +65,11 @@ def waiting_for(status: DDPJobStatus) -> str:
     return "" if status.conditions else "the operator has not looked at it yet"
 
 
+def percent(status: DDPJobStatus) -> int | None:
+    """How much of its steps the current attempt has done, None where it is not known."""
+    return current_progress(status).percent
+
+
 def is_news(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
     """Whether a followed job's new status is worth a line of its own where lines stay, as in a file.
 
@@ -78,5 +83,5 @@ def is_news(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
 
 
 def _tenth(status: DDPJobStatus) -> int | None:
-    percent = current_progress(status).percent
-    return None if percent is None else percent // _TENTH
+    done = percent(status)
+    return None if done is None else done // _TENTH

@@ -5,7 +5,7 @@ from typing import Any, Final
 from ddpjob_core.api.checkpoint import AccessMode, Checkpoint, Retain
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.names import claim_name
-from ddpjob_core.children.metadata import child_metadata
+from ddpjob_core.api.ownership import child_metadata
 from ddpjob_core.observations.observed import JobRecord
 
 VOLUME: Final = "ddpjob-checkpoints"

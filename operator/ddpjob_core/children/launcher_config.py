@@ -5,8 +5,8 @@ from functools import cache
 
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.names import launcher_name
+from ddpjob_core.api.ownership import child_metadata
 from ddpjob_core.children.hashes import content_hash
-from ddpjob_core.children.metadata import child_metadata
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_launcher import sources
 

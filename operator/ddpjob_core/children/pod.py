@@ -7,6 +7,7 @@ from typing import Any, Final
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.names import pod_name, service_name
+from ddpjob_core.api.ownership import owner_reference
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.affinity import away_from
 from ddpjob_core.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
@@ -15,7 +16,7 @@ from ddpjob_core.children.environment import pod_environment
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.children.host_network import host_network_environment, host_network_fields
 from ddpjob_core.children.launcher_config import launcher_config_name
-from ddpjob_core.children.metadata import owner_reference, pod_labels
+from ddpjob_core.children.metadata import pod_labels
 from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
 from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
 from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key

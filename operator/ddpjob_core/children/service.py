@@ -3,8 +3,8 @@
 from ddpjob_core.api.constants import LABEL_UID
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.names import service_name
+from ddpjob_core.api.ownership import child_metadata
 from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.children.metadata import child_metadata
 from ddpjob_core.observations.observed import JobRecord
 
 

@@ -7,8 +7,8 @@ nowhere else. The operator makes it and can never read it, so its name has to be
 from typing import Any, Final
 
 from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.ownership import child_metadata
 from ddpjob_core.api.spec import DDPJobSpec, Launcher
-from ddpjob_core.children.metadata import child_metadata
 from ddpjob_core.observations.observed import JobRecord
 
 VOLUME: Final = "ddpjob-ssh"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.host_network import on_host_network, ports_in_common, ports_of
 from ddpjob_core.children.pod import processes_of
-from ddpjob_core.children.template import template_errors
 from ddpjob_core.engine.store import Store
 from ddpjob_core.engine.vanished import Departed
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord

@@ -2,9 +2,9 @@
 
 from ddpjob_core.api.constants import MAX_PROCESSES
 from ddpjob_core.api.spec import Backend, DDPJobSpec
+from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.pod import processes_of, resources_of
 from ddpjob_core.children.processes import gpus_of
-from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision

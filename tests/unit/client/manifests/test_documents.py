@@ -8,8 +8,8 @@ import yaml
 from world import START
 
 from ddpjob.cli.output import manifests_json, manifests_text
-from ddpjob.cli.rendering import record_of, rendered
 from ddpjob.cluster.submission import Submission, submission_of
+from ddpjob.local.rendering import record_of, rendered
 from ddpjob.manifests.documents import Document, check_job, dotted, only_job, parse_path, problems_at, read_documents
 from ddpjob.manifests.program import (
     LARGEST_BYTES,

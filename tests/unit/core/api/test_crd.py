@@ -9,8 +9,8 @@ import yaml
 
 from ddpjob_core.api import ApiModel, DDPJobSpec
 from ddpjob_core.api.crd import custom_resource_definition, render, structural_schema
+from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.pod import build_pod
-from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.observed import JobRecord
 from hack.generate.files import GENERATED, outdated, write
 from hack.generate.permissions import granted, permissions_page

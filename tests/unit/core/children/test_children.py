@@ -10,13 +10,13 @@ from world import spec_of
 
 from ddpjob_core.api.names import parse_pod_name, pod_name
 from ddpjob_core.api.quantity import parse_quantity
+from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.affinity import away_from
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.children.pod import build_pod, processes_of
 from ddpjob_core.children.processes import resolve_procs_per_node
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.ssh_key import build_ssh_key
-from ddpjob_core.children.template import template_errors
 from ddpjob_core.observations.observed import JobRecord
 
 JOB = JobRecord("ml", "digits", "uid-1", "1", 1, deleting=False, spec=None)

@@ -7,9 +7,9 @@ import pytest
 from world import World, spec_of
 
 from ddpjob_core.api import ConditionType
+from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.host_network import ports_in_common, ports_of
 from ddpjob_core.children.pod import build_pod
-from ddpjob_core.children.template import template_errors
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord, Waiting
