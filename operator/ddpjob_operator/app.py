@@ -21,6 +21,8 @@ from ddpjob_operator.informer import Informer, WatchLimits
 from ddpjob_operator.kube import KubeClient
 from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_operator.server import serve
+from ddpjob_operator.ssh_keys import new_ssh_key
+from ddpjob_operator.transport import open_transport
 
 _STOP_SECONDS: Final = 1.5
 _SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -71,6 +73,8 @@ class Operator:
         self._controller = controller = Controller(
             kube,
             metrics=metrics,
+            open_transport=open_transport,
+            new_ssh_key=new_ssh_key,
             now=_now,
             call_later=loop.call_later,
             instance=socket.gethostname(),

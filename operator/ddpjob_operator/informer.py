@@ -10,8 +10,9 @@ from typing import Final, Generic
 
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.errors import ApiFailure, Gone
+from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store, version_number
-from ddpjob_operator.kube import Json, Kube, WatchEvent
+from ddpjob_operator.kube import Kube, WatchEvent
 
 _DOUBTED_AFTER: Final = 3
 """Failures in a row after which the version to watch from is no longer trusted, and all is listed anew."""

@@ -9,19 +9,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
 
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
+from ddpjob_core.engine.protocols import Json, ObjectApi
+from ddpjob_operator.connection import Connection
 
-if TYPE_CHECKING:
-    # A runner without a cluster uses the protocol alone, and needs no client of one.
-    from ddpjob_operator.connection import Connection
-
-Json: TypeAlias = dict[str, Any]
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]
 
 _METHODS: Final[Mapping[Verb, str]] = {
@@ -50,31 +47,6 @@ class WatchEvent:
 
     type: str
     object: Json
-
-
-class ObjectApi(Protocol):
-    """Where objects are kept. Every method raises an `ApiFailure`."""
-
-    async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
-        """POST an object; `strict` refuses unknown and doubled fields as Invalid. Returns what was stored."""
-        ...
-
-    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
-        """One object as it is now."""
-        ...
-
-    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
-        """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
-        ...
-
-    async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
-    ) -> Json:
-        """DELETE the object with this uid (Conflict if another has the name), what it owns in the background.
-
-        Returns the object, which may live on until its grace period has passed, or a Status.
-        """
-        ...
 
 
 class Kube(ObjectApi, Protocol):
@@ -108,7 +80,7 @@ class KubeClient:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Connection,
         *,
         count: Callable[[str, str, str], None],
         answered: Callable[[str, str, float], None] = lambda _, __, ___: None,

@@ -2,6 +2,7 @@
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -119,6 +120,22 @@ class Metrics:
             ages.labels(resource).set_function(age)
         self.registry.register(_JobsByPhase(readings.jobs))
         self.registry.register(JobMetrics(readings.jobs))
+
+    def reconciling(self) -> AbstractContextManager[object]:
+        """See `ddpjob_core.engine.protocols.Metrics`, as of the next four."""
+        return self.reconcile_seconds.time()
+
+    def reconcile_failed(self) -> None:
+        """An unexpected error."""
+        self.errors.inc()
+
+    def status_conflict(self) -> None:
+        """A status write was refused."""
+        self.conflicts.inc()
+
+    def polled(self, outcome: str) -> None:
+        """A read of progress has ended."""
+        self.polls.labels(outcome).inc()
 
     def request(self, verb: str, resource: str, code: str) -> None:
         """Count a request to the API server."""

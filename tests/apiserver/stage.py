@@ -17,8 +17,9 @@ import aiohttp
 
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_core.engine.errors import ApiFailure, NotFound
+from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import Connection, connect
-from ddpjob_operator.kube import Json, KubeClient
+from ddpjob_operator.kube import KubeClient
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 

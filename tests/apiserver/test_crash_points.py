@@ -21,7 +21,7 @@ import pytest_asyncio
 
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
 from ddpjob_core.engine.errors import NotFound
-from ddpjob_operator.kube import Json
+from ddpjob_core.engine.protocols import Json
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import Write
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until

@@ -10,12 +10,13 @@ from time import monotonic
 import pytest
 
 from ddpjob_core.api.resources import PODS
+from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observe import pod_record
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_operator.connection import connect
 from ddpjob_operator.informer import Informer, WatchLimits
-from ddpjob_operator.kube import Json, KubeClient
+from ddpjob_operator.kube import KubeClient
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.stage import Admin, until

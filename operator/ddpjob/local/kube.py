@@ -3,13 +3,13 @@
 import copy
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.resources import EVENTS, PODS, Resource
 from ddpjob_core.engine.errors import AlreadyExists, Conflict, NotFound
+from ddpjob_core.engine.protocols import Json
 
-Json: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str, str]
 Changed: TypeAlias = Callable[[Resource, Json, bool], None]
 """Told of an object that was made, has changed or, with True, is gone."""

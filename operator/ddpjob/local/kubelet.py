@@ -18,13 +18,14 @@ from typing import Final
 import psutil
 
 from ddpjob.local.errors import LocalError
-from ddpjob.local.kube import Json, Objects
+from ddpjob.local.kube import Objects
 from ddpjob.local.network import LOOPBACK
 from ddpjob.local.process import POD_VARIABLE, LocalProcess, mark_of
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.constants import TRAINER_CONTAINER
 from ddpjob_core.api.resources import PODS
 from ddpjob_core.engine.errors import NotFound
+from ddpjob_core.engine.protocols import Json
 
 _LONGEST_MESSAGE: Final = 4096
 _NOT_STARTED: Final = 128

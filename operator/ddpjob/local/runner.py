@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from ddpjob.local.errors import LocalError
 from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.kubelet import ProcessKubelet, Start, end_marked
 from ddpjob.local.manifest import LocalManifest
+from ddpjob.local.metrics import NoMetrics
 from ddpjob.local.network import LOOPBACK, Network, Ports, ports_folder
 from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, to_be_resumed, to_go_on, told_of
 from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
+from ddpjob.local.transport import open_transport
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob_core.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
 from ddpjob_core.api.resources import EVENTS, JOBS, PODS, SERVICES, Resource
@@ -24,12 +26,10 @@ from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.pod import build_pod, processes_of
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.errors import NotFound
+from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import job_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_core.wire.progress import PollTarget
-from ddpjob_operator.metrics import Metrics
-
-Json: TypeAlias = dict[str, Any]
 
 _POLL_SECONDS: Final = 1.0
 _LOOK_EVERY: Final = 0.05
@@ -121,7 +121,9 @@ class LocalRunner:
         self._check(record)
         controller = Controller(
             LocalKube(self._objects, self._kubelet, now=self._now),
-            metrics=Metrics(),
+            metrics=NoMetrics(),
+            open_transport=open_transport,
+            new_ssh_key=_no_ssh_key,
             now=self._now,
             call_later=asyncio.get_running_loop().call_later,
             instance="ddpjob",
@@ -291,3 +293,7 @@ class LocalRunner:
             self._show.status(job.status)
             if job.status.finished or (self._stopping and job.status.holds(ConditionType.SUSPENDED)):
                 self._ended.set()
+
+
+def _no_ssh_key() -> SshKey:
+    raise AssertionError("a job whose nodes need ssh is refused when its manifest is read")

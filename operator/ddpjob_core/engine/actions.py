@@ -24,11 +24,10 @@ from ddpjob_core.children.actions import (
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
+from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
 from ddpjob_core.observations.refusals import object_name
-from ddpjob_operator.kube import Json, ObjectApi
-from ddpjob_operator.ssh_keys import SshKey, new_ssh_key
 
 _LARGEST_BATCH: Final = 64
 
@@ -49,7 +48,7 @@ class Outcome:
 class ActionRunner:
     """Carries actions out and puts the answers into the caches, so that the next decision sees them at once."""
 
-    def __init__(self, kube: ObjectApi, caches: Caches, new_ssh_key: Callable[[], SshKey] = new_ssh_key) -> None:
+    def __init__(self, kube: ObjectApi, caches: Caches, new_ssh_key: NewSshKey) -> None:
         self._kube = kube
         self._caches = caches
         self._new_ssh_key = new_ssh_key

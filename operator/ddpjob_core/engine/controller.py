@@ -15,12 +15,11 @@ from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
+from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi, OpenTransport
 from ddpjob_core.engine.queue import CallLater, WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord
-from ddpjob_operator.kube import ObjectApi
-from ddpjob_operator.metrics import Metrics
 
 _GATHER_SECONDS_PER_POD: Final = 0.0004
 _LONGEST_GATHER_SECONDS: Final = 0.5
@@ -42,6 +41,8 @@ class Controller:
         kube: ObjectApi,
         *,
         metrics: Metrics,
+        open_transport: OpenTransport,
+        new_ssh_key: NewSshKey,
         now: Callable[[], datetime],
         call_later: CallLater,
         instance: str,
@@ -51,6 +52,8 @@ class Controller:
         """Args:
         kube: where objects are made and deleted and a status is written.
         metrics: counts.
+        open_transport: opens what progress is read by.
+        new_ssh_key: makes the keys of jobs that need ssh.
         now: wall clock.
         call_later: of the event loop.
         instance: who posts events, such as the operator's pod.
@@ -67,7 +70,8 @@ class Controller:
         self._keys: dict[str, Key] = {}
         self.poller = ProgressPoller(
             changed=self.queue.add,
-            count=lambda outcome: metrics.polls.labels(outcome).inc(),
+            count=metrics.polled,
+            open_transport=open_transport,
             now=now,
             interval=rates.poll_interval,
             locate=locate,
@@ -81,6 +85,7 @@ class Controller:
             progress_writes=FairLimiter(rates.progress_writes, clock=monotonic),
             events=EventPoster(kube, now=now, instance=instance),
             metrics=metrics,
+            new_ssh_key=new_ssh_key,
             now=now,
         )
 

@@ -9,9 +9,9 @@ from ddpjob_core.api.base import format_time
 from ddpjob_core.api.constants import API_VERSION, KIND
 from ddpjob_core.api.resources import EVENTS
 from ddpjob_core.engine.errors import ApiFailure
+from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_core.status.events import Event
-from ddpjob_operator.kube import Json, ObjectApi
 
 COMPONENT: Final = "ddpjob-operator"
 _LONGEST_MESSAGE: Final = 1024

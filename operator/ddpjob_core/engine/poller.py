@@ -11,8 +11,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-import aiohttp
-
+from ddpjob_core.engine.protocols import OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress
@@ -42,7 +41,7 @@ class _Job:
     targets: tuple[PollTarget, ...]
 
 
-class BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went wrong here
+class _BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went wrong here
     """An endpoint answered something that is no progress; the text is one word for the metrics."""
 
 
@@ -58,6 +57,7 @@ class ProgressPoller:
         *,
         changed: Callable[[Key], None],
         count: Callable[[str], None],
+        open_transport: OpenTransport,
         now: Callable[[], datetime],
         interval: float = 2.0,
         patience: float = 2.0,
@@ -67,6 +67,7 @@ class ProgressPoller:
         """Args:
         changed: told of a job of which a shown value changed.
         count: told how each poll ended, in one word.
+        open_transport: opens what requests are sent by.
         now: wall clock.
         interval: seconds between two polls of a target.
         patience: seconds that an endpoint may take.
@@ -77,7 +78,8 @@ class ProgressPoller:
         self._count = count
         self._now = now
         self._interval = interval
-        self._limits = aiohttp.ClientTimeout(total=patience)
+        self._open_transport = open_transport
+        self._patience = patience
         self._concurrency = concurrency
         self._locate = locate
         self._jobs: dict[str, _Job] = {}
@@ -160,17 +162,7 @@ class ProgressPoller:
         """Poll until cancelled."""
         slots = asyncio.Semaphore(self._concurrency)
         loop = asyncio.get_running_loop()
-        async with (
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._concurrency, force_close=True),
-                timeout=self._limits,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # A compressed answer could grow beyond any limit while it is unpacked.
-                auto_decompress=False,
-                headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-            ) as session,
-            asyncio.TaskGroup() as polls,
-        ):
+        async with self._open_transport() as transport, asyncio.TaskGroup() as polls:
             while True:
                 await self._sleep_until_due()
                 due, uid = heapq.heappop(self._due)
@@ -183,7 +175,7 @@ class ProgressPoller:
                     continue
                 for target in self._jobs[uid].targets:
                     await slots.acquire()
-                    poll = polls.create_task(self._poll(session, uid, target))
+                    poll = polls.create_task(self._poll(transport, uid, target))
                     poll.add_done_callback(lambda _: slots.release())
                 if not once:
                     heapq.heappush(self._due, (loop.time() + self._interval, uid))
@@ -201,20 +193,21 @@ class ProgressPoller:
             except TimeoutError:
                 return
 
-    async def _poll(self, session: aiohttp.ClientSession, uid: str, target: PollTarget) -> None:
+    async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> None:
         try:
-            raw = await _fetch(session, *self._locate(target))
+            async with asyncio.timeout(self._patience):
+                raw = await _fetch(transport, *self._locate(target))
             answered = self._now()
             wait = parse_wait(raw, target, answered)
             rank = parse_rank_report(raw, target, answered)
             progress, loss = parse_progress(raw, answered)
         except TimeoutError:
             self._count("timeout")
-        except (aiohttp.ClientError, OSError):
+        except OSError:
             # Refused is ordinary: the pod runs, the program has not got to its endpoint yet.
             self._count("unreachable")
             self._end_wait(uid, target)
-        except BadAnswer as answer:
+        except _BadAnswer as answer:
             self._count(str(answer))
         except (ValueError, OverflowError, RecursionError):
             self._count("invalid")
@@ -264,17 +257,13 @@ def _shown(report: ProgressReport) -> ProgressReport:
     return replace(report, progress=report.progress.model_copy(update={"observed_time": None}))
 
 
-async def _fetch(session: aiohttp.ClientSession, address: str, port: int) -> dict[str, Any]:
-    host = f"[{address}]" if ":" in address else address
-    async with session.get(f"http://{host}:{port}/progress", allow_redirects=False) as response:
-        if response.status != HTTPStatus.OK:
-            raise BadAnswer("status")
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > _LONGEST_ANSWER:
-                raise BadAnswer("huge")
-    raw = json.loads(body)
+async def _fetch(transport: Transport, address: str, port: int) -> dict[str, Any]:
+    answer = await transport.get(address, port, "/progress", limit=_LONGEST_ANSWER)
+    if answer.status != HTTPStatus.OK:
+        raise _BadAnswer("status")
+    if len(answer.body) > _LONGEST_ANSWER:
+        raise _BadAnswer("huge")
+    raw = json.loads(answer.body)
     if not isinstance(raw, dict):
-        raise BadAnswer("invalid")
+        raise _BadAnswer("invalid")
     return raw

@@ -16,13 +16,12 @@ from ddpjob_core.engine.errors import ApiFailure, Conflict, NotFound, Retryable
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.poller import ProgressPoller
+from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord, Observed, Rejection
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER
-from ddpjob_operator.kube import ObjectApi
-from ddpjob_operator.metrics import Metrics
 
 Decide: TypeAlias = Callable[[Observed], Plan]
 
@@ -63,6 +62,7 @@ class Reconciler:
         progress_writes: FairLimiter[str],
         events: EventPoster,
         metrics: Metrics,
+        new_ssh_key: NewSshKey,
         now: Callable[[], datetime],
     ) -> None:
         """Args:
@@ -74,6 +74,7 @@ class Reconciler:
         progress_writes: spreads the writes that can wait.
         events: posts events.
         metrics: counts.
+        new_ssh_key: makes the keys of jobs that need ssh.
         now: wall clock.
         """
         self._kube = kube
@@ -85,7 +86,7 @@ class Reconciler:
         self._events = events
         self._metrics = metrics
         self._now = now
-        self._actions = ActionRunner(kube, caches)
+        self._actions = ActionRunner(kube, caches, new_ssh_key)
         self._memories: dict[str, _Memory] = {}
 
     async def reconcile(self, key: Key) -> None:
@@ -94,7 +95,7 @@ class Reconciler:
         if job is None:
             self._queue.succeeded(key)
             return
-        with self._metrics.reconcile_seconds.time():
+        with self._metrics.reconciling():
             try:
                 await self._look(key, job)
             except ApiFailure as failure:
@@ -102,7 +103,7 @@ class Reconciler:
                 seconds = self._queue.retry(key, after)
                 _log.warning("%s/%s: %s; next try in %.1f s", *key, failure, seconds)
             except Exception:  # noqa: BLE001 a bug met by this job alone: all others go on
-                self._metrics.errors.inc()
+                self._metrics.reconcile_failed()
                 seconds = self._queue.retry(key)
                 _log.exception("%s/%s cannot be worked on; next try in %.1f s", *key, seconds)
             else:
@@ -194,7 +195,7 @@ class Reconciler:
             self._caches.jobs.forget(job.namespace, job.name, job.uid)
             return False
         except Conflict:
-            self._metrics.conflicts.inc()
+            self._metrics.status_conflict()
             cached = self._caches.jobs.get(*key)
             if cached is None or version_of(cached) > version_of(job):
                 self._queue.add(key)

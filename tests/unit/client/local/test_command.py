@@ -45,6 +45,29 @@ def test_a_job_of_a_file_runs_to_its_end(job_file: Path, tmp_path: Path) -> None
     assert "Succeeded: 2 nodes exited with 0" in done.stderr
 
 
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("aiohttp", "cryptography", "kopf", "prometheus_client"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+from ddpjob.cli.entry import main
+sys.exit(main())
+"""
+
+
+def test_a_run_on_this_machine_needs_no_package_of_the_operator(job_file: Path, tmp_path: Path) -> None:
+    arguments = ["run", "--local", "--home", str(tmp_path / "home"), "-f", str(job_file)]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["node 0 | trained", "node 1 | trained"]
+
+
 def test_a_relative_home_is_the_same_for_a_program_that_works_in_another_folder(
     job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

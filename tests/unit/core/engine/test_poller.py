@@ -5,19 +5,24 @@ import gzip
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from ddpjob.local.transport import open_transport as stream_transport
 from ddpjob_core.engine.poller import ProgressPoller
+from ddpjob_core.engine.protocols import OpenTransport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.wire.progress import PollTarget, ProgressReport
 from ddpjob_core.wire.rank_report import WaitReason
+from ddpjob_operator.transport import open_transport as aiohttp_transport
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KEY = ("default", "digits")
@@ -34,14 +39,33 @@ class Seen:
                 await asyncio.sleep(0.01)
 
 
+class Polling(Protocol):
+    """A poller and an endpoint that answers it."""
+
+    def __call__(
+        self, answer: Answer, *, host: str = ..., patience: float = ..., interval: float = ...
+    ) -> AbstractAsyncContextManager[tuple[ProgressPoller, Seen, PollTarget]]: ...
+
+
+@pytest.fixture(params=[aiohttp_transport, stream_transport], ids=["aiohttp", "streams"])
+def polling(request: pytest.FixtureRequest) -> Polling:
+    return partial(polling_by, request.param)
+
+
 @asynccontextmanager
-async def polling(
-    answer: Answer, *, host: str = "127.0.0.1", patience: float = 5.0, interval: float = 0.05
+async def polling_by(
+    open_transport: OpenTransport,
+    answer: Answer,
+    *,
+    host: str = "127.0.0.1",
+    patience: float = 5.0,
+    interval: float = 0.05,
 ) -> AsyncIterator[tuple[ProgressPoller, Seen, PollTarget]]:
     seen = Seen()
     poller = ProgressPoller(
         changed=seen.changed.append,
         count=seen.outcomes.append,
+        open_transport=open_transport,
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         interval=interval,
         patience=patience,
@@ -72,7 +96,7 @@ async def report_of(poller: ProgressPoller, uid: str) -> ProgressReport:
             await asyncio.sleep(0.01)
 
 
-async def test_progress_is_read_and_kept_after_the_target_is_gone() -> None:
+async def test_progress_is_read_and_kept_after_the_target_is_gone(polling: Polling) -> None:
     async with polling(step(7)) as (poller, _, target):
         poller.follow("u1", KEY, (target,))
         report = await report_of(poller, "u1")
@@ -84,7 +108,7 @@ async def test_progress_is_read_and_kept_after_the_target_is_gone() -> None:
         assert poller.report("u1") is None
 
 
-async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_before() -> None:
+async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_before(polling: Polling) -> None:
     number = 0
 
     async def answer(_: web.Request) -> web.Response:
@@ -107,7 +131,7 @@ async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_b
         assert (await report_of(poller, "u1")).progress.step == 2
 
 
-async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
+async def test_a_job_is_woken_only_when_a_shown_value_changes(polling: Polling) -> None:
     number = 1
 
     async def answer(_: web.Request) -> web.Response:
@@ -122,7 +146,7 @@ async def test_a_job_is_woken_only_when_a_shown_value_changes() -> None:
         assert seen.changed == [KEY, KEY]
 
 
-async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers() -> None:
+async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers(polling: Polling) -> None:
     told: dict[str, object] = {"waiting": {"reason": "NameNotResolved", "message": "a-0 does not\nexist yet"}}
 
     async def answer(_: web.Request) -> web.Response:
@@ -145,7 +169,7 @@ async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers() 
         assert seen.changed == [KEY, KEY]
 
 
-async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more() -> None:
+async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more(polling: Polling) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({"waiting": {"reason": "Node0NotReached", "message": "a-0:29500"}})
 
@@ -163,7 +187,7 @@ async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more() -> No
     "waiting",
     ["x", {}, {"reason": "Bored", "message": "x"}, {"reason": "NameNotResolved"}, {"reason": [], "message": "x"}],
 )
-async def test_a_strange_wait_is_none(waiting: object) -> None:
+async def test_a_strange_wait_is_none(polling: Polling, waiting: object) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({"waiting": waiting})
 
@@ -173,7 +197,7 @@ async def test_a_strange_wait_is_none(waiting: object) -> None:
         assert poller.waits("u1") == ()
 
 
-async def test_an_ipv6_address_is_reached() -> None:
+async def test_an_ipv6_address_is_reached(polling: Polling) -> None:
     try:
         async with polling(step(3), host="::1") as (poller, _, target):
             poller.follow("u1", KEY, (target,))
@@ -224,10 +248,11 @@ def text(body: str) -> Answer:
         (text("not JSON"), "invalid"),
         (text("[1]"), "invalid"),
         (text("[" * 50_000), "invalid"),
+        (text("x" * 70_000), "huge"),
         (text('{"step": ' + "9" * 50_000 + "}"), "invalid"),
     ],
 )
-async def test_a_hostile_endpoint_is_counted_and_ignored(answer: Answer, outcome: str) -> None:
+async def test_a_hostile_endpoint_is_counted_and_ignored(polling: Polling, answer: Answer, outcome: str) -> None:
     async with polling(answer) as (poller, seen, target):
         poller.follow("u1", KEY, (target,))
         await seen.outcome(outcome, times=2)
@@ -235,14 +260,14 @@ async def test_a_hostile_endpoint_is_counted_and_ignored(answer: Answer, outcome
         assert seen.changed == []
 
 
-async def test_values_of_a_wrong_type_count_as_missing() -> None:
+async def test_values_of_a_wrong_type_count_as_missing(polling: Polling) -> None:
     async with polling(text('{"step": "many", "loss": 1e400, "lastStepTime": 5, "epoch": 2}')) as (poller, _, target):
         poller.follow("u1", KEY, (target,))
         progress = (await report_of(poller, "u1")).progress
         assert (progress.step, progress.loss, progress.epoch) == (None, None, 2)
 
 
-async def test_slow_and_dead_endpoints_do_not_delay_the_others() -> None:
+async def test_slow_and_dead_endpoints_do_not_delay_the_others(polling: Polling) -> None:
     never = asyncio.Event()
 
     async def slow(_: web.Request) -> web.Response:
@@ -274,7 +299,7 @@ def ended_pod(ordinal: int, attempt: int, step: int) -> PodRecord:
     )
 
 
-async def test_what_the_first_node_reports_at_its_end_is_kept_although_its_pod_is_gone() -> None:
+async def test_what_the_first_node_reports_at_its_end_is_kept_although_its_pod_is_gone(polling: Polling) -> None:
     async with polling(step(41)) as (poller, seen, target):
         poller.follow("u1", KEY, (target,))
         await seen.outcome("ok")
@@ -291,7 +316,7 @@ async def test_what_the_first_node_reports_at_its_end_is_kept_although_its_pod_i
         assert (newest.attempt, newest.progress.step) == (1, 60)
 
 
-async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped() -> None:
+async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped(polling: Polling) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def answer(_: web.Request) -> web.Response:

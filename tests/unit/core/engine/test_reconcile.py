@@ -36,14 +36,16 @@ from ddpjob_core.engine.errors import (
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.poller import ProgressPoller
+from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.observed import JobRecord, Observed, PodRecord, RejectionKind, ServiceRecord
 from ddpjob_core.status.events import Event
-from ddpjob_operator.kube import Json, Page, WatchEvent
+from ddpjob_operator.kube import Page, WatchEvent
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.ssh_keys import new_ssh_key
+from ddpjob_operator.transport import open_transport
 
 KEY = ("default", "digits")
 
@@ -119,10 +121,13 @@ class Bench:
             decide=self._decide,
             caches=self.caches,
             queue=self.queue,
-            poller=ProgressPoller(changed=self.queue.add, count=lambda _: None, now=lambda: self.now),
+            poller=ProgressPoller(
+                changed=self.queue.add, count=lambda _: None, open_transport=open_transport, now=lambda: self.now
+            ),
             progress_writes=FairLimiter(self.progress_rate, clock=lambda: self.monotonic),
             events=EventPoster(self.kube, now=lambda: self.now, instance="test"),
             metrics=self.metrics,
+            new_ssh_key=new_ssh_key,
             now=lambda: self.now,
         )
         self.job(version="7")

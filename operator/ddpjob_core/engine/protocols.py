@@ -1,0 +1,97 @@
+"""What the engine needs from outside: an API to objects, metrics, HTTP to the ranks, and keys for ssh.
+
+The operator implements these with a cluster's client, Prometheus and aiohttp; a run on one machine with the standard
+library.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from ddpjob_core.api.resources import Resource
+from ddpjob_core.api.status import DDPJobStatus
+
+Json: TypeAlias = dict[str, Any]
+
+
+class ObjectApi(Protocol):
+    """Where objects are kept. Every method raises an `ApiFailure`."""
+
+    async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
+        """POST an object; `strict` refuses unknown and duplicate fields as Invalid. Returns what was stored."""
+        ...
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """One object as it is now."""
+        ...
+
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
+        """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
+        ...
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> Json:
+        """DELETE the object with this uid (Conflict if another has the name), what it owns in the background.
+
+        Returns the object, which may live on until its grace period has passed, or a Status.
+        """
+        ...
+
+
+class Metrics(Protocol):
+    """What is counted of the engine's work."""
+
+    def reconciling(self) -> AbstractContextManager[object]:
+        """Measure how long one reconcile takes, from entering to leaving."""
+        ...
+
+    def reconcile_failed(self) -> None:
+        """A reconcile ended in an unexpected error."""
+
+    def status_conflict(self) -> None:
+        """A status write was refused because the job had changed."""
+
+    def status_written(self, before: DDPJobStatus | None, after: DDPJobStatus) -> None:
+        """A status was written in the place of another one."""
+
+    def polled(self, outcome: str) -> None:
+        """A read of a rank's progress ended like this, in one word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer; `body` is empty unless the status is 200."""
+
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """Sends HTTP requests to ranks."""
+
+    async def get(self, address: str, port: int, path: str, *, limit: int) -> Answer:
+        """GET without following a redirect or decompressing anything, reading little more than `limit` bytes of body.
+
+        The caller limits the time by cancellation.
+
+        Raises:
+            OSError: no connection, or it broke before the whole answer had come.
+            ValueError: the answer is not HTTP.
+        """
+        ...
+
+
+OpenTransport: TypeAlias = Callable[[], AbstractAsyncContextManager[Transport]]
+
+
+@dataclass(frozen=True, slots=True)
+class SshKey:
+    """A pair of keys, each in OpenSSH's own text form."""
+
+    private: str
+    public: str
+
+
+NewSshKey: TypeAlias = Callable[[], SshKey]
