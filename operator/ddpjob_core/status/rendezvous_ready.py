@@ -1,6 +1,5 @@
 """The condition RendezvousReady."""
 
-from ddpjob_core.api.spec import Launcher
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import told_once
@@ -17,7 +16,7 @@ def rendezvous_ready(situation: Situation) -> Fact:
     up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
     if up == len(states) and (waits := waiting_for_node_0(situation)):
         first = situation.attempt.names[0]
-        if situation.spec.launcher is Launcher.MPIRUN:
+        if situation.spec.launcher.traits.node_0_waits:
             hint = "check that node's log, the cluster's DNS and its network policies"
             message = f"{up}/{len(states)} nodes are up, node 0 cannot reach all others; {waits[0].message}: {hint}"
             return Fact(kind, "False", waits[0].reason.value, message)
