@@ -5,11 +5,10 @@ from ddpjob_core.api.restart import RestartAction
 from ddpjob_core.api.status import Failure, Restarts
 from ddpjob_core.children.deletions import missing_pods
 from ddpjob_core.observations.failed_attempt import cause_known_at, consequences_known_at, find_failure, saved_at
-from ddpjob_core.observations.failure_class import CANNOT_START, is_permanent
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision, give_up
 from ddpjob_core.policies.restart_budget import budget_left, counted_restart, ignored_restart
-from ddpjob_core.policies.restart_rules import action_for
+from ddpjob_core.policies.restart_rules import action_for, why_failed
 
 
 def restart(situation: Situation) -> Decision | None:
@@ -37,10 +36,8 @@ def leave(situation: Situation, failure: Failure) -> Decision:
     """What follows a failure: the next attempt, counted or not, or the end of the job."""
     status, allowed = situation.status, situation.spec.restart.max_restarts
     action = action_for(failure, situation.spec.restart.rules)
-    if action is RestartAction.FAIL and is_permanent(failure.reason, failure.message):
-        return _give_up(situation, CANNOT_START, "another attempt would end the same way", failure)
     if action is RestartAction.FAIL:
-        return _give_up(situation, "FailedByRule", "a rule of spec.restart.rules says Fail", failure)
+        return _give_up(situation, *why_failed(failure), failure)
     if action is RestartAction.IGNORE and status.attempt < MAX_ATTEMPT:
         return _next_attempt(situation, failure, ignored_restart(status.restarts, failure.reason, situation.now))
     used = budget_left(status.restarts, situation.spec.restart, situation.now)
