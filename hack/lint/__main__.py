@@ -2,29 +2,45 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from hack.cache import ROOT
 from hack.console import say
+from hack.lint import length, rooms, vocabulary
 
 _BIN: Final = Path(sys.executable).parent
-CHECKS: Final = (
-    ("ruff check", ("ruff", "check", "--quiet", ".")),
-    ("ruff format", ("ruff", "format", "--check", "--quiet", ".")),
-    ("mypy", ("mypy", "operator", "trainer", "hack")),
-    ("import-linter", ("lint-imports",)),
-)
+
+
+def _tool(program: str, *arguments: str) -> Callable[[], str]:
+    def run() -> str:
+        done = subprocess.run([_BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        said = (done.stdout + done.stderr).strip()
+        return (said or f"exit code {done.returncode}") if done.returncode != 0 else ""
+
+    return run
+
+
+CHECKS: Final[dict[str, Callable[[], str]]] = {
+    "ruff check": _tool("ruff", "check", "--quiet", "."),
+    "ruff format": _tool("ruff", "format", "--check", "--quiet", "."),
+    "mypy": _tool("mypy", "operator", "trainer", "hack"),
+    "import-linter": _tool("lint-imports"),
+    "rooms": lambda: "\n".join(rooms.complaints(rooms.current())),
+    "file length": lambda: "\n".join(length.too_long()),
+    "vocabulary": lambda: "\n".join(vocabulary.complaints()),
+}
 
 
 def failed_checks() -> list[str]:
     """Names of the checks that found something; what they found has been printed."""
     failed = []
-    for name, (program, *arguments) in CHECKS:
-        done = subprocess.run([_BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
+    for name, check in CHECKS.items():
+        found = check()
+        if found:
             failed.append(name)
-            say(f"lint: {name}\n{(done.stdout + done.stderr).strip()}")
+            say(f"lint: {name}\n{found}")
     return failed
 
 
@@ -32,8 +48,8 @@ def main() -> None:
     """Exit with an error where a check found something."""
     failed = failed_checks()
     if failed:
-        sys.exit(f"lint: {', '.join(failed)} found something; `.venv/bin/ruff format .` mends layout")
-    say(f"lint: {', '.join(name for name, _ in CHECKS)} are content")
+        sys.exit(f"lint: {', '.join(failed)} failed; `.venv/bin/ruff format .` mends the layout of files")
+    say(f"lint: all checks passed: {', '.join(CHECKS)}")
 
 
 if __name__ == "__main__":

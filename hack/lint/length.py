@@ -1,0 +1,28 @@
+"""No file of the product is longer than a reader takes in at a sitting."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from hack.cache import ROOT
+
+PRODUCT: Final = ("operator", "trainer")
+MOST_LINES: Final = 400
+# Longer until they are split.
+_LONGER: Final = {
+    "operator/ddpjob/convert/job.py": 419,
+    "operator/ddpjob/convert/script.py": 452,
+    "operator/ddpjob_launcher/launcher.py": 1167,
+}
+
+
+def too_long(root: Path = ROOT, folders: Iterable[str] = PRODUCT) -> list[str]:
+    """What to say of each Python file that has too many lines."""
+    found = []
+    for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
+        name = str(path.relative_to(root))
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        most = _LONGER.get(name, MOST_LINES)
+        if lines > most:
+            found.append(f"{name} has {lines} lines; split it, {most} are the most")
+    return found

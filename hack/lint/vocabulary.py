@@ -1,0 +1,131 @@
+"""Phrases that must not come back, each with what a reader expects instead."""
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.cache import ROOT
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase that is not wanted.
+
+    Attributes:
+        name: as it is read.
+        instead: what to write.
+        pattern: a regular expression for it, where the phrase alone says too little. A space stands for any space,
+            the end of a line, and an underscore.
+        left: how many there may be.
+    """
+
+    name: str
+    instead: str
+    pattern: str = ""
+    left: int = 0
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """What finds it, as a whole word or words."""
+        return re.compile(rf"(?<![A-Za-z0-9])(?:{self.pattern or re.escape(self.name)})(?![A-Za-z0-9])", re.IGNORECASE)
+
+
+PHRASES: Final = (
+    Phrase("is no X", "is not an X", r"(?<!there )is no (?!longer|more|way|need|such)\w+", left=117),
+    Phrase("are no X", "are not X, or must be X", r"(?<!there )are no (?!longer|more|such)\w+", left=9),
+    Phrase("is told", "is shown, reported or said", r"(?:is|are|was|were|be|been) told", left=190),
+    Phrase("told by", "reported by, seen from", left=19),
+    Phrase("untold", "since_best, or not reported", left=15),
+    Phrase("said here", "since_best", left=12),
+    Phrase("a whole number", "must be a whole number", r"(?<!must be )a whole number", left=3),
+    Phrase("brings along", "includes, ships with", r"(?:bring|brings|brought|bringing) along", left=9),
+    Phrase("in vain", "without effect, or the number of attempts", left=12),
+    Phrase("anew", "again", left=43),
+    Phrase("beside", "besides, next to or alongside", left=123),
+    Phrase("but for", "except", left=18),
+    Phrase("shall", "must, should or is to", left=2),
+    Phrase("whoever", "anyone who, or the one who", left=29),
+    Phrase("somebody", "someone, a user or another user", left=37),
+    Phrase("nobody that", "an unknown", left=2),
+    Phrase("else than", "other than", left=1),
+    Phrase("keeps this job", "blocks this job", r"keeps? (?:this|the|a) job", left=12),
+    Phrase("coming to rest", "does not converge", left=1),
+    Phrase("what it is called", "its name", r"what (?:it|he|they) (?:is|are) called", left=0),
+    Phrase("brought nothing better", "no improvement in", left=2),
+    Phrase("graves", "tombstones", left=11),
+    Phrase("ripen", "promote", left=2),
+    Phrase("respecified", "spec_changed", left=3),
+    Phrase("Departed", "vanished", left=52),
+    Phrase("AttemptLeft", "AttemptAbandoned", left=1),
+    Phrase("StepsGoOn", "StepsResumed", left=1),
+)
+# This table, and the words of others.
+_FILES: Final = re.compile(r"\.(?:py|md|ya?ml|sh|toml|tpl|in|txt)$|(?:^|/)(?:Dockerfile|Makefile)$|\.Dockerfile$")
+_NOT_READ: Final = ("hack/lint/vocabulary.py", "tests/unit/hack/lint/test_vocabulary.py")
+ALLOWED: Final[Mapping[tuple[str, str], str]] = {}
+"""Files in which a phrase may stand, by its name, and why."""
+# The end of a line within a comment, a list, a paragraph or a string that goes on in the next line.
+_WRAP: Final = re.compile(r"""[ \t]*["']?[ \t]*\n\s*(?:\#\ ?|f?r?["'](?!["'])|\*\ |>\ )?|[ \t]+|_""", re.VERBOSE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a phrase stands."""
+
+    phrase: Phrase
+    file: str
+    line: int
+    text: str
+
+
+def flat(text: str) -> tuple[str, list[int]]:
+    """A text with one space for every gap between words, and for each of its characters the line that it is on."""
+    parts: list[str] = []
+    lines: list[int] = []
+    line, end = 1, 0
+    for gap in _WRAP.finditer(text):
+        word = text[end : gap.start()]
+        for character in word:
+            lines.append(line)
+            line += character == "\n"
+        parts += [word, " "]
+        lines.append(line)
+        line += gap[0].count("\n")
+        end = gap.end()
+    parts.append(text[end:])
+    lines += [line] * len(text[end:])
+    return "".join(parts), lines
+
+
+def occurrences(file: str, text: str, phrases: Iterable[Phrase] = PHRASES) -> Iterator[Found]:
+    """Where phrases stand in a file."""
+    words, lines = flat(text)
+    for phrase in phrases:
+        if (file, phrase.name) not in ALLOWED:
+            for match in phrase.expression.finditer(words):
+                yield Found(phrase, file, lines[match.start()], match[0])
+
+
+def read_files(root: Path = ROOT) -> Iterator[tuple[str, str]]:
+    """Names and texts of the files that people read, of those that git knows or would add."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+    for name in sorted(set(listed)):
+        if _FILES.search(name) and name not in _NOT_READ and (root / name).is_file():
+            yield name, (root / name).read_text(encoding="utf-8")
+
+
+def complaints(root: Path = ROOT, phrases: Iterable[Phrase] = PHRASES) -> list[str]:
+    """What to say of each phrase that is there more often than it may be."""
+    chosen = list(phrases)
+    found = [one for name, text in read_files(root) for one in occurrences(name, text, chosen)]
+    said = []
+    for phrase in chosen:
+        of_it = [one for one in found if one.phrase is phrase]
+        if len(of_it) > phrase.left:
+            said += [f'{one.file}:{one.line}: "{one.text}": write {phrase.instead}' for one in of_it]
+            said += [f"{len(of_it)} of these, {phrase.left} are left to mend"] if phrase.left else []
+    return said
