@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.observations.active_time import active_since
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.observations.suspension import active_since
 
 RESTART_KINDS: Final = ("counted", "ignored", "process")
 _PREFIX: Final = "ddpjob_operator_job"

@@ -16,7 +16,8 @@ from ddpjob.manifests.documents import Document, Path, checked_job
 from ddpjob.manifests.program import job_label, stem_of
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES
 from ddpjob_core.api.errors import UsageProblem
-from ddpjob_core.api.spec import Backend, Launcher, Metrics
+from ddpjob_core.api.launchers import Launcher
+from ddpjob_core.api.spec import Backend, Metrics
 
 _BACKEND: Final = re.compile(r"--(?:dist[-_])?backend(?:=(.*))?")
 _BACKENDS: Final = ("gloo", "nccl", "mpi")

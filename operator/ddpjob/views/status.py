@@ -1,12 +1,15 @@
 """`ddpjob status`: where a job stands, in a few lines."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from ddpjob.views.job import Job
 from ddpjob.views.progress import waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of
-from ddpjob_core.api.display import format_count, format_seconds
+from ddpjob_core.api.base import format_time, parse_time
+from ddpjob_core.api.columns import COLUMNS, Column
+from ddpjob_core.api.display import format_count
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Phase
 from ddpjob_core.observations.progress import current_progress
 
@@ -130,21 +133,25 @@ def status_json(job: Job) -> dict[str, Any]:
     }
 
 
+_COLUMNS: Final = tuple(column for column in COLUMNS if not column.wide)
+TABLE_HEAD: Final = ("NAMESPACE", "NAME", *(column.name.upper() for column in _COLUMNS))
+
+
 def job_row(job: Job, now: datetime) -> tuple[str, ...]:
     """The cells of a job in a table, as `TABLE_HEAD` names them."""
-    status = job.status
-    return (
-        job.namespace,
-        job.name,
-        status.phase.value,
-        status.summary.nodes,
-        str(status.restarts.counted),
-        status.summary.epoch,
-        status.summary.step,
-        status.summary.loss,
-        status.summary.eta,
-        format_seconds(int((now - job.created).total_seconds())) if job.created is not None else "",
-    )
+    spec = job.record.spec
+    fields = {
+        "metadata": {"creationTimestamp": format_time(job.created) if job.created is not None else None},
+        "spec": spec.to_wire() if spec is not None else {},
+        "status": job.status.to_wire(),
+    }
+    return (job.namespace, job.name, *(_cell(column, fields, now) for column in _COLUMNS))
 
 
-TABLE_HEAD = ("NAMESPACE", "NAME", "STATE", "NODES", "RESTARTS", "EPOCH", "STEP", "LOSS", "ETA", "AGE")
+def _cell(column: Column, fields: Mapping[str, Any], now: datetime) -> str:
+    value: Any = fields
+    for key in column.path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if column.type == "date":
+        return ago(parse_time(value), now)
+    return "" if value is None else str(value)

@@ -1,5 +1,6 @@
 """What every type of the API shares."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -42,6 +43,11 @@ def parse_time(value: object) -> datetime | None:
         return moment.astimezone(UTC) if moment.tzinfo else None
     except (ValueError, OverflowError):
         return None
+
+
+def shortened(limit: int) -> Callable[[object], object]:
+    """A validator that shortens text of more than `limit` characters and leaves everything else as it is."""
+    return lambda value: value[: limit - 1] + "…" if isinstance(value, str) and len(value) > limit else value
 
 
 def _truncate(value: object) -> object:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from ddpjob_core.api.base import ApiModel
+from ddpjob_core.api.columns import COLUMNS, Column
 from ddpjob_core.api.constants import GROUP, KIND, MAX_NAME_LENGTH, PLURAL, VERSION
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
@@ -46,21 +47,6 @@ _ORDER: Final = (
 NAME_MESSAGE: Final = (
     f"metadata.name must be a DNS-1035 label of at most {MAX_NAME_LENGTH} characters: "
     "lower case letters, digits and '-', starting with a letter and ending with a letter or digit"
-)
-
-_COLUMNS: Final = (
-    ("State", "string", ".status.phase", "Phase of the job.", 0),
-    ("Nodes", "string", ".status.summary.nodes", "Nodes that are running or have succeeded, of the nodes desired.", 0),
-    ("Restarts", "integer", ".status.restarts.counted", "Restarts counted against spec.restart.maxRestarts.", 0),
-    ("Epoch", "string", ".status.summary.epoch", "Current epoch and total epochs.", 0),
-    ("Step", "string", ".status.summary.step", "Optimizer steps done and total steps.", 0),
-    ("Loss", "string", ".status.summary.loss", "Training loss.", 0),
-    ("Eta", "string", ".status.summary.eta", "Estimated time left.", 0),
-    ("Age", "date", ".metadata.creationTimestamp", "Time since the job was created.", 0),
-    ("Speed", "string", ".status.summary.speed", "Samples per second.", 1),
-    ("Launcher", "string", ".spec.launcher", "What starts the worker processes.", 1),
-    ("Backend", "string", ".status.backend", "Backend of the process group.", 1),
-    ("Last-Step", "date", ".status.progress.lastStepTime", "Time since the last step.", 1),
 )
 
 
@@ -158,7 +144,7 @@ def custom_resource_definition() -> dict[str, Any]:
                         },
                     },
                     "selectableFields": [{"jsonPath": ".status.phase"}],
-                    "additionalPrinterColumns": [_column(*column) for column in _COLUMNS],
+                    "additionalPrinterColumns": [_printer_column(column) for column in COLUMNS],
                     "schema": {"openAPIV3Schema": _root()},
                 },
             ],
@@ -166,9 +152,14 @@ def custom_resource_definition() -> dict[str, Any]:
     }
 
 
-def _column(name: str, kind: str, path: str, description: str, priority: int) -> dict[str, Any]:
-    column = {"name": name, "type": kind, "jsonPath": path, "description": description}
-    return {**column, "priority": priority} if priority else column
+def _printer_column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": f".{'.'.join(column.path)}",
+        "description": column.description,
+        **({"priority": 1} if column.wide else {}),
+    }
 
 
 def _root() -> Schema:

@@ -1,7 +1,8 @@
 """spec.restart: how a job restarts after a failure."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -46,6 +47,39 @@ class RestartRule(ApiModel):
     """Text that the message or traceback of the failure contains."""
 
 
+@dataclass(frozen=True, slots=True)
+class DefaultRule:
+    """A rule of every job, asked after the job's own."""
+
+    rule: RestartRule
+    failures: str
+    """Which failures it is about, for people."""
+    because: str
+    reason: str = "FailedByRule"
+    """Reason of the condition Failed, where the rule says Fail."""
+
+
+DEFAULT_RULES: Final = (
+    DefaultRule(
+        RestartRule(action=RestartAction.IGNORE, reasons=["DisruptionTarget"]),
+        failures="disrupted pods (preempted, evicted, drained)",
+        because="the program did not cause it",
+    ),
+    DefaultRule(
+        RestartRule(action=RestartAction.FAIL, reasons=["CannotStart"]),
+        failures="a program that is missing from the image (reason CannotStart)",
+        because="another attempt would end the same way",
+        reason="CannotStart",
+    ),
+    DefaultRule(
+        RestartRule(action=RestartAction.RESTART),
+        failures="everything else",
+        because="the next attempt continues from the last checkpoint",
+    ),
+)
+"""What happens after a failure that no rule of the job matches. The last rule matches every failure."""
+
+
 class Restart(ApiModel):
     """How the job restarts after a failure. A restart replaces all pods of the attempt by those of the next one."""
 
@@ -61,5 +95,13 @@ class Restart(ApiModel):
     """Number of seconds for which a restart counts against maxRestarts. Defaults to forever."""
     no_progress_limit: Annotated[int, Field(ge=0, le=1000)] = 3
     """Number of counted restarts in a row without a newer step after which the job fails, if the program reports steps. 0 disables the limit."""
-    rules: Annotated[list[RestartRule], Field(max_length=32)] = []
-    """What happens after which failure. The first rule that matches applies. If no rule matches, disrupted pods (preempted, evicted, drained) are Ignore, a program that is missing from the image is Fail (reason CannotStart), and everything else is Restart."""
+    rules: Annotated[
+        list[RestartRule],
+        Field(
+            max_length=32,
+            description="What happens after which failure. The first rule that matches applies. If no rule matches, the "
+            "default rules apply: "
+            + ", ".join(f"{known.rule.action} for {known.failures}" for known in DEFAULT_RULES)
+            + ".",
+        ),
+    ] = []

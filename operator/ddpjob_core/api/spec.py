@@ -17,26 +17,8 @@ from ddpjob_core.api.kubernetes import (
     SecurityContext,
     VolumeMount,
 )
+from ddpjob_core.api.launchers import Launcher, RendezvousBackend
 from ddpjob_core.api.restart import Restart
-
-
-class Launcher(StrEnum):
-    """What starts the worker processes on each node."""
-
-    TORCHRUN = "torchrun"
-    LAUNCH = "torch.distributed.launch"
-    """torchrun that also passes each process its local rank as the argument --local-rank."""
-    PYTHON = "python"
-    """One process per node, started by plain `python`; the program spawns more processes itself if it needs them."""
-    MPIRUN = "mpirun"
-    """Open MPI's mpirun on node 0, which starts the processes on all nodes; the other nodes run sshd for it."""
-
-
-class RendezvousBackend(StrEnum):
-    """How the nodes find each other."""
-
-    C10D = "c10d"
-    STATIC = "static"
 
 
 class Backend(StrEnum):
@@ -226,17 +208,18 @@ _RESTARTS_OF_STATIC: JsonValue = {
 }
 
 
+_WITHOUT_RESTARTS = [launcher.value for launcher in Launcher if not launcher.traits.restarts_in_place]
 _RESTARTS_OF_LAUNCHER: JsonValue = {
-    "rule": "!(self.launcher in ['python', 'mpirun']) || !has(self.restart.maxProcessRestarts) "
+    "rule": f"!(self.launcher in {_WITHOUT_RESTARTS}) || !has(self.restart.maxProcessRestarts) "
     "|| self.restart.maxProcessRestarts == 0",
-    "message": "the launchers python and mpirun do not restart processes inside running pods: "
+    "message": f"the launchers {' and '.join(_WITHOUT_RESTARTS)} do not restart processes inside running pods: "
     "remove spec.restart.maxProcessRestarts, or use the launcher torchrun",
     "fieldPath": ".restart.maxProcessRestarts",
 }
 
 
 _BACKEND_MPI: JsonValue = {
-    "rule": "self.backend != 'mpi' || self.launcher == 'mpirun'",
+    "rule": f"self.backend != 'mpi' || self.launcher in {[each.value for each in Launcher if each.traits.starts_mpi]}",
     "message": "the backend mpi takes rank and world size from MPI, so mpirun must start the processes: "
     "set spec.launcher to mpirun, or spec.backend to gloo",
     "fieldPath": ".backend",
@@ -244,7 +227,8 @@ _BACKEND_MPI: JsonValue = {
 
 
 _COMMAND_OF_MPIRUN: JsonValue = {
-    "rule": "self.launcher != 'mpirun' || !has(self.trainer.command)",
+    "rule": f"!(self.launcher in {[each.value for each in Launcher if not each.traits.takes_command]}) "
+    "|| !has(self.trainer.command)",
     "message": "the launcher mpirun starts sshd and mpirun itself: set spec.trainer.script or module instead of command",
     "fieldPath": ".trainer.command",
 }

@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ddpjob_core.api.base import ApiModel, Time
+from ddpjob_core.api.base import ApiModel, Time, shortened
+from ddpjob_core.api.columns import Summary
 
 _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
@@ -22,10 +23,6 @@ def _bounded(least: float, most: float) -> Callable[[object], object]:
     return bring_in
 
 
-def _cut(limit: int) -> Callable[[object], object]:
-    return lambda value: value[: limit - 1] + "…" if isinstance(value, str) and len(value) > limit else value
-
-
 # A number or text that is too large is brought into bounds: nothing that a program or a kubelet reports may prevent a
 # status from being written.
 Count = Annotated[int, Field(ge=0, le=_INT32), BeforeValidator(_bounded(0, _INT32))]
@@ -33,9 +30,8 @@ BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _E
 ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
 Measure = Annotated[float, Field(ge=-1e300, le=1e300), BeforeValidator(_bounded(-1e300, 1e300))]
 Rate = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_bounded(0, 1e15))]
-ColumnText = Annotated[str, Field(max_length=40), BeforeValidator(_cut(40))]
-Word = Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]
-Text = Annotated[str, Field(max_length=8192), BeforeValidator(_cut(8192))]
+Word = Annotated[str, Field(max_length=253), BeforeValidator(shortened(253))]
+Text = Annotated[str, Field(max_length=8192), BeforeValidator(shortened(8192))]
 
 
 class Phase(StrEnum):
@@ -152,23 +148,6 @@ class Progress(ApiModel):
     """Time at which the operator read this progress."""
 
 
-class Summary(ApiModel):
-    """Columns of kubectl get ddpjobs as text, because a column can print only one field."""
-
-    nodes: ColumnText = ""
-    """Nodes that are running or have succeeded, of the nodes desired, in the form 2/2."""
-    epoch: ColumnText = ""
-    """Current epoch and total epochs, in the form 7/20."""
-    step: ColumnText = ""
-    """Optimizer steps done and total steps, in the form 210/600."""
-    loss: ColumnText = ""
-    """Training loss. NaN and infinity are shown as nan and inf."""
-    eta: ColumnText = ""
-    """Estimated time left, in the form 38s or 2h5m."""
-    speed: ColumnText = ""
-    """Samples per second, in the form 1.2k/s."""
-
-
 class Failure(ApiModel):
     """Root cause of the last failure."""
 
@@ -195,7 +174,7 @@ class Failure(ApiModel):
     traceback: Text | None = None
     """End of the Python traceback, if there is one."""
     consequences: Annotated[
-        list[Annotated[str, Field(max_length=253), BeforeValidator(_cut(253))]] | None, Field(max_length=16)
+        list[Annotated[str, Field(max_length=253), BeforeValidator(shortened(253))]] | None, Field(max_length=16)
     ] = None
     """Other failures that followed from this one, each in the form who: what."""
 

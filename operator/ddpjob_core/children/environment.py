@@ -7,8 +7,9 @@ starts is given no PET_*: it would be taken for one of torchrun's.
 
 from typing import Final
 
+from ddpjob_core.api.launchers import RendezvousBackend, Variables
 from ddpjob_core.api.names import pod_name, service_name
-from ddpjob_core.api.spec import Backend, DDPJobSpec, Launcher, Rendezvous, RendezvousBackend
+from ddpjob_core.api.spec import Backend, DDPJobSpec, Rendezvous
 from ddpjob_core.children.checkpoint import checkpoint_environment
 from ddpjob_core.observations.observed import JobRecord
 
@@ -54,42 +55,36 @@ def pod_environment(
         "DDPJOB_RENDEZVOUS_HOST": first,
         "DDPJOB_RENDEZVOUS_PORT": str(spec.rendezvous.port),
         "DDPJOB_RENDEZVOUS_TIMEOUT": str(spec.rendezvous.timeout_seconds),
-        **(
-            _python(spec, ordinal, processes, first)
-            if spec.launcher is Launcher.PYTHON
-            else _mpirun(spec, processes, first)
-            if spec.launcher is Launcher.MPIRUN
-            else _torchrun(job, spec, attempt, ordinal, processes=processes, first=first)
-        ),
+        **_launchers_own(job, spec, attempt, ordinal, processes=processes, first=first),
     }
     if spec.checkpoint is not None:
         environment.update(checkpoint_environment(job, spec.checkpoint))
     trainer = spec.trainer
     if trainer.command is None:
         environment["DDPJOB_LAUNCHER"] = spec.launcher.value
+        environment["DDPJOB_LAUNCHER_MODULE"] = spec.launcher.traits.module
         environment["DDPJOB_PROGRAM_KIND"] = "script" if trainer.script is not None else "module"
         environment["DDPJOB_PROGRAM"] = trainer.script or trainer.module or ""
     return environment
 
 
-def _python(spec: DDPJobSpec, ordinal: int, processes: int, first: str) -> dict[str, str]:
-    """As programs expect it that spawn their processes themselves: RANK and WORLD_SIZE count what was started."""
-    return {
-        "RANK": str(ordinal),
-        "WORLD_SIZE": str(spec.nodes),
+def _launchers_own(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, processes: int, first: str
+) -> dict[str, str]:
+    # As `mpirun -x MASTER_ADDR=... -x MASTER_PORT=...` hands them to each rank.
+    master = {
         "DDPJOB_PROCS_PER_NODE": str(processes),
         "MASTER_ADDR": first,
         "MASTER_PORT": str(spec.rendezvous.port),
     }
-
-
-def _mpirun(spec: DDPJobSpec, processes: int, first: str) -> dict[str, str]:
-    """As `mpirun -x MASTER_ADDR=... -x MASTER_PORT=...` hands them to each rank; rank and size are mpirun's to tell."""
-    return {
-        "DDPJOB_PROCS_PER_NODE": str(processes),
-        "MASTER_ADDR": first,
-        "MASTER_PORT": str(spec.rendezvous.port),
-    }
+    match spec.launcher.traits.variables:
+        case Variables.TORCHRUN:
+            return _torchrun(job, spec, attempt, ordinal, processes=processes, first=first)
+        case Variables.MASTER:
+            return master
+        case Variables.RANK:
+            # Programs that spawn their processes themselves expect RANK and WORLD_SIZE to count what was started.
+            return {"RANK": str(ordinal), "WORLD_SIZE": str(spec.nodes), **master}
 
 
 def _torchrun(
@@ -116,9 +111,8 @@ def _torchrun(
 
 
 def process_restarts(spec: DDPJobSpec) -> int:
-    """What spec.restart.maxProcessRestarts comes to: how often torchrun restarts workers inside running pods."""
-    if spec.rendezvous.backend is RendezvousBackend.STATIC:
-        # Survivors of a static rendezvous look for each other under another restart count, and hang.
+    """What spec.restart.maxProcessRestarts comes to: how often workers restart inside running pods."""
+    if spec.rendezvous.backend not in spec.launcher.traits.restarts_in_place:
         return 0
     asked = spec.restart.max_process_restarts
     return PROCESS_RESTARTS if asked is None else asked

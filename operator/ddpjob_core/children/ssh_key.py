@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.ownership import child_metadata
-from ddpjob_core.api.spec import DDPJobSpec, Launcher
+from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.observations.observed import JobRecord
 
 VOLUME: Final = "ddpjob-ssh"
@@ -19,7 +19,7 @@ PUBLIC_KEY: Final = "ssh-publickey"
 
 def needs_ssh_key(spec: DDPJobSpec) -> bool:
     """Whether the nodes of such a job reach each other by ssh."""
-    return spec.launcher is Launcher.MPIRUN and spec.nodes > 1
+    return spec.launcher.traits.uses_ssh and spec.nodes > 1
 
 
 def ssh_key_name(job: JobRecord) -> str:

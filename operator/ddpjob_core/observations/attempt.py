@@ -118,6 +118,16 @@ def view_attempt(
     return Attempt(number, current, names, older, succeeded, left)
 
 
+def all_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
+    """The job's pods of all attempts."""
+    return (*attempt.present, *(pod for _, pod in attempt.older.values()))
+
+
+def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
+    """All the job's pods in which something still runs, those that are being deleted included."""
+    return tuple(pod for pod in all_pods(attempt) if not is_terminal(pod))
+
+
 def highest_attempt(job: str, pods: tuple[PodRecord, ...]) -> int:
     """The newest attempt that has pods, 0 where none has: what an erased status is rebuilt from."""
     identities = (parse_pod_name(job, pod.name) for pod in pods)

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from ddpjob_core.api.spec import Launcher
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.observed import Running
 from ddpjob_core.observations.poll import poll_targets
@@ -42,8 +41,7 @@ def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
         return ()
     if any(report.attempt == situation.attempt.number for report in situation.observed.ranks):
         return ()
-    # Under mpirun it is node 0 that waits for the others.
-    waiting = range(1) if situation.spec.launcher is Launcher.MPIRUN else range(1, len(states))
+    waiting = range(1) if situation.spec.launcher.traits.node_0_waits else range(1, len(states))
     asked = (ordinal for ordinal in waiting if not _is_time_up(situation, ordinal))
     # The launcher answers in the place of local rank 0.
     return tuple(islice(poll_targets(situation, asked, (0,)), MOST_NODES))

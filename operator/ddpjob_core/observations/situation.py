@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from ddpjob_core.api.ordinals import parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
-from ddpjob_core.observations.attempt import Attempt
+from ddpjob_core.observations.attempt import Attempt, highest_attempt, view_attempt
 from ddpjob_core.observations.observed import JobRecord, Observed
+from ddpjob_core.observations.progress import reported_progress, with_restarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,34 @@ class Situation:
     def now(self) -> datetime:
         """The moment that all policies decide for."""
         return self.observed.now
+
+
+def situation_of(observed: Observed, spec: DDPJobSpec) -> Situation:
+    """The situation of a job with this spec, as the pods show it."""
+    written = observed.job.status
+    attempt = view_attempt(
+        observed.job.name,
+        written.attempt if written is not None else highest_attempt(observed.job.name, observed.pods),
+        spec.nodes,
+        observed.pods,
+        succeeded=_succeeded(written, spec.nodes),
+        departed=observed.departed,
+    )
+    return Situation(observed, spec, _up_to_date(observed, attempt), attempt)
+
+
+def _up_to_date(observed: Observed, attempt: Attempt) -> DDPJobStatus:
+    """What was written last, with the progress that has been reported since: the policies count by it."""
+    written = observed.job.status
+    status = written or DDPJobStatus(attempt=attempt.number)
+    reported = None if status.finished else reported_progress(observed, attempt)
+    if reported is None:
+        return status
+    return with_restarts(status.model_copy(update={"progress": reported[0]}), written)
+
+
+def _succeeded(written: DDPJobStatus | None, nodes: int) -> frozenset[int]:
+    known = written.nodes if written is not None and written.pods_created else None
+    if known is None or known.desired != nodes:
+        return frozenset()
+    return parse_ordinals(known.succeeded_ordinals or "", nodes)

@@ -51,7 +51,7 @@ def suspected(situation: Situation) -> bool:
     return age is not None and age >= _suspicion(deadline)
 
 
-def next_look(situation: Situation) -> tuple[datetime, ...]:
+def next_stall_look(situation: Situation) -> tuple[datetime, ...]:
     """When time alone may change the answer."""
     age = _age_of_newest_step(situation)
     if age is None:
@@ -113,7 +113,7 @@ def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
     return tuple(islice(poll_targets(situation, nodes, local_ranks), MOST_RANKS))
 
 
-def acts(situation: Situation, stall: Stall | None) -> bool:
+def is_action_due(situation: Situation, stall: Stall | None) -> bool:
     """Whether the deadline's action is due: the condition has been told of, and the stacks have been written."""
     due = _acts_at(situation)
     if stall is None or due is None:

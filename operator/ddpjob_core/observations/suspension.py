@@ -4,7 +4,6 @@ The condition carries the intent (False/Stopping, True/Suspended), so that pods 
 never taken for failed ones.
 """
 
-from datetime import datetime
 from typing import Final
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
@@ -18,11 +17,3 @@ def is_stopping(status: DDPJobStatus) -> bool:
     """Whether pods were asked to stop and not all have."""
     condition = status.condition(ConditionType.SUSPENDED)
     return condition is not None and condition.status == "False" and condition.reason == STOPPING
-
-
-def active_since(status: DDPJobStatus) -> datetime | None:
-    """Since when the job's wall time counts, restarts included: a suspension starts it anew, as in a Job."""
-    suspended = status.condition(ConditionType.SUSPENDED)
-    if status.start_time is None or suspended is None or suspended.reason != RESUMED:
-        return status.start_time
-    return max(status.start_time, suspended.last_transition_time)

@@ -2,17 +2,18 @@
 
 from ddpjob_core.children.actions import Create, CreateClaim, CreateLauncher, CreatePod, CreateService, CreateSshKey
 from ddpjob_core.children.checkpoint import build_claim
+from ddpjob_core.children.deletions import abandoned_pods, stray_pods
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.ssh_key import build_ssh_key, needs_ssh_key
+from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, abandoned_pods_run
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.node_lost import nodes_lost
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER, object_name, taken_names
 from ddpjob_core.observations.situation import Situation
-from ddpjob_core.policies.cleanup import left_pods, left_pods_look_again, left_pods_run, stray_pods
 from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.restart import not_before
+from ddpjob_core.policies.restart_backoff import not_before
 
 
 def creating(situation: Situation) -> Decision | None:
@@ -20,20 +21,20 @@ def creating(situation: Situation) -> Decision | None:
     status = situation.status
     if status.pods_created:
         return None
-    left = left_pods(situation)
+    abandoned = abandoned_pods(situation)
     due = not_before(situation)
-    if left_pods_run(situation) or (due is not None and situation.now < due):
-        waits = (*left_pods_look_again(situation), *((due,) if due is not None else ()))
-        return Decision(status, left, look_again=waits)
+    if abandoned_pods_run(situation) or (due is not None and situation.now < due):
+        waits = (*abandoned_pods_given_up_at(situation), *((due,) if due is not None else ()))
+        return Decision(status, abandoned, look_again=waits)
     children = _allowed((*_shared_children(situation), *_pods(situation)), situation)
     if children:
         blocked = bool(taken_names(situation)) or bool(situation.observed.rejections)
         again = (situation.now + TRY_AGAIN_AFTER,) if blocked else ()
         fresh = situation.job.status is None and not blocked
         if taken_names(situation):
-            return Decision(status, left, look_again=again)
+            return Decision(status, abandoned, look_again=again)
         strays = () if blocked else stray_pods(situation)
-        return Decision(status, (*left, *strays, *children), unwritten=fresh, look_again=again)
+        return Decision(status, (*abandoned, *strays, *children), unwritten=fresh, look_again=again)
     created = status.model_copy(
         update={
             "pods_created": True,
@@ -41,7 +42,7 @@ def creating(situation: Situation) -> Decision | None:
             "attempt_start_time": situation.now,
         },
     )
-    return Decision(created, left, transition=True)
+    return Decision(created, abandoned, transition=True)
 
 
 def _shared_children(situation: Situation) -> tuple[Create, ...]:

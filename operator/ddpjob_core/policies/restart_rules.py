@@ -1,36 +1,36 @@
-"""spec.restart.rules: what a certain kind of failure leads to."""
+"""spec.restart.rules: what happens after which failure."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from ddpjob_core.api.restart import RestartAction, RestartRule
+from ddpjob_core.api.restart import DEFAULT_RULES, RestartAction, RestartRule
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.failure_class import CANNOT_START, DISRUPTION_TARGET, FailureClass, is_permanent
 
+_BY_RULE_OF_THE_JOB: Final = ("FailedByRule", "a rule of spec.restart.rules says Fail")
+
 
 def action_for(failure: Failure, rules: Sequence[RestartRule]) -> RestartAction:
-    """The action of the first rule that matches.
+    """The action of the first rule that matches, the job's own rules before the default ones."""
+    candidates = (*rules, *(default.rule for default in DEFAULT_RULES))
+    return next(rule.action for rule in candidates if matches(rule, failure))
 
-    Without one a disruption is ignored, a program that cannot be started fails the job, all else is restarted.
-    """
-    for rule in rules:
-        if matches(rule, failure):
-            return rule.action
-    if is_permanent(failure.reason, failure.message):
-        return RestartAction.FAIL
-    return RestartAction.IGNORE if failure.failure_class == FailureClass.DISRUPTION.value else RestartAction.RESTART
+
+def why_failed(failure: Failure) -> tuple[str, str]:
+    """Reason and explanation for a job that a rule has failed: a default rule that says the same says more."""
+    default = next(default for default in DEFAULT_RULES if matches(default.rule, failure))
+    return (default.reason, default.because) if default.rule.action is RestartAction.FAIL else _BY_RULE_OF_THE_JOB
 
 
 def matches(rule: RestartRule, failure: Failure) -> bool:
-    """Whether all that the rule gives fits the failure."""
+    """Whether the failure matches every field that the rule sets."""
     text = f"{failure.message}\n{failure.traceback or ''}"
-    given = (
-        None if rule.exit_codes is None else failure.exit_code in rule.exit_codes,
-        None if rule.signals is None else failure.signal in rule.signals,
-        None if rule.reasons is None else bool(_names(failure) & set(rule.reasons)),
-        None if rule.message is None else rule.message in text,
+    return (
+        (rule.exit_codes is None or failure.exit_code in rule.exit_codes)
+        and (rule.signals is None or failure.signal in rule.signals)
+        and (rule.reasons is None or bool(_names(failure) & set(rule.reasons)))
+        and (rule.message is None or rule.message in text)
     )
-    said = [fits for fits in given if fits is not None]
-    return bool(said) and all(said)
 
 
 def _names(failure: Failure) -> set[str | None]:

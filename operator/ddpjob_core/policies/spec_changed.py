@@ -9,7 +9,7 @@ from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
 
 
-def respecified(situation: Situation) -> Decision | None:
+def spec_changed(situation: Situation) -> Decision | None:
     """An attempt whose pods were made of another spec: the next one starts, not counted, as after any resume."""
     attempt = situation.attempt
     # With another number of nodes the pods may have other names: those of before are then not among the present ones.
@@ -18,5 +18,5 @@ def respecified(situation: Situation) -> Decision | None:
     if known <= {spec_hash(situation.spec)} or situation.spec.suspend:
         return None
     status = situation.status
-    left = status.model_copy(update={"attempt": status.attempt + 1, "pods_created": False, "attempt_start_time": None})
-    return Decision(left, transition=True)
+    update = {"attempt": status.attempt + 1, "pods_created": False, "attempt_start_time": None}
+    return Decision(status.model_copy(update=update), transition=True)

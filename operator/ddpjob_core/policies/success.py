@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Final
 
 from ddpjob_core.api.display import format_seconds
-from ddpjob_core.api.spec import Launcher
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.observed import Terminated
@@ -24,7 +23,8 @@ OTHERS_END_WITHIN: Final = timedelta(seconds=15)
 def succeeded(situation: Situation) -> Decision | None:
     """An attempt of which all nodes have succeeded."""
     states = situation.attempt.states()
-    decisive = states[:1] if situation.spec.launcher is Launcher.MPIRUN else states
+    launcher = situation.spec.launcher
+    decisive = states[:1] if launcher.traits.decided_by_node_0 else states
     if any(state is not NodeState.SUCCEEDED for state in decisive):
         return None
     first = situation.attempt.nodes[0]
@@ -43,7 +43,7 @@ def succeeded(situation: Situation) -> Decision | None:
     )
     took = format_seconds(int((situation.now - start).total_seconds()))
     nodes = f"{len(states)} node" + ("s" if len(states) > 1 else "")
-    how = f"mpirun on {nodes}" if situation.spec.launcher is Launcher.MPIRUN else nodes
+    how = f"{launcher.value} on {nodes}" if launcher.traits.decided_by_node_0 else nodes
     fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{how} exited with 0 after {took}")
     return Decision(
         with_facts(status, (fact,), situation.job.generation, situation.now),

@@ -7,12 +7,11 @@ asked to are never taken for failed ones, even when the operator or the user cha
 from datetime import datetime
 
 from ddpjob_core.api.status import ConditionType
-from ddpjob_core.children.actions import DeletePod
-from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, is_terminal
+from ddpjob_core.children.deletions import deletions, missing_pods
+from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, all_pods, is_terminal, live_pods
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import RESUMED, STOPPING, SUSPENDED, is_stopping
-from ddpjob_core.policies.cleanup import all_pods, live_pods, missing_pods
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.status.conditions import Fact, with_facts
 
@@ -28,7 +27,6 @@ def suspending(situation: Situation) -> Decision | None:
     asked = is_stopping(status) or status.holds(ConditionType.SUSPENDED)
     if not asked and all(state is NodeState.SUCCEEDED for state in attempt.states()):
         return None
-    live = live_pods(attempt)
     waited_for = [pod for pod in all_pods(attempt) if _is_waited_for(pod, situation.now)]
     if waited_for:
         fact = Fact(
@@ -45,7 +43,7 @@ def suspending(situation: Situation) -> Decision | None:
     return Decision(
         with_facts(status.model_copy(update=update), (fact,), situation.job.generation, situation.now),
         (
-            *(DeletePod(pod.name, pod.uid) for pod in live if pod.deletion_time is None),
+            *deletions(live_pods(attempt)),
             *(() if asked else missing_pods(situation)),
         ),
         transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),

@@ -18,7 +18,7 @@ class Event:
     message: str
 
 
-def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int) -> tuple[Event, ...]:
+def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int = 0) -> tuple[Event, ...]:
     """The events of a status change: PodsCreated, Training and Succeeded for a job that goes well."""
     before = old or DDPJobStatus()
     events = _restarts(before, new, max_restarts)

@@ -1,7 +1,8 @@
 """status.summary: the columns of `kubectl get ddpjobs` as text."""
 
+from ddpjob_core.api.columns import Summary
 from ddpjob_core.api.display import format_count, format_seconds
-from ddpjob_core.api.status import DDPJobStatus, Phase, Summary
+from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.observations.progress import current_progress, is_current
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ddpjob.convert.job import Supported
 from ddpjob.convert.torchrun_line import split_endpoint
 from ddpjob_core.api.errors import UsageProblem
-from ddpjob_core.api.spec import Backend, Launcher
+from ddpjob_core.api.launchers import Launcher
+from ddpjob_core.api.spec import Backend
 
 TORCHRUN_000 = (
     "torchrun --nproc-per-node=1 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d "

@@ -95,10 +95,20 @@ def test_a_status_gets_no_defaults_for_it_is_what_its_writer_wrote() -> None:
 
 def test_the_columns_are_those_that_a_person_is_promised() -> None:
     columns = VERSION["additionalPrinterColumns"]
-    narrow = [column["name"].upper() for column in columns if "priority" not in column]
-    wide = [column["name"].upper() for column in columns if column.get("priority") == 1]
-    assert narrow == ["STATE", "NODES", "RESTARTS", "EPOCH", "STEP", "LOSS", "ETA", "AGE"]
-    assert wide == ["SPEED", "LAUNCHER", "BACKEND", "LAST-STEP"]
+    assert [(column["name"], column["type"], column.get("priority", 0)) for column in columns] == [
+        ("State", "string", 0),
+        ("Nodes", "string", 0),
+        ("Restarts", "integer", 0),
+        ("Epoch", "string", 0),
+        ("Step", "string", 0),
+        ("Loss", "string", 0),
+        ("Eta", "string", 0),
+        ("Age", "date", 0),
+        ("Speed", "string", 1),
+        ("Launcher", "string", 1),
+        ("Backend", "string", 1),
+        ("Last-Step", "date", 1),
+    ]
     for column in columns:
         path = column["jsonPath"].removeprefix(".")
         assert path in NODES or path == "metadata.creationTimestamp"

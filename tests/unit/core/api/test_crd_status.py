@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpjob_core.api.columns import Summary
 from ddpjob_core.api.crd import structural_schema
-from ddpjob_core.api.status import DDPJobStatus, Failure, Nodes, Progress, Summary
+from ddpjob_core.api.status import DDPJobStatus, Failure, Nodes, Progress
 from ddpjob_core.status.summary import summarize
 from ddpjob_core.wire.progress import parse_progress
 

@@ -10,8 +10,8 @@ from world import World, spec_of
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.actions import DeletePod
+from ddpjob_core.observations.failed_attempt import LEAVE_TOGETHER
 from ddpjob_core.observations.observed import Waiting
-from ddpjob_core.policies.restart import LEAVE_TOGETHER
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import Activity
 

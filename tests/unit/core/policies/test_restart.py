@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from world import World, spec_of
 
 from ddpjob_core.api import ConditionType
-from ddpjob_core.api.restart import Restart, RestartAction, RestartRule
+from ddpjob_core.api.restart import DEFAULT_RULES, Restart, RestartAction, RestartRule
 from ddpjob_core.api.status import Failure, Progress, Restarts
 from ddpjob_core.policies.restart_budget import budget_left, counted_restart, ignored_restart
-from ddpjob_core.policies.restart_rules import action_for
+from ddpjob_core.policies.restart_rules import action_for, matches, why_failed
 from ddpjob_core.wire.progress import ProgressReport
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,6 +69,20 @@ def test_without_a_rule_a_disruption_is_ignored_and_all_else_restarted() -> None
     assert action_for(failure(), []) is RestartAction.RESTART
     disrupted_counts = [RestartRule.model_validate({"action": "Restart", "reasons": ["DisruptionTarget"]})]
     assert action_for(failure(**{"class": "Disruption"}), disrupted_counts) is RestartAction.RESTART
+
+
+def test_the_default_rules_cover_every_failure_and_the_last_one_alone_covers_all() -> None:
+    assert [matches(default.rule, failure()) for default in DEFAULT_RULES] == [
+        *[False] * (len(DEFAULT_RULES) - 1),
+        True,
+    ]
+
+
+def test_a_rule_that_fails_the_job_gives_its_reason_and_that_of_a_default_rule_where_it_says_the_same() -> None:
+    missing = failure(reason="CannotStart", message="no script")
+    assert action_for(missing, []) is RestartAction.FAIL
+    assert why_failed(missing) == ("CannotStart", "another attempt would end the same way")
+    assert why_failed(failure()) == ("FailedByRule", "a rule of spec.restart.rules says Fail")
 
 
 def test_with_a_window_only_restarts_inside_of_it_count() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpjob_core.api import DDPJobStatus
+from ddpjob_core.api.columns import Summary
 from ddpjob_core.api.display import format_count, format_seconds
-from ddpjob_core.api.status import Nodes, Phase, Progress, Summary
+from ddpjob_core.api.status import Nodes, Phase, Progress
 from ddpjob_core.observations.progress import current_progress
 from ddpjob_core.status.summary import summarize
 from ddpjob_core.wire.progress import parse_progress

@@ -2,13 +2,14 @@
 
 from ddpjob_core.api.constants import MAX_PROCESSES
 from ddpjob_core.api.spec import Backend, DDPJobSpec
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.pod import processes_of, resources_of
 from ddpjob_core.children.processes import gpus_of
-from ddpjob_core.observations.observed import RejectionKind
+from ddpjob_core.observations.observed import Observed, RejectionKind
 from ddpjob_core.observations.situation import Situation
-from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.restart import give_up
+from ddpjob_core.policies.decision import Decision, give_up
+from ddpjob_core.status.conditions import Fact, with_facts
 
 INVALID_SPEC = "InvalidSpec"
 _TOO_MANY_PROCESSES = (
@@ -47,3 +48,17 @@ def refused_by_server(situation: Situation) -> Decision | None:
         return None
     message = f"the API server refuses {invalid[0].object}: {invalid[0].message}; correct spec.template or spec.trainer"
     return give_up(situation, INVALID_SPEC, message, None)
+
+
+def unreadable(observed: Observed) -> DDPJobStatus | None:
+    """The status of a job whose spec this version of the operator cannot understand; None where it has finished.
+
+    The API server let it pass: it may come from a newer version.
+    """
+    job, old = observed.job, observed.job.status
+    if old is not None and old.finished:
+        return None
+    fact = Fact(ConditionType.FAILED, "True", INVALID_SPEC, job.spec_error or "spec cannot be understood")
+    return with_facts(old or DDPJobStatus(), (fact,), job.generation, observed.now).model_copy(
+        update={"phase": Phase.FAILED, "completion_time": observed.now, "observed_generation": job.generation},
+    )

@@ -1,0 +1,70 @@
+"""The columns of `kubectl get ddpjobs`, `ddpjob status` and `ddpjob top`.
+
+A column prints one field of the object. Where several numbers make one column, `status.summary` has that field.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ddpjob_core.api.base import ApiModel, shortened
+
+_Cell = Annotated[str, Field(max_length=40), BeforeValidator(shortened(40))]
+
+
+class Summary(ApiModel):
+    """Columns of kubectl get ddpjobs as text, because a column can print only one field."""
+
+    nodes: _Cell = ""
+    """Nodes that are running or have succeeded, of the nodes desired, in the form 2/2."""
+    epoch: _Cell = ""
+    """Current epoch and total epochs, in the form 7/20."""
+    step: _Cell = ""
+    """Optimizer steps done and total steps, in the form 210/600."""
+    loss: _Cell = ""
+    """Training loss. NaN and infinity are shown as nan and inf."""
+    eta: _Cell = ""
+    """Estimated time left, in the form 38s or 2h5m."""
+    speed: _Cell = ""
+    """Samples per second, in the form 1.2k/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the field that it prints, as the keys that lead to it, and what the field means.
+
+    A date is printed as the time since then. Wide columns are printed by `kubectl get -o wide` alone.
+    """
+
+    name: str
+    type: Literal["string", "integer", "date"]
+    path: tuple[str, ...]
+    description: str
+    wide: bool = False
+
+
+COLUMNS: Final = (
+    Column("State", "string", ("status", "phase"), "Phase of the job."),
+    Column(
+        "Nodes",
+        "string",
+        ("status", "summary", "nodes"),
+        "Nodes that are running or have succeeded, of the nodes desired.",
+    ),
+    Column(
+        "Restarts",
+        "integer",
+        ("status", "restarts", "counted"),
+        "Restarts counted against spec.restart.maxRestarts.",
+    ),
+    Column("Epoch", "string", ("status", "summary", "epoch"), "Current epoch and total epochs."),
+    Column("Step", "string", ("status", "summary", "step"), "Optimizer steps done and total steps."),
+    Column("Loss", "string", ("status", "summary", "loss"), "Training loss."),
+    Column("Eta", "string", ("status", "summary", "eta"), "Estimated time left."),
+    Column("Age", "date", ("metadata", "creationTimestamp"), "Time since the job was created."),
+    Column("Speed", "string", ("status", "summary", "speed"), "Samples per second.", wide=True),
+    Column("Launcher", "string", ("spec", "launcher"), "What starts the worker processes.", wide=True),
+    Column("Backend", "string", ("status", "backend"), "Backend of the process group.", wide=True),
+    Column("Last-Step", "date", ("status", "progress", "lastStepTime"), "Time since the last step.", wide=True),
+)

@@ -1,0 +1,57 @@
+"""Which deletions take away what is left of a job's pods."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from ddpjob_core.api.names import pod_name
+from ddpjob_core.children.actions import Action, DeletePod, DeleteStray
+from ddpjob_core.observations.abandoned import pods_not_kept
+from ddpjob_core.observations.attempt import is_terminal
+from ddpjob_core.observations.observed import PodRecord
+from ddpjob_core.observations.root_cause import POD_MISSING
+from ddpjob_core.observations.situation import Situation
+
+ABANDONED_GRACE_SECONDS: Final = 1
+"""Grace period for the pods of a failed attempt: with a rank gone, the others cannot save anything together."""
+
+
+def deletions(pods: Iterable[PodRecord]) -> tuple[Action, ...]:
+    """Deletions of these pods with their own grace period, except those that are being deleted already."""
+    return tuple(DeletePod(pod.name, pod.uid) for pod in pods if pod.deletion_time is None)
+
+
+def abandoned_pods(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of the pods of abandoned attempts: live ones immediately, ended ones unless their logs are kept."""
+    grace = _short_grace(situation)
+    return tuple(
+        DeletePod(pod.name, pod.uid, None if is_terminal(pod) else grace)
+        for pod in pods_not_kept(situation)
+        if pod.deletion_time is None
+    )
+
+
+def stray_pods(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of pods that left the watch, as one does that loses its label: they may still train.
+
+    They go together with the first pods of the next attempt: requested while that waits, they would be requested at
+    every look, since nothing that is watched shows whether they are gone.
+    """
+    failure = situation.status.failure
+    number = situation.attempt.number
+    if failure is None or failure.reason != POD_MISSING or failure.attempt != number - 1 or situation.attempt.present:
+        return ()
+    nodes, grace = situation.spec.nodes, _short_grace(situation)
+    names = (pod_name(situation.job.name, number - 1, ordinal, nodes) for ordinal in range(nodes))
+    return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
+
+
+def missing_pods(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of the current attempt's pods that are not seen although all were made: they may have lost a label."""
+    if not situation.status.pods_created:
+        return ()
+    nodes = zip(situation.attempt.names, situation.attempt.nodes, strict=True)
+    return tuple(DeleteStray(name) for name, pod in nodes if pod is None)
+
+
+def _short_grace(situation: Situation) -> int:
+    return min(situation.spec.grace_period_seconds, ABANDONED_GRACE_SECONDS)

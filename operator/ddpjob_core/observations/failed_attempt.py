@@ -1,0 +1,89 @@
+"""Whether an attempt has failed, and how long the end of its other nodes is waited for.
+
+Some of them tell the cause, where only consequences of it are known; others still save what they have trained.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from ddpjob_core.api.status import Failure
+from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.observed import Running, Terminated
+from ddpjob_core.observations.root_cause import POD_MISSING, find_root_cause, is_consequence
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.stall import makes_steps
+from ddpjob_core.wire.report import parse_report
+
+SETTLE: Final = timedelta(seconds=5)
+"""How long after the first node's end those that still run may take to tell the cause."""
+SETTLE_FOR_GOOD: Final = timedelta(seconds=20)
+"""The same where the job fails for good: no next attempt is delayed, and the cause is what is left of the job."""
+LEAVE_TOGETHER: Final = timedelta(seconds=5)
+"""How long after the end of a node that was asked to stop the others may take to end, as they have agreed to."""
+
+
+def find_failure(situation: Situation) -> Failure | None:
+    """Why the current attempt has failed; None where it has not.
+
+    Before all pods were made a missing pod is one that is yet to be made; after that it is a failed one.
+    """
+    states = situation.attempt.states()
+    created = situation.status.pods_created
+    # The other ranks would wait for the lost one until their collective times out. As long as steps are made, the node
+    # is well and only its kubelet is not.
+    lost = any(pod.node_lost for pod in situation.attempt.present) and not makes_steps(situation)
+    if NodeState.FAILED not in states and not (created and NodeState.MISSING in states) and not lost:
+        return None
+    found = find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost)
+    known = situation.status.failure
+    if found is not None and found.reason == POD_MISSING and known is not None and known.attempt == found.attempt:
+        # It was seen to be taken away before it was gone.
+        return known if known.pod == found.pod else found
+    return found
+
+
+def cause_known_at(situation: Situation, failure: Failure) -> datetime | None:
+    """Until when a cause is waited for while only consequences are known; None where there is nothing to wait for.
+
+    The victims of a killed process often end before its own node does, which first stops its other workers.
+    """
+    return _others_end_at(situation, SETTLE) if is_consequence(failure) else None
+
+
+def consequences_known_at(situation: Situation, failure: Failure) -> datetime | None:
+    """Until when a job that fails for good waits for what else failed because of it, or for a better cause."""
+    return _others_end_at(situation, SETTLE_FOR_GOOD if is_consequence(failure) else SETTLE)
+
+
+def _others_end_at(situation: Situation, after: timedelta) -> datetime | None:
+    """Until when the end of nodes that still run is waited for once others have ended."""
+    attempt = situation.attempt
+    if NodeState.RUNNING not in attempt.states():
+        return None
+    ends = [pod.trainer.finished_at for pod in attempt.present if isinstance(pod.trainer, Terminated)]
+    known = [end for end in ends if end is not None]
+    return min(known) + after if known else None
+
+
+def saved_at(situation: Situation, failure: Failure) -> datetime | None:
+    """Until when a training is waited for of which a pod was asked to stop: its ranks save before they exit."""
+    attempt = situation.attempt
+    pod = attempt.last_seen(failure.ordinal) if failure.ordinal is not None else None
+    # Only a training that makes steps has something to save.
+    if pod is None or pod.node_lost or not (makes_steps(situation) or _has_made_steps(situation)):
+        return None
+    if isinstance(pod.trainer, Terminated):
+        return _left_together_at(pod.trainer) if NodeState.RUNNING in attempt.states() else None
+    stopping = isinstance(pod.trainer, Running) and pod.deletion_time is not None
+    return pod.deletion_time + SETTLE if stopping and pod.deletion_time is not None else None
+
+
+def _left_together_at(stopped: Terminated) -> datetime | None:
+    """Until when the other nodes end by themselves: that way they leave their logs, deleted they would not."""
+    report, ended = parse_report(stopped.message), stopped.finished_at
+    return ended + LEAVE_TOGETHER if report is not None and report.stopped and ended is not None else None
+
+
+def _has_made_steps(situation: Situation) -> bool:
+    progress = situation.status.progress
+    return progress is not None and progress.attempt == situation.attempt.number and bool(progress.step)

@@ -1,0 +1,29 @@
+"""When time alone may change what is to be done about a job, whatever was decided now."""
+
+from datetime import datetime
+
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.observations.active_time import active_due
+from ddpjob_core.observations.expiry import expires_at
+from ddpjob_core.observations.node_lost import lost_at
+from ddpjob_core.observations.rendezvous import next_rendezvous_look
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.stall import next_stall_look
+from ddpjob_core.observations.startup import has_started, startup_due
+
+
+def next_moments(situation: Situation, status: DDPJobStatus) -> tuple[datetime, ...]:
+    """The moments, in no order; some may have passed.
+
+    Args:
+        situation: what is known.
+        status: what was decided.
+    """
+    if status.finished:
+        expiry = expires_at(situation)
+        return () if expiry is None else (expiry,)
+    silent = (*lost_at(situation.observed.pods), *next_rendezvous_look(situation))
+    if status.holds(ConditionType.SUSPENDED):
+        return silent
+    dues = (active_due(situation), None if has_started(situation) else startup_due(situation))
+    return (*(due for due in dues if due is not None), *next_stall_look(situation), *silent)

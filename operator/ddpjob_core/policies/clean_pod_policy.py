@@ -1,0 +1,26 @@
+"""spec.cleanPodPolicy: which pods of a finished job are deleted."""
+
+from ddpjob_core.api.spec import CleanPodPolicy
+from ddpjob_core.children.actions import Action
+from ddpjob_core.children.deletions import deletions
+from ddpjob_core.observations.attempt import all_pods, live_pods
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.policies.decision import Decision
+
+
+def clean_pod_policy(situation: Situation) -> Decision | None:
+    """A finished job: nothing but its pods is left to care for."""
+    if not situation.status.finished:
+        return None
+    return Decision(situation.status, pods_to_clean(situation))
+
+
+def pods_to_clean(situation: Situation) -> tuple[Action, ...]:
+    """Deletions of the pods that a finished job does not keep."""
+    match situation.spec.clean_pod_policy:
+        case CleanPodPolicy.NONE:
+            return ()
+        case CleanPodPolicy.ALL:
+            return deletions(all_pods(situation.attempt))
+        case CleanPodPolicy.RUNNING:
+            return deletions(live_pods(situation.attempt))

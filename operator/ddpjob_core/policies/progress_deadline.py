@@ -1,0 +1,20 @@
+"""spec.progressDeadline: a training that stands still, where more than a warning is asked for."""
+
+from ddpjob_core.api.deadlines import DeadlineAction
+from ddpjob_core.children.deletions import deletions
+from ddpjob_core.observations.attempt import live_pods
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.stall import failure_of, find_stall, is_action_due
+from ddpjob_core.policies.decision import Decision, give_up
+from ddpjob_core.policies.restart import leave
+
+
+def progress_deadline(situation: Situation) -> Decision | None:
+    """A training that stands still, once its ranks have had the time to say where."""
+    stall = find_stall(situation)
+    if stall is None or not is_action_due(situation, stall):
+        return None
+    failure = failure_of(stall, situation.attempt)
+    if situation.spec.progress_deadline.action is DeadlineAction.RESTART:
+        return leave(situation, failure)
+    return give_up(situation, failure.reason, failure.message, failure, deletions(live_pods(situation.attempt)))

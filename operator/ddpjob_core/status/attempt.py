@@ -1,0 +1,104 @@
+"""The conditions PodsScheduled, RendezvousReady and Training: where the current attempt stands."""
+
+from ddpjob_core.api.constants import LABEL_JOB
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.observations.attempt import NodeState, node_state
+from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.refusals import taken_names
+from ddpjob_core.observations.rendezvous import waiting_for_node_0
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.startup import has_started, startup_due
+from ddpjob_core.status.conditions import Fact
+from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacle_of, obstacles
+from ddpjob_core.status.rendezvous_ready import rendezvous_ready
+
+
+def attempt_facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
+    """The conditions of an attempt that is neither finished nor suspended.
+
+    Args:
+        situation: what is known.
+        status: what was decided; it may already name the next attempt.
+        steps: whether this attempt has reported a step.
+    """
+    if status.attempt != situation.attempt.number or not _has_pods(situation, status):
+        reason, message = _waiting(situation, status)
+        return (
+            Fact(ConditionType.PODS_SCHEDULED, "False", reason, message),
+            Fact(ConditionType.RENDEZVOUS_READY, "False", reason, message),
+            Fact(ConditionType.TRAINING, "False", reason, message),
+        )
+    return (
+        _pods_scheduled(situation),
+        rendezvous_ready(situation),
+        _training(situation, steps=steps),
+    )
+
+
+def _has_pods(situation: Situation, status: DDPJobStatus) -> bool:
+    return status.pods_created or bool(situation.attempt.present)
+
+
+def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
+    taken = taken_names(situation)
+    if taken:
+        name, owner = next(iter(taken.items()))
+        return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is gone"
+    if situation.observed.rejections:
+        # In the order of their names: the answers come in any order, which is no news.
+        refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
+        told = told_once([(rejection.object, rejection.message) for rejection in refused], NAMED_OBJECTS)
+        return refused[0].kind.value, f"the API server refuses to create {told}"
+    if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
+        return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
+    return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
+
+
+def _pods_scheduled(situation: Situation) -> Fact:
+    kind = ConditionType.PODS_SCHEDULED
+    if situation.observed.rejections or taken_names(situation):
+        return Fact(kind, "False", *_waiting(situation, situation.status))
+    waiting = [pod for pod in situation.attempt.present if not pod.scheduled and node_state(pod) is NodeState.PENDING]
+    desired = len(situation.attempt.nodes)
+    if not waiting:
+        return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node")
+    return Fact(
+        kind,
+        "False",
+        next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForScheduler"),
+        f"{desired - len(waiting)}/{desired} pods have a node; {obstacles(situation, tuple(waiting))}",
+    )
+
+
+def _training(situation: Situation, *, steps: bool) -> Fact:
+    kind = ConditionType.TRAINING
+    if steps:
+        return Fact(kind, "True", "StepsReported", "rank 0 reports steps")
+    states = situation.attempt.states()
+    if waiting_for_node_0(situation):
+        return Fact(kind, "False", *_not_met(situation))
+    if all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states):
+        if _is_late(situation):
+            return Fact(
+                kind, "False", "StartupDeadlineExceeded", "rank 0 has reported no step within spec.startupDeadline"
+            )
+        selector = f"{LABEL_JOB}={situation.job.name}"
+        message = (
+            "all nodes run, and rank 0 has not reported a step: the program is still starting, "
+            f"or it is one that does not report its steps; kubectl logs -l {selector} shows what it does"
+        )
+        return Fact(kind, "Unknown", "NoProgressReported", message)
+    if _is_late(situation):
+        return Fact(kind, "False", "StartupDeadlineExceeded", "not all nodes are up within spec.startupDeadline")
+    return Fact(kind, "False", "WaitingForNodes", "not all nodes are up")
+
+
+def _not_met(situation: Situation) -> tuple[str, str]:
+    if _is_late(situation):
+        return "StartupDeadlineExceeded", "the nodes have not met within spec.startupDeadline"
+    return "WaitingForRendezvous", "not all nodes reach each other"
+
+
+def _is_late(situation: Situation) -> bool:
+    due = startup_due(situation)
+    return due is not None and situation.now >= due and not has_started(situation)

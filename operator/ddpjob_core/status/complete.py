@@ -1,0 +1,63 @@
+"""All that the status says besides what a policy has decided, whichever policy it was."""
+
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.children.metadata import pod_selector
+from ddpjob_core.observations.progress import is_beyond, reported_progress, without_pace
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.suspension import is_stopping
+from ddpjob_core.status.attempt import attempt_facts
+from ddpjob_core.status.conditions import Fact, with_facts
+from ddpjob_core.status.nodes import count_nodes
+from ddpjob_core.status.phase import phase_of
+from ddpjob_core.status.resolved import resolved_fields
+from ddpjob_core.status.summary import summarize
+from ddpjob_core.status.training_stalled import stall_facts
+
+
+def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
+    """The decided status with its counts, conditions, phase and columns."""
+    if situation.job.status is not None and situation.job.status.finished:
+        return _of_finished_job(situation, decided)
+    reported = reported_progress(situation.observed, situation.attempt)
+    loss_text = "" if reported is None else reported[1]
+    steps = reported is not None and bool(reported[0].step)
+    status = decided.model_copy(
+        update={
+            "observed_generation": situation.job.generation,
+            "nodes": count_nodes(situation, decided),
+            "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
+            "selector": pod_selector(situation.job),
+            **resolved_fields(situation.spec),
+            "first_step_time": decided.first_step_time or (situation.now if steps else None),
+        },
+    )
+    if status.progress is not None and status.progress.attempt not in (None, status.attempt):
+        status = status.model_copy(update={"progress": without_pace(status.progress)})
+    status = with_facts(status, _facts(situation, status, steps=steps), situation.job.generation, situation.now)
+    status = status.model_copy(update={"phase": phase_of(status)})
+    return status.model_copy(update={"summary": summarize(status, loss_text)})
+
+
+def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStatus:
+    """The status of a job that had finished: it shows that a changed spec, such as another time to live, was seen.
+
+    It also takes the last steps and the checkpoint of ranks that were asked to stop when the job had failed.
+    """
+    seen = finished.model_copy(update={"observed_generation": situation.job.generation})
+    last = reported_progress(situation.observed, situation.attempt)
+    if last is None or not is_beyond(last[0], finished.progress):
+        return seen
+    seen = seen.model_copy(update={"progress": last[0]})
+    return seen.model_copy(update={"summary": summarize(seen, last[1])})
+
+
+def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
+    stalled = (ConditionType.TRAINING_STALLED,) if status.holds(ConditionType.TRAINING_STALLED) else ()
+    if status.finished:
+        ended = (ConditionType.TRAINING, *stalled)
+        return tuple(Fact(kind, "False", "Finished", "the job has finished") for kind in ended)
+    suspended = status.condition(ConditionType.SUSPENDED)
+    if suspended is not None and (suspended.status == "True" or is_stopping(status)):
+        ended = (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING, *stalled)
+        return tuple(Fact(kind, "False", suspended.reason, suspended.message) for kind in ended)
+    return (*attempt_facts(situation, status, steps=steps), *stall_facts(situation, status))

@@ -1,0 +1,25 @@
+"""status.nodes: the pods of the current attempt, counted by state."""
+
+from ddpjob_core.api.ordinals import format_ordinals
+from ddpjob_core.api.status import ConditionType, DDPJobStatus, Nodes
+from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.suspension import is_stopping
+
+
+def count_nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
+    """The counts for a decided status, which may already name the next attempt."""
+    states = situation.attempt.states() if status.attempt == situation.attempt.number else ()
+    desired, ready = situation.spec.nodes, states.count(NodeState.RUNNING)
+    if status.holds(ConditionType.SUSPENDED) or is_stopping(status):
+        # Whatever they end with, they were asked to: it is neither a failure nor the end of the training.
+        return Nodes(desired=desired, ready=ready)
+    succeeded = [ordinal for ordinal, state in enumerate(states) if state is NodeState.SUCCEEDED]
+    missing = states.count(NodeState.MISSING) if status.pods_created else 0
+    return Nodes(
+        desired=desired,
+        ready=ready,
+        succeeded=len(succeeded),
+        failed=states.count(NodeState.FAILED) + missing,
+        succeeded_ordinals=format_ordinals(succeeded) or None,
+    )
