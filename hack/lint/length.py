@@ -10,8 +10,6 @@ PRODUCT: Final = ("operator", "trainer")
 MOST_LINES: Final = 400
 # Longer until they are split.
 _LONGER: Final = {
-    "operator/ddpjob/convert/job.py": 419,
-    "operator/ddpjob/convert/script.py": 452,
     "operator/ddpjob_launcher/launcher.py": 1167,
 }
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from ddpjob.convert import job
-from ddpjob.convert.job import Converted, Settings, Supported
+from ddpjob.convert import jobs
+from ddpjob.convert.job import Settings, Supported
+from ddpjob.convert.jobs import Converted
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
 from ddpjob.manifests.documents import Document, checked_job
 
@@ -27,7 +28,7 @@ def check_without_what_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
         checked_job([Document(document.file, {**document.content, "spec": known}, document.lines)])
         return document
 
-    monkeypatch.setattr(job, "checked_job", check)
+    monkeypatch.setattr(jobs, "checked_job", check)
 
 
 def settings(supported: Supported = HERE, **given: Any) -> Settings:

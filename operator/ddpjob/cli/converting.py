@@ -9,7 +9,8 @@ import typer
 from ddpjob.cli.files import name_of, read_text
 from ddpjob.cli.options import ManifestFormat, ManifestNamespace, check_names
 from ddpjob.cli.output import manifests_json, manifests_text, say
-from ddpjob.convert.job import Converted, Settings
+from ddpjob.convert.job import Settings
+from ddpjob.convert.jobs import Converted
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
 from ddpjob_core.api.errors import UsageProblem
 

@@ -1,4 +1,4 @@
-"""What one launch line asks for, whatever launcher it is of."""
+"""What a launch line asks for, whatever its launcher is, and what a script holds of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,3 +73,18 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a script holds.
+
+    Attributes:
+        launches: its launch lines in their order.
+        refused: launch lines that no DDPJob can stand for.
+        notes: what becomes of everything else.
+    """
+
+    launches: list[Launch] = field(default_factory=list)
+    refused: list[RefusedError] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ddpjob.convert.launch import RefusedError
+from ddpjob.convert.launch import MPIRUN, Launch, RefusedError
 from ddpjob.convert.notes import Note
 from ddpjob.convert.options import Given, Line, Option, OptionError, Options
+from ddpjob.convert.python_line import PythonLine
 from ddpjob.convert.torchrun_line import port_fits
 from ddpjob.convert.variables import Text
 from ddpjob_core.api.constants import is_reserved_env
@@ -53,7 +54,7 @@ _OPTIONS: Final = (
     Option(("--bynode", "-bynode", "--byslot", "-byslot", "--bind-to-core", "-bind-to-core"), values=0),
     Option(("-v", "--verbose", "-q", "--quiet"), values=0),
 )
-_MPIRUN: Final = Options("mpirun", _OPTIONS)
+_READER: Final = Options("mpirun", _OPTIONS)
 _TOLD: Final[Mapping[str, str]] = {
     "map-by": _PLACEMENT,
     "bind-to": _PLACEMENT,
@@ -116,7 +117,7 @@ def read_mpirun(words: Sequence[Text], read_file: ReadFile, exported: Mapping[st
         RefusedError: there is an option that is not known, or no program.
     """
     try:
-        line = _MPIRUN.read(words[1:])
+        line = _READER.read(words[1:])
     except OptionError as error:
         raise RefusedError(
             words[0].line, "mpirun", str(error), "leave an option out that says nothing about nodes or processes"
@@ -210,3 +211,31 @@ def _variable(option: Given, exported: Mapping[str, str], request: MpiRequest) -
         yield Note(option.line, option.raw, f"not carried over: {', '.join(option.unknown)} is not known")
     else:
         yield Note(option.line, option.raw, f"not carried over: the image's {name} is used; spec.trainer.env sets it")
+
+
+def mpirun_launch(request: MpiRequest, inner: PythonLine, first: int, raw: str) -> Launch:
+    """The launch that a line of mpirun asks for.
+
+    Args:
+        request: its own options.
+        inner: the Python program that it starts.
+        first: number of its first line.
+        raw: as it is written.
+    """
+    program, *args = inner.words
+    kind = "module" if inner.is_module else "script"
+    return Launch(
+        line=first,
+        raw=raw,
+        launcher=MPIRUN,
+        program=program,
+        is_module=inner.is_module,
+        args=tuple(args),
+        nodes=request.nodes,
+        processes=request.processes,
+        total_processes=request.total,
+        port=request.port,
+        env={**request.env, **dict(inner.env)},
+        lines={**request.lines, kind: program.line},
+        notes=(*request.notes, *inner.notes),
+    )

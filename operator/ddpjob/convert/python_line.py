@@ -1,16 +1,19 @@
-"""The interpreter's own options before a script or a module."""
+"""Lines that start Python: the interpreter's own options before a script or a module."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ddpjob.convert.launch import LAUNCH, PYTHON, TORCHRUN, Launch
 from ddpjob.convert.notes import Note
+from ddpjob.convert.srun import Tasks
 from ddpjob.convert.variables import Text
 
 _PYTHON: Final = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 _UNBUFFERED: Final = "PYTHONUNBUFFERED"
+_RUN_MODULES: Final = frozenset({"torch.distributed.run", "torch.distributed.launcher"})
 # Modules that prepare a machine; no training.
 _TOOLS: Final = frozenset(
     {"pip", "venv", "virtualenv", "ensurepip", "site", "compileall", "json.tool", "http.server", "timeit"}
@@ -72,3 +75,41 @@ def read_python(words: Sequence[Text]) -> PythonLine:
             at += word.text in _WITH_VALUE
         at += 1
     return PythonLine(())
+
+
+def launcher_of(line: PythonLine) -> str:
+    """The launcher that an interpreter is told to run, as -m torch.distributed.run; empty where it is none."""
+    if not (line.is_module and line.trains):
+        return ""
+    module = line.words[0].text
+    return LAUNCH if module == LAUNCH else TORCHRUN if module in _RUN_MODULES else ""
+
+
+def python_launch(line: PythonLine, first: int, raw: str, tasks: Tasks | None) -> Launch:
+    """Plain python: one process, or, under srun, one for each task, as torchrun starts them."""
+    program, *args = line.words
+    kind = "module" if line.is_module else "script"
+    notes = list(line.notes)
+    if tasks is not None:
+        notes.append(
+            Note(
+                first,
+                raw,
+                "srun starts a process for each task: torchrun starts them, "
+                "and gives RANK, WORLD_SIZE and LOCAL_RANK for SLURM_PROCID, SLURM_NTASKS and SLURM_LOCALID",
+            )
+        )
+    return Launch(
+        line=first,
+        raw=raw,
+        launcher=PYTHON if tasks is None else TORCHRUN,
+        program=program,
+        is_module=line.is_module,
+        args=tuple(args),
+        nodes=1 if tasks is None else tasks.nodes,
+        processes=1 if tasks is None else tasks.per_node,
+        total_processes=None if tasks is None else tasks.total,
+        env=dict(line.env),
+        lines={kind: program.line},
+        notes=tuple(notes),
+    )

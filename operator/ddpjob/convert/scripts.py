@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ddpjob.convert import pbs, pbs_requests, slurm
 from ddpjob.convert.directives import Directive, directives
-from ddpjob.convert.job import Converted, Settings, jobs_of
+from ddpjob.convert.job import Settings
+from ddpjob.convert.jobs import Converted, jobs_of
 from ddpjob.convert.mpirun_line import ReadFile
 from ddpjob.convert.notes import Note
 from ddpjob.convert.resources import Allocation
