@@ -131,7 +131,7 @@ class Operator:
                 queue_depth=lambda: queue.depth,
                 queue_oldest_seconds=lambda: queue.oldest,
                 reconcile_longest_seconds=self._longest_look,
-                progress_targets=lambda: controller.poller.followed,
+                progress_targets=lambda: controller.memories.followed,
                 pods=lambda: len(caches.pods),
                 event_loop_lag_seconds=lambda: self._meter.lag,
                 watch_ages={watch.resource: watch.silent_for for watch in self._watches},

@@ -3,23 +3,16 @@
 It stands in for nothing that a real API server decides; it only lets a property test try thousands of orders of events.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
-from ddpjob_core.children.actions import (
-    Action,
-    CreateClaim,
-    CreateLauncher,
-    CreatePod,
-    CreateService,
-    CreateSshKey,
-    DeleteJob,
-    DeletePod,
-)
+from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod
 from ddpjob_core.decide import Plan, decide
+from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observed import (
     JobRecord,
     Observed,
@@ -29,6 +22,7 @@ from ddpjob_core.observations.observed import (
     ServiceRecord,
     Terminated,
 )
+from ddpjob_core.observations.refusals import object_name
 from ddpjob_core.status.events import Event
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
@@ -42,6 +36,14 @@ def spec_of(**fields: object) -> DDPJobSpec:
     )
 
 
+def words(actions: Iterable[Action]) -> list[str]:
+    """What each action does, as `Create Pod` or `DeletePod`."""
+    return [
+        " ".join([type(action).__name__, *([action.manifest["kind"]] if isinstance(action, Create) else [])])
+        for action in actions
+    ]
+
+
 @dataclass
 class World:
     spec: DDPJobSpec = field(default_factory=spec_of)
@@ -49,48 +51,51 @@ class World:
     now: datetime = START
     pods: dict[str, PodRecord] = field(default_factory=dict)
     service: ServiceRecord | None = None
-    launcher_attempt: int | None = None
     last_write: datetime | None = None
     foreign: dict[str, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
-    claim_attempt: int | None = None
-    ssh_key_attempt: int | None = None
+    known: dict[str, int] = field(default_factory=dict)
+    """The attempt for which an object that no watch shows was created."""
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
-    departed: dict[str, PodRecord] = field(default_factory=dict)
+    vanished: dict[str, PodRecord] = field(default_factory=dict)
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
     creations: list[str] = field(default_factory=list)
     requests: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
+    def job(self) -> JobRecord:
+        return JobRecord(
+            namespace="default",
+            name="digits",
+            uid="job-uid",
+            resource_version="1",
+            generation=1,
+            deleting=False,
+            spec=self.spec,
+            # What was written comes back through JSON.
+            status=DDPJobStatus.model_validate(self.status.to_wire()) if self.status else None,
+        )
+
+    def attempt(self) -> int:
+        return current_attempt(self.job(), tuple(self.pods.values()))
+
     def observe(self) -> Observed:
         return Observed(
-            job=JobRecord(
-                namespace="default",
-                name="digits",
-                uid="job-uid",
-                resource_version="1",
-                generation=1,
-                deleting=False,
-                spec=self.spec,
-                # What was written comes back through JSON.
-                status=DDPJobStatus.model_validate(self.status.to_wire()) if self.status else None,
-            ),
+            job=self.job(),
             now=self.now,
             pods=tuple(self.pods.values()),
-            departed=tuple(self.departed.values()),
+            vanished=tuple(self.vanished.values()),
             service=self.service,
             foreign=self.foreign,
             rejections=self.rejections,
             progress=self.progress,
             ranks=tuple(self.ranks.values()),
             waits=tuple(self.waits.values()),
-            launcher_attempt=self.launcher_attempt,
-            claim_attempt=self.claim_attempt,
-            ssh_key_attempt=self.ssh_key_attempt,
+            known=frozenset(name for name, attempt in self.known.items() if attempt == self.attempt()),
             port_rivals=self.port_rivals,
             last_status_write=self.last_write,
         )
@@ -128,10 +133,8 @@ class World:
         raise AssertionError(f"not settled after {limit} reconciles: {plan}")
 
     def crash(self) -> None:
-        self.launcher_attempt = None
-        self.claim_attempt = None
-        self.ssh_key_attempt = None
-        self.departed = {}
+        self.known = {}
+        self.vanished = {}
         self.ranks = {}
         self.waits = {}
         self.last_write = None
@@ -139,15 +142,12 @@ class World:
 
     def apply(self, action: Action) -> None:
         self.requests.append(action)
-        if isinstance(action, CreateService):
+        kind = action.manifest["kind"] if isinstance(action, Create) else None
+        if kind == "Service":
             self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
-        elif isinstance(action, CreateLauncher):
-            self.launcher_attempt = action.attempt
-        elif isinstance(action, CreateClaim):
-            self.claim_attempt = action.attempt
-        elif isinstance(action, CreateSshKey):
-            self.ssh_key_attempt = action.attempt
-        elif isinstance(action, CreatePod):
+        elif isinstance(action, Create) and kind != "Pod":
+            self.known[object_name(action.manifest)] = self.attempt()
+        elif isinstance(action, Create):
             name = action.manifest["metadata"]["name"]
             assert name not in self.pods, f"{name} was created while it existed"
             complete = self.status is not None and self.status.pods_created
@@ -220,7 +220,7 @@ class World:
     def remove(self, name: str) -> None:
         pod = self.pods.pop(name)
         if isinstance(pod.trainer, Terminated):
-            self.departed[name] = pod
+            self.vanished[name] = pod
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

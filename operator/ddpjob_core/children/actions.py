@@ -7,39 +7,8 @@ from ddpjob_core.api.kubernetes import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class CreateService:
-    """Create the headless service. An existing one of this job counts as created."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class CreateLauncher:
-    """Create the ConfigMap that carries the launcher. An existing one of this job counts as created."""
-
-    manifest: Manifest
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreateClaim:
-    """Create the claim for checkpoints. An existing one of this job, or one kept for its name, counts as created."""
-
-    manifest: Manifest
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSshKey:
-    """Create the Secret of the job's ssh key, with a new key. An existing one of this name counts as created."""
-
-    manifest: Manifest
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreatePod:
-    """Create a pod with fieldValidation=Strict. An existing one of this job counts as created."""
+class Create:
+    """Create an object of the job. One that exists counts as created where it is the job's own."""
 
     manifest: Manifest
 
@@ -74,5 +43,4 @@ class DeleteJob:
     uid: str
 
 
-Create: TypeAlias = CreateService | CreateLauncher | CreateClaim | CreateSshKey | CreatePod
 Action: TypeAlias = Create | DeletePod | DeleteStray | DeleteJob

@@ -1,4 +1,4 @@
-"""Carries the actions of a plan out. Each is idempotent: done twice or by a process that died, all is well."""
+"""Carries out the actions of a plan. Each is idempotent: it may be repeated, also after a process that died."""
 
 import asyncio
 import contextlib
@@ -6,26 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ddpjob_core.api.constants import KIND, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob_core.api.constants import KIND
 from ddpjob_core.api.kubernetes import Manifest
-from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
-from ddpjob_core.children.actions import (
-    Action,
-    Create,
-    CreateClaim,
-    CreateLauncher,
-    CreatePod,
-    CreateService,
-    CreateSshKey,
-    DeleteJob,
-    DeletePod,
-    DeleteStray,
-)
+from ddpjob_core.api.resources import JOBS, PODS
+from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
+from ddpjob_core.engine.kinds import KINDS, Kind
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
-from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record
+from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
 from ddpjob_core.observations.refusals import object_name
 
@@ -40,13 +30,12 @@ class Outcome:
     """Objects whose action succeeded, as `pod digits-a0-1`."""
     rejected: list[Rejection] = field(default_factory=list)
     failures: list[ApiFailure] = field(default_factory=list)
-    launcher_attempt: int | None = None
-    claim_attempt: int | None = None
-    ssh_key_attempt: int | None = None
+    known: set[str] = field(default_factory=set)
+    """Objects that were created or found to exist and that no watch shows, as `configmap digits-launcher`."""
 
 
 class ActionRunner:
-    """Carries actions out and puts the answers into the caches, so that the next decision sees them at once."""
+    """Carries out actions and puts the answers into the caches, so that the next decision sees them immediately."""
 
     def __init__(self, kube: ObjectApi, caches: Caches, new_ssh_key: NewSshKey) -> None:
         self._kube = kube
@@ -54,18 +43,19 @@ class ActionRunner:
         self._new_ssh_key = new_ssh_key
 
     async def run(self, job: JobRecord, actions: Sequence[Action], *, skip: Callable[[str], bool]) -> Outcome:
-        """Carry out what is not skipped: deletions and what pods need to start, then the pods, the job's deletion last.
+        """Carry out what is not skipped: deletions and what pods need to start, then the pods, then the job's deletion.
 
         Args:
             job: whose actions they are.
             actions: in the plan's order.
-            skip: whether an object, named as `pod digits-a0-1`, is to be left alone for now.
+            skip: whether an object, named as in `pod digits-a0-1`, is left alone for now.
         """
         outcome = Outcome()
         chosen = [action for action in actions if not skip(object_of(action))]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
-        pods = [action for action in chosen if isinstance(action, CreatePod)]
-        shared = [action for action in chosen if isinstance(action, Create) and not isinstance(action, CreatePod)]
+        creations = [action for action in chosen if isinstance(action, Create)]
+        pods = [action for action in creations if KINDS[action.manifest["kind"]].resource == PODS]
+        shared = [action for action in creations if action not in pods]
         await self._together(job, (*deletions, *shared), outcome)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:
@@ -75,7 +65,7 @@ class ActionRunner:
         return outcome
 
     async def _in_growing_batches(self, job: JobRecord, actions: Sequence[Action], outcome: Outcome) -> None:
-        # A manifest or a quota refuses all pods alike: a thousand requests are not needed to learn that.
+        # An invalid manifest or a used-up quota stops all pods alike: it takes no thousand requests to learn that.
         size, rest = 1, list(actions)
         while rest and not outcome.failures and not outcome.rejected:
             batch, rest = rest[:size], rest[size:]
@@ -104,19 +94,8 @@ class ActionRunner:
 
     async def _carry_out(self, job: JobRecord, action: Action, outcome: Outcome) -> None:
         match action:
-            case CreatePod(manifest):
-                await self._create_pod(job, manifest)
-            case CreateService(manifest):
-                await self._create_service(job, manifest)
-            case CreateLauncher(manifest, attempt):
-                await self._create_or_own(job, CONFIG_MAPS, manifest, strict=False)
-                outcome.launcher_attempt = attempt
-            case CreateClaim(manifest, attempt):
-                await self._create_claim(job, manifest)
-                outcome.claim_attempt = attempt
-            case CreateSshKey(manifest, attempt):
-                await self._create_ssh_key(manifest)
-                outcome.ssh_key_attempt = attempt
+            case Create(manifest):
+                await self._create(job, manifest, outcome)
             case DeletePod(name, uid, grace_seconds):
                 await self._delete_pod(job.namespace, name, uid, grace_seconds)
             case DeleteStray(name, grace_seconds):
@@ -124,62 +103,35 @@ class ActionRunner:
             case DeleteJob(uid):
                 await self._delete_job(job, uid)
 
-    async def _create_pod(self, job: JobRecord, manifest: Manifest) -> None:
-        name = manifest["metadata"]["name"]
-        cached = self._caches.pods.get(job.namespace, name)
-        if cached is not None and cached.owner_uid == job.uid:
+    async def _create(self, job: JobRecord, manifest: Manifest, outcome: Outcome) -> None:
+        kind = KINDS[manifest["kind"]]
+        if self._caches.holds(job, manifest):
             return
-        raw = await self._create_or_own(job, PODS, manifest, strict=True)
-        if raw["metadata"].get("labels", {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
-            # Remembered, it would never change again: the watch does not show it.
-            raise _Taken(f"it is this job's, but its label {LABEL_MANAGED_BY} was changed: delete the pod")
-        record = pod_record(raw)
-        if record is not None:
-            self._caches.pods.remember(record)
+        if manifest["kind"] == "Secret":
+            key = await asyncio.to_thread(self._new_ssh_key)
+            manifest = {**manifest, "stringData": {PRIVATE_KEY: key.private, PUBLIC_KEY: key.public}}
+        raw = await self._create_or_find(job, kind, manifest)
+        objection = kind.objection(raw)
+        if objection:
+            raise _Taken(objection)
+        if kind.watched:
+            self._caches.remember(manifest["kind"], raw)
+        else:
+            outcome.known.add(object_name(manifest))
 
-    async def _create_service(self, job: JobRecord, manifest: Manifest) -> None:
-        raw = await self._create_or_own(job, SERVICES, manifest, strict=False)
-        record = service_record(raw)
-        if record is not None:
-            self._caches.services.remember(record)
-
-    async def _create_claim(self, job: JobRecord, manifest: Manifest) -> None:
-        owned = "ownerReferences" in manifest["metadata"]
-
-        def is_own(raw: Json) -> bool:
-            labels = raw.get("metadata", {}).get("labels") or {}
-            kept = labels.get(LABEL_MANAGED_BY) == MANAGED_BY and labels.get(LABEL_JOB) == job.name
-            # One that is retained has no owner: it was made for a job of this name, and is used again by the next one.
-            return controller_uid(raw) == job.uid or (not owned and kept and controller_uid(raw) is None)
-
-        await self._create_or_own(job, CLAIMS, manifest, strict=False, is_own=is_own)
-
-    async def _create_ssh_key(self, manifest: Manifest) -> None:
-        key = await asyncio.to_thread(self._new_ssh_key)
-        data = {PRIVATE_KEY: key.private, PUBLIC_KEY: key.public}
-        # One that is there cannot be looked at: its name, with the job's uid, says whose it is.
+    async def _create_or_find(self, job: JobRecord, kind: Kind, manifest: Manifest) -> Json:
+        """The object as the API server has it; only the manifest where an existing one cannot be read."""
         with contextlib.suppress(AlreadyExists), _gone_or_contended():
-            await self._kube.create(SECRETS, {**manifest, "stringData": data}, strict=False)
-
-    async def _create_or_own(
-        self,
-        job: JobRecord,
-        resource: Resource,
-        manifest: Manifest,
-        *,
-        strict: bool,
-        is_own: Callable[[Json], bool] | None = None,
-    ) -> Json:
-        is_own = is_own or (lambda raw: controller_uid(raw) == job.uid)
-        with contextlib.suppress(AlreadyExists), _gone_or_contended():
-            return await self._kube.create(resource, manifest, strict=strict)
-        # Made by a process that died, or by a request whose answer was lost, or somebody else's.
+            return await self._kube.create(kind.resource, manifest, strict=kind.strict)
+        if not kind.readable:
+            return manifest
+        # Created by a process that died, or by a request whose answer was lost; or it belongs to another owner.
         name = manifest["metadata"]["name"]
         try:
-            raw = await self._kube.get(resource, job.namespace, name)
+            raw = await self._kube.get(kind.resource, job.namespace, name)
         except NotFound as failure:
-            raise Retryable(f"{resource.plural} {name} went away while it was looked at") from failure
-        if not is_own(raw):
+            raise Retryable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
+        if not kind.is_own(raw, job, manifest):
             raise _Taken(f"it belongs to {_owner(raw)}")
         return raw
 
@@ -213,7 +165,7 @@ class ActionRunner:
             answer = {}
         record = job_record(answer) if answer.get("kind") == KIND else None
         if record is not None and record.deleting:
-            # A finalizer of somebody else's keeps it.
+            # A finalizer that is not ours delays the deletion.
             self._caches.jobs.remember(record)
         else:
             self._caches.jobs.forget(job.namespace, job.name, uid)
@@ -221,33 +173,27 @@ class ActionRunner:
 
 @contextlib.contextmanager
 def _gone_or_contended() -> Iterator[None]:
-    """What is no answer about the object that is being created is tried again."""
+    """Answers that say nothing of the object being created are retried."""
     try:
         yield
     except NotFound as failure:
-        # The namespace is on its way out; the job will be, too.
+        # The namespace is being deleted, and the job with it.
         raise Retryable(str(failure)) from failure
     except AlreadyExists:
         raise
     except Conflict as failure:
-        # A quota that others use at the same moment.
+        # A quota that others are using at the same moment.
         raise Retryable(str(failure)) from failure
 
 
 class _Taken(Exception):  # noqa: N818 caught right here
-    """The name is held by somebody else, whom the text names."""
+    """The name is taken; the text says by whom."""
 
 
 def object_of(action: Action) -> str:
-    """Kind and name of what an action is about, as `pod digits-a0-1`."""
+    """Kind and name of an action's object, as `pod digits-a0-1`."""
     match action:
-        case (
-            CreatePod(manifest)
-            | CreateService(manifest)
-            | CreateLauncher(manifest)
-            | CreateClaim(manifest)
-            | CreateSshKey(manifest)
-        ):
+        case Create(manifest):
             return object_name(manifest)
         case DeletePod(name) | DeleteStray(name):
             return f"deletion of pod {name}"
@@ -259,4 +205,4 @@ def _owner(raw: Json) -> str:
     for reference in raw.get("metadata", {}).get("ownerReferences") or []:
         if reference.get("controller"):
             return f"{reference.get('kind')} {reference.get('name')} (uid {reference.get('uid')})"
-    return "nobody that is known"
+    return "an unknown owner"

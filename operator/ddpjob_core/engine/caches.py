@@ -1,13 +1,14 @@
-"""All that the watches and the answers of writes tell, and how it is found again."""
+"""All objects that the watches and the answers to writes have shown, and how they are found again."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.host_network import on_host_network, ports_in_common, ports_of
 from ddpjob_core.children.pod import processes_of
 from ddpjob_core.engine.store import Store
-from ddpjob_core.engine.vanished import Departed
+from ddpjob_core.observations.observe import pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord
 
 
@@ -18,10 +19,9 @@ class Caches:
     jobs: Store[JobRecord]
     pods: Store[PodRecord]
     services: Store[ServiceRecord]
-    departed: Departed = field(default_factory=Departed)
 
     def foreign(self, job: JobRecord) -> dict[str, str]:
-        """Objects that stand where this job's own should, as `pod digits-a0-1`, mapped to whose they are."""
+        """Objects with names of this job's own that are not its own, as `pod digits-a0-1`, mapped to their owners."""
         found = {
             f"pod {pod.name}": _owner(pod)
             for pod in self.pods.group(name_group(job.namespace, job.name))
@@ -33,14 +33,30 @@ class Caches:
         return found
 
     def own(self, job: JobRecord) -> set[str]:
-        """Names of the job's own objects that are there, as `pod digits-a0-1`."""
+        """Names of the job's own objects that exist, as `pod digits-a0-1`."""
         found = {f"pod {pod.name}" for pod in self.pods.group(job.uid)}
         return found | {f"service {job.name}"} if self.service(job) is not None else found
+
+    def holds(self, job: JobRecord, manifest: Manifest) -> bool:
+        """Whether the job's own object of this kind and name is cached."""
+        if manifest["kind"] == "Service":
+            return self.service(job) is not None
+        pod = self.pods.get(job.namespace, manifest["metadata"]["name"]) if manifest["kind"] == "Pod" else None
+        return pod is not None and pod.owner_uid == job.uid
+
+    def remember(self, kind: str, raw: object) -> None:
+        """Keep the answer to the creation of a pod or a service."""
+        pod = pod_record(raw) if kind == "Pod" else None
+        if pod is not None:
+            self.pods.remember(pod)
+        service = service_record(raw) if kind == "Service" else None
+        if service is not None:
+            self.services.remember(service)
 
     def port_rivals(self, job: JobRecord) -> dict[str, dict[str, range]]:
         """Jobs of the same namespace on the host network whose pods have ports that a pod of this job waits for.
 
-        Others are not named: who may see this job need not be allowed to see them.
+        Jobs of other namespaces are not named: whoever may see this job need not be allowed to see them.
         """
         ours = _host_ports(job)
         if not ours or not any(pod.obstacle for pod in self.pods.group(job.uid)):
@@ -56,7 +72,7 @@ class Caches:
 
 
 def name_group(namespace: str, job: str) -> str:
-    """The group of everything that is labelled with the name of a job, whichever job of that name it belongs to."""
+    """The group of all objects labelled with a job's name, whichever job of that name they belong to."""
     return f"{namespace}/{job}"
 
 
@@ -77,4 +93,4 @@ def _has_nodes(pods: Iterable[PodRecord]) -> bool:
 
 
 def _owner(record: PodRecord | ServiceRecord) -> str:
-    return f"DDPJob {record.job} (uid {record.owner_uid})" if record.owner_uid else "nobody that is known"
+    return f"DDPJob {record.job} (uid {record.owner_uid})" if record.owner_uid else "an unknown owner"

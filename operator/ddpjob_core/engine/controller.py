@@ -14,6 +14,7 @@ from ddpjob_core.decide import decide
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
+from ddpjob_core.engine.memory import Memories
 from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
 from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi, OpenTransport
 from ddpjob_core.engine.queue import CallLater, WorkQueue
@@ -66,9 +67,9 @@ class Controller:
             pods=Store(groups=groups_of, listener=self._child_changed),
             services=Store(groups=groups_of, listener=self._child_changed),
         )
-        # The uid of each job, by which its children find it.
-        self._keys: dict[str, Key] = {}
+        self.memories = memories = Memories()
         self.poller = ProgressPoller(
+            memories=memories,
             changed=self.queue.add,
             count=metrics.polled,
             open_transport=open_transport,
@@ -79,6 +80,7 @@ class Controller:
         self._reconciler = Reconciler(
             kube=kube,
             decide=decide,
+            memories=memories,
             caches=self.caches,
             queue=self.queue,
             poller=self.poller,
@@ -95,29 +97,28 @@ class Controller:
 
     def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):
-            self._keys.pop(before.uid, None)
-            self._reconciler.forget(before)
+            self.memories.forget(before.uid)
         record = after or before
         if record is None:
             return
         key = (record.namespace, record.name)
         if after is not None:
-            self._keys[after.uid] = key
+            self.memories.of(after.uid, key)
         self.queue.add(key)
 
     def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:
         for record in (before, after):
             if record is None:
                 continue
-            owner = self._keys.get(record.owner_uid or "")
-            if owner is not None:
+            job = self.memories.get(record.owner_uid)
+            if job is not None:
                 if isinstance(record, PodRecord):
-                    self.poller.ended(record)
-                    self.caches.departed.saw(record, gone=after is None)
+                    self.poller.ended(job, record)
+                    job.vanished.saw(record, gone=after is None)
                 # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.
-                pods = self.caches.pods.count(record.owner_uid or "")
-                self.queue.add_after(owner, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
+                pods = self.caches.pods.count(job.uid)
+                self.queue.add_after(job.key, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
             named = (record.namespace, record.job or "")
-            if record.job and named != owner:
+            if record.job and (job is None or named != job.key):
                 # A job whose names are taken by another's children waits for them to go.
                 self.queue.add(named)

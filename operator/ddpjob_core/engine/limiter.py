@@ -1,40 +1,39 @@
 """How progress writes are spread, so that thousands of running jobs cost the API server a bounded rate."""
 
-from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
-
-K = TypeVar("K", bound=Hashable)
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 _BURST_SECONDS: Final = 0.5
 
 
-class FairLimiter(Generic[K]):
-    """A token bucket that gives tokens out in the order in which they were asked for: no key is starved by others."""
+@dataclass(slots=True)
+class Turn:
+    """One job's place in the order of writes: when its token is due, None where it waits for none."""
+
+    due: float | None = None
+
+
+class FairLimiter:
+    """A token bucket that hands out tokens in the order in which they were asked for: no job is starved by others."""
 
     def __init__(self, rate: float, *, clock: Callable[[], float]) -> None:
         """Args:
-        rate: tokens a second.
+        rate: tokens per second.
         clock: monotonic seconds.
         """
         self._interval = 1.0 / rate
         self._burst = _BURST_SECONDS
         self._clock = clock
         self._next = 0.0
-        self._reserved: dict[K, float] = {}
 
-    def ask(self, key: K) -> float:
-        """0 where the key may go now; else the seconds after which to ask again, a token being kept for it by then."""
+    def ask(self, turn: Turn) -> float:
+        """0 where the job may write now; else the seconds after which to ask again, a token being kept for it."""
         now = self._clock()
-        due = self._reserved.get(key)
-        if due is None:
+        if turn.due is None:
             self._next = max(self._next, now - self._burst) + self._interval
-            due = self._next
-        if due <= now:
-            self._reserved.pop(key, None)
+            turn.due = self._next
+        if turn.due <= now:
+            turn.due = None
             return 0.0
-        self._reserved[key] = due
-        return due - now
-
-    def drop(self, key: K) -> None:
-        """The key needs no token any more: it has written by another reason, or is gone."""
-        self._reserved.pop(key, None)
+        return turn.due - now

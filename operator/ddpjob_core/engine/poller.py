@@ -1,4 +1,4 @@
-"""Reads the progress of running jobs from their first pods, beside the reconciles and never in their way."""
+"""Reads the progress of running jobs from their pods, alongside the reconciles and without delaying them."""
 
 import asyncio
 import heapq
@@ -6,11 +6,12 @@ import json
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
+from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.protocols import OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
@@ -35,26 +36,21 @@ def own_address(target: PollTarget) -> tuple[str, int]:
     return target.address, target.port
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    key: Key
-    targets: tuple[PollTarget, ...]
-
-
 class _BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went wrong here
-    """An endpoint answered something that is no progress; the text is one word for the metrics."""
+    """An endpoint answered something other than progress; the text is one word for the metrics."""
 
 
 class ProgressPoller:
     """GETs /progress of each job's targets about every `interval` seconds, spread over it.
 
-    An endpoint is somebody's program: it may be slow, huge, redirect or answer nonsense, and only the progress of its
-    own job stops.
+    An endpoint is a user's program: it may be slow, redirect, or answer too much or nonsense. Only the progress of its
+    own job suffers.
     """
 
     def __init__(
         self,
         *,
+        memories: Memories,
         changed: Callable[[Key], None],
         count: Callable[[str], None],
         open_transport: OpenTransport,
@@ -65,15 +61,17 @@ class ProgressPoller:
         locate: Locate = own_address,
     ) -> None:
         """Args:
-        changed: told of a job of which a shown value changed.
-        count: told how each poll ended, in one word.
-        open_transport: opens what requests are sent by.
+        memories: where the targets and the answers of each job are kept.
+        changed: called with a job of which a shown value changed.
+        count: called with how each poll ended, in one word.
+        open_transport: opens the transport of the requests.
         now: wall clock.
         interval: seconds between two polls of a target.
         patience: seconds that an endpoint may take.
-        concurrency: most polls at once.
+        concurrency: largest number of polls at a time.
         locate: where a target is reached.
         """
+        self._memories = memories
         self._changed = changed
         self._count = count
         self._now = now
@@ -82,81 +80,51 @@ class ProgressPoller:
         self._patience = patience
         self._concurrency = concurrency
         self._locate = locate
-        self._jobs: dict[str, _Job] = {}
-        self._reports: dict[str, ProgressReport] = {}
-        self._ranks: dict[str, dict[int, RankReport]] = {}
-        self._waits: dict[str, dict[int, RendezvousWait]] = {}
         self._due: list[tuple[float, str]] = []
-        self._scheduled: set[str] = set()
-        self._fresh: dict[str, float] = {}
         self._added = asyncio.Event()
 
-    def follow(self, uid: str, key: Key, targets: tuple[PollTarget, ...]) -> None:
-        """Poll these targets for the job of this uid from now on; none stops it and keeps what was read last."""
+    def follow(self, job: JobMemory, targets: tuple[PollTarget, ...]) -> None:
+        """Poll these targets for a job from now on; none stops it and keeps what was read last."""
+        polled, before = job.polled, len(job.polled.targets)
+        polled.targets = targets
         if not targets:
-            self._jobs.pop(uid, None)
             return
-        known = self._jobs.get(uid)
         loop = asyncio.get_running_loop()
-        if uid not in self._scheduled:
-            # Not at once: after a start of the operator all jobs come together.
-            self._scheduled.add(uid)
-            self._schedule(uid, loop.time() + random.uniform(0, self._interval))  # noqa: S311 spreads polls
-        elif known is not None and len(targets) > len(known.targets):
+        if not polled.scheduled:
+            # Not immediately: after a start of the operator all jobs come together.
+            polled.scheduled = True
+            self._schedule(job, loop.time() + random.uniform(0, self._interval))  # noqa: S311 spreads polls
+        elif before and len(targets) > before:
             # The training seems to stand still: what the other ranks say is wanted now.
-            self._due = [(due, other) for due, other in self._due if other != uid]
-            self._fresh.pop(uid, None)
+            self._due = [(due, other) for due, other in self._due if other != job.uid]
+            polled.extra_at = None
             heapq.heapify(self._due)
-            self._schedule(uid, loop.time())
-        self._jobs[uid] = _Job(key, targets)
+            self._schedule(job, loop.time())
 
-    def freshen(self, uid: str, seconds: float) -> None:
-        """Read a job's progress once more shortly before so many seconds have passed, when it is to be written.
+    def freshen(self, job: JobMemory, seconds: float) -> None:
+        """Read a job's progress once more shortly before it is to be written in so many seconds.
 
         Where many jobs wait for their turn to be written, what was read at the last regular poll would add its own age.
         """
-        if uid not in self._jobs or uid in self._fresh or seconds <= _FRESH:
+        polled = job.polled
+        if not polled.targets or polled.extra_at is not None or seconds <= _FRESH:
             return
-        self._fresh[uid] = asyncio.get_running_loop().time() + seconds - _FRESH
-        self._schedule(uid, self._fresh[uid])
+        polled.extra_at = asyncio.get_running_loop().time() + seconds - _FRESH
+        self._schedule(job, polled.extra_at)
 
-    def _schedule(self, uid: str, due: float) -> None:
-        heapq.heappush(self._due, (due, uid))
+    def _schedule(self, job: JobMemory, due: float) -> None:
+        heapq.heappush(self._due, (due, job.uid))
         self._added.set()
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._jobs.pop(uid, None)
-        self._reports.pop(uid, None)
-        self._ranks.pop(uid, None)
-        self._waits.pop(uid, None)
-
-    def ended(self, pod: PodRecord) -> None:
+    def ended(self, job: JobMemory, pod: PodRecord) -> None:
         """Keep what the first node reported at its end: a pod that is being deleted may be gone at the next look."""
-        if pod.ordinal != 0 or pod.owner_uid is None or pod.attempt is None or not isinstance(pod.trainer, Terminated):
+        if pod.ordinal != 0 or pod.attempt is None or not isinstance(pod.trainer, Terminated):
             return
-        report, known = parse_report(pod.trainer.message), self._reports.get(pod.owner_uid)
+        report, known = parse_report(pod.trainer.message), job.polled.report
         if report is None or report.progress is None or (known is not None and known.attempt > pod.attempt):
             return
         progress, loss = parse_progress(report.progress, self._now())
-        self._reports[pod.owner_uid] = ProgressReport(pod.attempt, progress, loss)
-
-    def ranks(self, uid: str) -> tuple[RankReport, ...]:
-        """What each rank of the job said last, of whichever attempt."""
-        return tuple(self._ranks.get(uid, {}).values())
-
-    def waits(self, uid: str) -> tuple[RendezvousWait, ...]:
-        """What nodes of the job said last that wait for node 0, of whichever attempt."""
-        return tuple(self._waits.get(uid, {}).values())
-
-    def report(self, uid: str) -> ProgressReport | None:
-        """What was read last for the job, of whichever attempt."""
-        return self._reports.get(uid)
-
-    @property
-    def followed(self) -> int:
-        """Targets that are polled."""
-        return len(self._jobs)
+        job.polled.report = ProgressReport(pod.attempt, progress, loss)
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -166,18 +134,22 @@ class ProgressPoller:
             while True:
                 await self._sleep_until_due()
                 due, uid = heapq.heappop(self._due)
-                once = self._fresh.get(uid) == due
-                if once:
-                    del self._fresh[uid]
-                if uid not in self._jobs:
-                    if not once:
-                        self._scheduled.discard(uid)
+                job = self._memories.get(uid)
+                if job is None:
                     continue
-                for target in self._jobs[uid].targets:
+                polled = job.polled
+                extra = polled.extra_at == due
+                if extra:
+                    polled.extra_at = None
+                if not polled.targets:
+                    if not extra:
+                        polled.scheduled = False
+                    continue
+                for target in polled.targets:
                     await slots.acquire()
                     poll = polls.create_task(self._poll(transport, uid, target))
                     poll.add_done_callback(lambda _: slots.release())
-                if not once:
+                if not extra:
                     heapq.heappush(self._due, (loop.time() + self._interval, uid))
 
     async def _sleep_until_due(self) -> None:
@@ -204,7 +176,7 @@ class ProgressPoller:
         except TimeoutError:
             self._count("timeout")
         except OSError:
-            # Refused is ordinary: the pod runs, the program has not got to its endpoint yet.
+            # A refused connection is ordinary: the pod runs, but its program has not opened the endpoint yet.
             self._count("unreachable")
             self._end_wait(uid, target)
         except _BadAnswer as answer:
@@ -219,36 +191,40 @@ class ProgressPoller:
             self._end_wait(uid, target)
             self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
 
+    def _asked(self, uid: str, target: PollTarget) -> JobMemory | None:
+        """The job, None where it went on to another attempt or is gone while its old pod was asked."""
+        job = self._memories.get(uid)
+        return job if job is not None and target in job.polled.targets else None
+
     def _keep_wait(self, uid: str, target: PollTarget, wait: RendezvousWait) -> None:
-        job = self._jobs.get(uid)
-        if job is None or target not in job.targets:
+        job = self._asked(uid, target)
+        if job is None:
             return
-        waits = self._waits.setdefault(uid, {})
-        before = waits.get(wait.ordinal)
-        waits[wait.ordinal] = wait
+        before = job.polled.waits.get(wait.ordinal)
+        job.polled.waits[wait.ordinal] = wait
         if before is None or replace(before, answered=wait.answered) != wait:
             self._changed(job.key)
 
     def _end_wait(self, uid: str, target: PollTarget) -> None:
-        job, known = self._jobs.get(uid), self._waits.get(uid, {}).get(target.ordinal)
-        if known is not None and known.attempt <= target.attempt:
-            del self._waits[uid][target.ordinal]
-            if job is not None:
+        job = self._memories.get(uid)
+        known = job.polled.waits.get(target.ordinal) if job is not None else None
+        if job is not None and known is not None and known.attempt <= target.attempt:
+            del job.polled.waits[target.ordinal]
+            if job.polled.targets:
                 self._changed(job.key)
 
     def _keep(self, uid: str, target: PollTarget, rank: RankReport, report: ProgressReport) -> None:
-        job = self._jobs.get(uid)
-        if job is None or target not in job.targets:
-            # The job went on to another attempt, or is gone, while its old pod was asked.
+        job = self._asked(uid, target)
+        if job is None:
             return
-        ranks = self._ranks.setdefault(uid, {})
+        ranks = job.polled.ranks
         for number in [number for number, known in ranks.items() if known.attempt != target.attempt]:
             del ranks[number]
         restarts = ranks[target.rank].process_restarts if target.rank in ranks else 0
         ranks[target.rank] = rank
-        before = self._reports.get(uid)
+        before = job.polled.report
         if target.rank == 0:
-            self._reports[uid] = report
+            job.polled.report = report
             if before is None or _shown(before) != _shown(report) or restarts != rank.process_restarts:
                 self._changed(job.key)
 

@@ -1,9 +1,8 @@
-"""One look at one job: observe, decide, write the status, act, tell. Nothing else changes anything in the cluster."""
+"""One reconcile of one job: observe, decide, write the status, act, post events. Nothing else changes the cluster."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -15,37 +14,26 @@ from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.errors import ApiFailure, Conflict, NotFound, Retryable
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
+from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key, version_of
+from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import job_record
-from ddpjob_core.observations.observed import JobRecord, Observed, Rejection
+from ddpjob_core.observations.observed import JobRecord, Observed
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER
 
 Decide: TypeAlias = Callable[[Observed], Plan]
 
 _LEFT_ALONE: Final = TRY_AGAIN_AFTER - timedelta(seconds=1)
-"""How long a refused object is not asked for again. The second less: decide counts in whole seconds."""
+"""How long a refused object is not asked for again: a second less, since decide counts in whole seconds."""
 _CATCH_UP: Final = 5.0
-"""Seconds after which a job is looked at anyway whose newer version the watch should have shown."""
+"""Seconds after which a job is reconciled anyway although the watch has not shown its newer version."""
 _MOST_ROUNDS: Final = 16
-"""Looks in a row that may each have acted. A job needs a handful; more is a mistake that must not become a storm."""
+"""Reconciles in a row that may each act. A job needs a handful; more is a bug that must not become a storm."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What this process knows of a job beside the caches. Losing it costs a request or two, never correctness."""
-
-    attempt: int | None = None
-    last_status_write: datetime | None = None
-    launcher_attempt: int | None = None
-    claim_attempt: int | None = None
-    ssh_key_attempt: int | None = None
-    rejections: dict[str, tuple[Rejection, datetime]] = field(default_factory=dict)
-    rounds: int = 0
 
 
 class Reconciler:
@@ -56,10 +44,11 @@ class Reconciler:
         *,
         kube: ObjectApi,
         decide: Decide,
+        memories: Memories,
         caches: Caches,
         queue: WorkQueue[Key],
         poller: ProgressPoller,
-        progress_writes: FairLimiter[str],
+        progress_writes: FairLimiter,
         events: EventPoster,
         metrics: Metrics,
         new_ssh_key: NewSshKey,
@@ -68,8 +57,9 @@ class Reconciler:
         """Args:
         kube: the API server.
         decide: the policies.
-        caches: what is known.
-        queue: where a job is put that needs another look.
+        memories: what this process knows of each job.
+        caches: the objects that are known.
+        queue: where a job is put that needs another reconcile.
         poller: reads progress.
         progress_writes: spreads the writes that can wait.
         events: posts events.
@@ -79,6 +69,7 @@ class Reconciler:
         """
         self._kube = kube
         self._decide = decide
+        self._memories = memories
         self._caches = caches
         self._queue = queue
         self._poller = poller
@@ -87,7 +78,6 @@ class Reconciler:
         self._metrics = metrics
         self._now = now
         self._actions = ActionRunner(kube, caches, new_ssh_key)
-        self._memories: dict[str, _Memory] = {}
 
     async def reconcile(self, key: Key) -> None:
         """Look at one job. Failures put it back into the queue with a growing delay; none is raised."""
@@ -109,31 +99,21 @@ class Reconciler:
             else:
                 self._queue.succeeded(key)
 
-    def forget(self, job: JobRecord) -> None:
-        """The job is gone."""
-        self._memories.pop(job.uid, None)
-        self._poller.forget(job.uid)
-        self._caches.departed.forget(job.uid)
-        self._progress_writes.drop(job.uid)
-
     async def _look(self, key: Key, job: JobRecord) -> None:
-        memory = self._memories.setdefault(job.uid, _Memory())
-        if job.status is not None:
-            if memory.attempt not in (None, job.status.attempt):
-                memory.rejections.clear()
-            memory.attempt = job.status.attempt
+        memory = self._memories.of(job.uid, key)
+        memory.enter(current_attempt(job, self._caches.pods.group(job.uid)))
         if memory.rejections:
-            # A later try may have been granted and its answer lost: then the watch tells.
+            # A later try may have succeeded and its answer been lost: then the watch shows the object.
             for name in memory.rejections.keys() & self._caches.own(job):
                 del memory.rejections[name]
         plan = self._decide(self._observe(job, memory))
-        self._poller.follow(job.uid, key, plan.poll)
+        self._poller.follow(memory, plan.poll)
         wrote = False
         if plan.status is not None:
-            wait = 0.0 if plan.urgent else self._progress_writes.ask(job.uid)
+            wait = 0.0 if plan.urgent else self._progress_writes.ask(memory.turn)
             if wait > 0:
                 self._queue.add_after(key, wait)
-                self._poller.freshen(job.uid, wait)
+                self._poller.freshen(memory, wait)
             elif await self._write_status(key, job, plan, memory):
                 wrote = True
             else:
@@ -145,37 +125,35 @@ class Reconciler:
             raise outcome.failures[0]
         self._look_again(key, plan, memory, acted=bool(outcome.done) or news or (wrote and plan.urgent))
 
-    def _look_again(self, key: Key, plan: Plan, memory: _Memory, *, acted: bool) -> None:
+    def _look_again(self, key: Key, plan: Plan, memory: JobMemory, *, acted: bool) -> None:
         if plan.requeue_after is not None:
             self._queue.add_after(key, plan.requeue_after.total_seconds())
         memory.rounds = memory.rounds + 1 if acted else 0
         if memory.rounds > _MOST_ROUNDS:
-            _log.error("%s/%s acts again and again without coming to rest", *key)
+            _log.error("%s/%s does not converge: %d reconciles in a row have acted", *key, memory.rounds)
             self._queue.retry(key)
         elif acted:
             # The answers are in the caches: the next step need not wait for the watch to show them.
             self._queue.add(key)
 
-    def _observe(self, job: JobRecord, memory: _Memory) -> Observed:
+    def _observe(self, job: JobRecord, memory: JobMemory) -> Observed:
         return Observed(
             job=job,
             now=self._now(),
             pods=self._caches.pods.group(job.uid),
-            departed=self._caches.departed.of(job.uid),
+            vanished=memory.vanished.pods,
             service=self._caches.service(job),
             foreign=self._caches.foreign(job),
             rejections=tuple(rejection for rejection, _ in memory.rejections.values()),
-            progress=self._poller.report(job.uid),
-            ranks=self._poller.ranks(job.uid),
-            waits=self._poller.waits(job.uid),
-            launcher_attempt=memory.launcher_attempt,
-            claim_attempt=memory.claim_attempt,
-            ssh_key_attempt=memory.ssh_key_attempt,
+            progress=memory.polled.report,
+            ranks=tuple(memory.polled.ranks.values()),
+            waits=tuple(memory.polled.waits.values()),
+            known=frozenset(memory.known),
             port_rivals=self._caches.port_rivals(job),
             last_status_write=memory.last_status_write,
         )
 
-    async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: _Memory) -> bool:
+    async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> bool:
         """Whether the status was written; if not, the job is looked at again when its newer version is known."""
         assert plan.status is not None  # noqa: S101 the caller has looked
         manifest = {
@@ -205,14 +183,14 @@ class Reconciler:
             return False
         self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
-        self._progress_writes.drop(job.uid)
+        memory.turn.due = None
         record = job_record(answer)
         if record is not None:
             self._caches.jobs.remember(record)
         return True
 
-    async def _act(self, job: JobRecord, plan: Plan, memory: _Memory) -> tuple[Outcome, bool]:
-        """What became of the actions, and whether something was refused that the status does not tell of yet."""
+    async def _act(self, job: JobRecord, plan: Plan, memory: JobMemory) -> tuple[Outcome, bool]:
+        """What became of the actions, and whether something was refused that the status does not say yet."""
         begun = self._now()
 
         def left_alone(name: str) -> bool:
@@ -222,12 +200,7 @@ class Reconciler:
         outcome = await self._actions.run(job, plan.actions, skip=left_alone)
         for name in outcome.done:
             memory.rejections.pop(name, None)
-        if outcome.launcher_attempt is not None:
-            memory.launcher_attempt = outcome.launcher_attempt
-        if outcome.claim_attempt is not None:
-            memory.claim_attempt = outcome.claim_attempt
-        if outcome.ssh_key_attempt is not None:
-            memory.ssh_key_attempt = outcome.ssh_key_attempt
+        memory.known |= outcome.known
         news = False
         for rejection in outcome.rejected:
             known = memory.rejections.get(rejection.object)

@@ -8,7 +8,7 @@ from typing import Final
 
 from ddpjob_core.api.names import parse_pod_name, pod_name
 from ddpjob_core.observations.node_lost import SILENCE
-from ddpjob_core.observations.observed import PodRecord, Running, Terminated
+from ddpjob_core.observations.observed import JobRecord, PodRecord, Running, Terminated
 
 LOST_AFTER: Final = SILENCE
 """How long after its deletion's grace period a pod that is still there counts as stopped: its node does not answer."""
@@ -61,8 +61,8 @@ def has_stopped(pod: PodRecord, now: datetime) -> bool:
 class Attempt:
     """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts.
 
-    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `departed` are ended pods
-    of the current attempt that are there no more, by name.
+    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `vanished` are ended pods
+    of the current attempt that no longer exist, by name.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Attempt:
     names: tuple[str, ...]
     older: Mapping[str, tuple[int, PodRecord]]
     succeeded: frozenset[int] = frozenset()
-    departed: Mapping[str, PodRecord] = field(default_factory=dict)
+    vanished: Mapping[str, PodRecord] = field(default_factory=dict)
 
     def states(self) -> tuple[NodeState, ...]:
         """The state of each ordinal."""
@@ -84,7 +84,7 @@ class Attempt:
 
     def last_seen(self, ordinal: int) -> PodRecord | None:
         """The pod of an ordinal as it is, or as it was when it was seen last."""
-        return self.nodes[ordinal] or self.departed.get(self.names[ordinal])
+        return self.nodes[ordinal] or self.vanished.get(self.names[ordinal])
 
     @property
     def present(self) -> tuple[PodRecord, ...]:
@@ -99,7 +99,7 @@ def view_attempt(
     pods: tuple[PodRecord, ...],
     *,
     succeeded: frozenset[int] = frozenset(),
-    departed: tuple[PodRecord, ...] = (),
+    vanished: tuple[PodRecord, ...] = (),
 ) -> Attempt:
     """Sort a job's own pods into the current attempt and older ones.
 
@@ -114,7 +114,7 @@ def view_attempt(
         identity = parse_pod_name(job, name)
         if identity is not None:
             older[name] = (identity.attempt, pod)
-    left = {pod.name: pod for pod in departed if pod.name in names}
+    left = {pod.name: pod for pod in vanished if pod.name in names}
     return Attempt(number, current, names, older, succeeded, left)
 
 
@@ -128,7 +128,9 @@ def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
     return tuple(pod for pod in all_pods(attempt) if not is_terminal(pod))
 
 
-def highest_attempt(job: str, pods: tuple[PodRecord, ...]) -> int:
-    """The newest attempt that has pods, 0 where none has: what an erased status is rebuilt from."""
-    identities = (parse_pod_name(job, pod.name) for pod in pods)
+def current_attempt(job: JobRecord, pods: tuple[PodRecord, ...]) -> int:
+    """Number of the attempt that the status names; without a status, the newest that has pods, else 0."""
+    if job.status is not None:
+        return job.status.attempt
+    identities = (parse_pod_name(job.name, pod.name) for pod in pods)
     return max((identity.attempt for identity in identities if identity is not None), default=0)

@@ -140,12 +140,12 @@ class Rejection:
 class Observed:
     """One job and all that belongs to it.
 
-    `pods` are those whose controller is this very job (by uid), of all attempts. `departed` are pods of it that are
-    there no more, as they were seen last, their trainers ended. `foreign` maps objects that
+    `pods` are those whose controller is this very job (by uid), of all attempts. `vanished` are pods of it that
+    no longer exist, as they were seen last, their trainers ended. `foreign` maps objects that
     carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
     names that must be waited for.
-    `launcher_attempt` is the newest attempt for which this process knows the launcher's ConfigMap to exist,
-    `claim_attempt` likewise for the claim, `ssh_key_attempt` for the Secret of the ssh key. `ranks` are the newest
+    `known` are objects that no watch shows (ConfigMap, claim, Secret), as `configmap digits-launcher`, which this
+    process has created or found for the current attempt. `ranks` are the newest
     answers of the ranks that were asked, `waits` those of nodes that wait for another.
     `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their ports.
     `last_status_write` is when this process last wrote the job's status.
@@ -154,15 +154,13 @@ class Observed:
     job: JobRecord
     now: datetime
     pods: tuple[PodRecord, ...] = ()
-    departed: tuple[PodRecord, ...] = ()
+    vanished: tuple[PodRecord, ...] = ()
     service: ServiceRecord | None = None
     foreign: Mapping[str, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: tuple[RankReport, ...] = ()
     waits: tuple[RendezvousWait, ...] = ()
-    launcher_attempt: int | None = None
-    claim_attempt: int | None = None
-    ssh_key_attempt: int | None = None
+    known: frozenset[str] = frozenset()
     port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     last_status_write: datetime | None = None

@@ -6,7 +6,7 @@ from datetime import datetime
 from ddpjob_core.api.ordinals import parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
-from ddpjob_core.observations.attempt import Attempt, highest_attempt, view_attempt
+from ddpjob_core.observations.attempt import Attempt, current_attempt, view_attempt
 from ddpjob_core.observations.observed import JobRecord, Observed
 from ddpjob_core.observations.progress import reported_progress, with_restarts
 
@@ -39,11 +39,11 @@ def situation_of(observed: Observed, spec: DDPJobSpec) -> Situation:
     written = observed.job.status
     attempt = view_attempt(
         observed.job.name,
-        written.attempt if written is not None else highest_attempt(observed.job.name, observed.pods),
+        current_attempt(observed.job, observed.pods),
         spec.nodes,
         observed.pods,
         succeeded=_succeeded(written, spec.nodes),
-        departed=observed.departed,
+        vanished=observed.vanished,
     )
     return Situation(observed, spec, _up_to_date(observed, attempt), attempt)
 

@@ -1,6 +1,6 @@
 """Making the pods of an attempt, all of them or none."""
 
-from ddpjob_core.children.actions import Create, CreateClaim, CreateLauncher, CreatePod, CreateService, CreateSshKey
+from ddpjob_core.children.actions import Create
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
 from ddpjob_core.children.launcher_config import build_launcher
@@ -47,19 +47,16 @@ def creating(situation: Situation) -> Decision | None:
 
 def _shared_children(situation: Situation) -> tuple[Create, ...]:
     job, spec = situation.job, situation.spec
-    children: list[Create] = []
-    if situation.observed.service is None:
-        children.append(CreateService(build_service(job, spec)))
-    # ConfigMap, claim and Secret are not watched. Whether one is there is known only to the process that made it, and
-    # creating what exists costs one request an attempt after the operator has been restarted.
-    if spec.trainer.command is None and situation.observed.launcher_attempt != situation.attempt.number:
-        children.append(CreateLauncher(build_launcher(job), situation.attempt.number))
+    service = [build_service(job, spec)] if situation.observed.service is None else []
     claim = build_claim(job, spec.checkpoint) if spec.checkpoint is not None else None
-    if claim is not None and situation.observed.claim_attempt != situation.attempt.number:
-        children.append(CreateClaim(claim, situation.attempt.number))
-    if needs_ssh_key(spec) and situation.observed.ssh_key_attempt != situation.attempt.number:
-        children.append(CreateSshKey(build_ssh_key(job), situation.attempt.number))
-    return tuple(children)
+    unwatched = (
+        *((build_launcher(job),) if spec.trainer.command is None else ()),
+        *((claim,) if claim is not None else ()),
+        *((build_ssh_key(job),) if needs_ssh_key(spec) else ()),
+    )
+    # Creating what exists costs one request per attempt after the operator has been restarted.
+    missing = [manifest for manifest in unwatched if object_name(manifest) not in situation.observed.known]
+    return tuple(Create(manifest) for manifest in (*service, *missing))
 
 
 def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create, ...]:
@@ -80,5 +77,5 @@ def _pods(situation: Situation) -> tuple[Create, ...]:
     lost = sorted(nodes_lost(situation.observed.pods))
     number = situation.attempt.number
     return tuple(
-        CreatePod(build_pod(situation.job, situation.spec, number, ordinal, lost_nodes=lost)) for ordinal in missing
+        Create(build_pod(situation.job, situation.spec, number, ordinal, lost_nodes=lost)) for ordinal in missing
     )

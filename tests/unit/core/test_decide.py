@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from world import START, World, spec_of
+from world import START, World, spec_of, words
 
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.status import Progress
-from ddpjob_core.children.actions import CreatePod, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.children.actions import DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.decide import Plan, decide
@@ -33,17 +33,17 @@ def test_a_new_job_gets_its_service_its_launcher_and_one_pod_a_node_before_any_s
     world = World(spec=spec_of(nodes=3))
     plan = world.reconcile()
     assert plan.status is None
-    assert [type(action).__name__ for action in plan.actions] == ["CreateService", "CreateLauncher", *["CreatePod"] * 3]
+    assert words(plan.actions) == ["Create Service", "Create ConfigMap", *["Create Pod"] * 3]
     assert world.creations == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
 
 
 def test_under_mpirun_the_key_is_made_once_an_attempt_before_any_pod() -> None:
     world = World(spec=spec_of(nodes=2, launcher="mpirun"))
     plan = world.reconcile()
-    kinds = [type(action).__name__ for action in plan.actions]
-    assert kinds == ["CreateService", "CreateLauncher", "CreateSshKey", "CreatePod", "CreatePod"]
+    kinds = words(plan.actions)
+    assert kinds == ["Create Service", "Create ConfigMap", "Create Secret", "Create Pod", "Create Pod"]
     world.settle()
-    assert [type(action).__name__ for action in world.requests].count("CreateSshKey") == 1
+    assert words(world.requests).count("Create Secret") == 1
 
 
 def test_under_mpirun_the_job_has_succeeded_when_node_0_has() -> None:
@@ -232,11 +232,11 @@ def test_a_pod_that_lost_its_label_is_deleted_by_name() -> None:
     world.advance(1)
     world.settle()
     assert DeleteStray("digits-a0-1", 1) in world.requests
-    assert [type(action).__name__ for action in world.requests[-4:]] == [
+    assert words(world.requests[-4:]) == [
         "DeleteStray",
-        "CreateLauncher",
-        "CreatePod",
-        "CreatePod",
+        "Create ConfigMap",
+        "Create Pod",
+        "Create Pod",
     ]
 
 
@@ -677,7 +677,7 @@ def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
     assert told is not None
     assert (told.status, told.reason) == ("False", "Forbidden")
     assert "exceeded quota" in told.message
-    assert len([action for action in plan.actions if isinstance(action, CreatePod)]) == 1
+    assert words(plan.actions).count("Create Pod") == 1
     assert plan.requeue_after == timedelta(seconds=10)
 
 
@@ -687,7 +687,7 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
         Rejection(RejectionKind.NAME_TAKEN, f"configmap {launcher_config_name('digits')}", "it belongs to somebody"),
     )
     plan = world.reconcile()
-    assert [type(action).__name__ for action in plan.actions] == ["CreateLauncher"]
+    assert words(plan.actions) == ["Create ConfigMap"]
 
 
 def test_all_that_is_refused_is_named_in_whatever_order_the_answers_came() -> None:
@@ -895,7 +895,7 @@ def test_the_next_attempt_prefers_other_nodes_and_does_not_wait_long_on_one_that
     world.remove("digits-a0-0")
     world.advance(5)
     world.settle()
-    created = [action.manifest for action in world.requests if isinstance(action, CreatePod)][-2:]
+    created = [action.manifest for action in world.requests if words([action]) == ["Create Pod"]][-2:]
     assert [manifest["metadata"]["name"] for manifest in created] == ["digits-a1-0", "digits-a1-1"]
     for manifest in created:
         (wish,) = manifest["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]

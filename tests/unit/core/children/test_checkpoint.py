@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from world import World, spec_of
+from world import World, spec_of, words
 
-from ddpjob_core.children.actions import CreateClaim, CreatePod
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.observations.observed import JobRecord
@@ -77,8 +76,7 @@ def test_a_claim_that_is_made_goes_with_its_job_only_where_it_is_asked_to(retain
 def test_a_claim_is_made_once_an_attempt_and_before_the_pods() -> None:
     world = World(spec=spec_of(checkpoint={"size": "1Gi"}))
     world.settle()
-    made = [type(action).__name__ for action in world.requests]
-    assert made.count("CreateClaim") == 1
-    assert made.index("CreateClaim") < made.index("CreatePod")
-    assert any(isinstance(action, CreateClaim) for action in world.requests)
-    assert sum(isinstance(action, CreatePod) for action in world.requests) == 2
+    made = words(world.requests)
+    assert made.count("Create PersistentVolumeClaim") == 1
+    assert made.index("Create PersistentVolumeClaim") < made.index("Create Pod")
+    assert made.count("Create Pod") == 2

@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from ddpjob.local.transport import open_transport as stream_transport
+from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import OpenTransport
 from ddpjob_core.engine.store import Key
@@ -32,6 +33,10 @@ KEY = ("default", "digits")
 class Seen:
     changed: list[Key] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    memories: Memories = field(default_factory=Memories)
+
+    def job(self, uid: str) -> JobMemory:
+        return self.memories.of(uid, KEY)
 
     async def outcome(self, wanted: str, times: int = 1) -> None:
         async with asyncio.timeout(10):
@@ -63,6 +68,7 @@ async def polling_by(
 ) -> AsyncIterator[tuple[ProgressPoller, Seen, PollTarget]]:
     seen = Seen()
     poller = ProgressPoller(
+        memories=seen.memories,
         changed=seen.changed.append,
         count=seen.outcomes.append,
         open_transport=open_transport,
@@ -87,25 +93,25 @@ def step(number: int) -> Answer:
     return answer
 
 
-async def report_of(poller: ProgressPoller, uid: str) -> ProgressReport:
+async def report_of(memory: JobMemory) -> ProgressReport:
     async with asyncio.timeout(10):
         while True:
-            report = poller.report(uid)
+            report = memory.polled.report
             if report is not None:
                 return report
             await asyncio.sleep(0.01)
 
 
 async def test_progress_is_read_and_kept_after_the_target_is_gone(polling: Polling) -> None:
-    async with polling(step(7)) as (poller, _, target):
-        poller.follow("u1", KEY, (target,))
-        report = await report_of(poller, "u1")
+    async with polling(step(7)) as (poller, seen, target):
+        poller.follow(seen.job("u1"), (target,))
+        report = await report_of(seen.job("u1"))
         assert (report.attempt, report.progress.step, report.progress.percent) == (0, 7, 7)
-        poller.follow("u1", KEY, ())
-        assert poller.followed == 0
-        assert poller.report("u1") == report
-        poller.forget("u1")
-        assert poller.report("u1") is None
+        poller.follow(seen.job("u1"), ())
+        assert seen.memories.followed == 0
+        assert seen.job("u1").polled.report == report
+        seen.memories.forget("u1")
+        assert seen.job("u1").polled.report is None
 
 
 async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_before(polling: Polling) -> None:
@@ -118,17 +124,17 @@ async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_b
 
     # The regular poll may be an hour away, and is the only one that is left after each of these.
     async with polling(answer, interval=3600) as (poller, seen, target):
-        poller.freshen("unknown", 0.3)
-        poller.follow("u1", KEY, (target,))
+        poller.freshen(seen.job("unknown"), 0.3)
+        poller.follow(seen.job("u1"), (target,))
         for times in (1, 2):
-            poller.freshen("u1", 0.3)
-            poller.freshen("u1", 60)
+            poller.freshen(seen.job("u1"), 0.3)
+            poller.freshen(seen.job("u1"), 60)
             await seen.outcome("ok", times)
             assert len(poller._due) == 1
         # What is to be written at once is as fresh as it can be.
-        poller.freshen("u1", 0.1)
+        poller.freshen(seen.job("u1"), 0.1)
         assert len(poller._due) == 1
-        assert (await report_of(poller, "u1")).progress.step == 2
+        assert (await report_of(seen.job("u1"))).progress.step == 2
 
 
 async def test_a_job_is_woken_only_when_a_shown_value_changes(polling: Polling) -> None:
@@ -138,7 +144,7 @@ async def test_a_job_is_woken_only_when_a_shown_value_changes(polling: Polling) 
         return web.json_response({"step": number})
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, (target,))
+        poller.follow(seen.job("u1"), (target,))
         await seen.outcome("ok", times=3)
         assert seen.changed == [KEY]
         number = 2
@@ -153,19 +159,19 @@ async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers(po
         return web.json_response(told)
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, (replace(target, rank=2, ordinal=1),))
+        poller.follow(seen.job("u1"), (replace(target, rank=2, ordinal=1),))
         await seen.outcome("ok", times=3)
-        (wait,) = poller.waits("u1")
+        (wait,) = seen.job("u1").polled.waits.values()
         assert (wait.ordinal, wait.reason, wait.message) == (
             1,
             WaitReason.NAME_NOT_RESOLVED,
             "a-0 does not exist yet",
         )
-        assert (poller.ranks("u1"), seen.changed) == ((), [KEY])
+        assert (seen.job("u1").polled.ranks, seen.changed) == ({}, [KEY])
         told = {"step": 1}
         await seen.outcome("ok", times=len(seen.outcomes) + 2)
-        assert poller.waits("u1") == ()
-        assert [report.step for report in poller.ranks("u1")] == [1]
+        assert seen.job("u1").polled.waits == {}
+        assert [report.step for report in seen.job("u1").polled.ranks.values()] == [1]
         assert seen.changed == [KEY, KEY]
 
 
@@ -174,13 +180,13 @@ async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more(polling
         return web.json_response({"waiting": {"reason": "Node0NotReached", "message": "a-0:29500"}})
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, (replace(target, rank=1, ordinal=1),))
+        poller.follow(seen.job("u1"), (replace(target, rank=1, ordinal=1),))
         await seen.outcome("ok")
         with socket.create_server(("127.0.0.1", 0)) as found:
             closed = replace(target, rank=1, ordinal=1, port=found.getsockname()[1])
-        poller.follow("u1", KEY, (closed,))
+        poller.follow(seen.job("u1"), (closed,))
         await seen.outcome("unreachable")
-        assert poller.waits("u1") == ()
+        assert seen.job("u1").polled.waits == {}
 
 
 @pytest.mark.parametrize(
@@ -192,16 +198,16 @@ async def test_a_strange_wait_is_none(polling: Polling, waiting: object) -> None
         return web.json_response({"waiting": waiting})
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, (replace(target, rank=1, ordinal=1),))
+        poller.follow(seen.job("u1"), (replace(target, rank=1, ordinal=1),))
         await seen.outcome("ok", times=2)
-        assert poller.waits("u1") == ()
+        assert seen.job("u1").polled.waits == {}
 
 
 async def test_an_ipv6_address_is_reached(polling: Polling) -> None:
     try:
-        async with polling(step(3), host="::1") as (poller, _, target):
-            poller.follow("u1", KEY, (target,))
-            assert (await report_of(poller, "u1")).progress.step == 3
+        async with polling(step(3), host="::1") as (poller, seen, target):
+            poller.follow(seen.job("u1"), (target,))
+            assert (await report_of(seen.job("u1"))).progress.step == 3
     except OSError:
         pytest.skip("this machine has no IPv6")
 
@@ -254,16 +260,21 @@ def text(body: str) -> Answer:
 )
 async def test_a_hostile_endpoint_is_counted_and_ignored(polling: Polling, answer: Answer, outcome: str) -> None:
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, (target,))
+        poller.follow(seen.job("u1"), (target,))
         await seen.outcome(outcome, times=2)
-        assert poller.report("u1") is None
+        assert seen.job("u1").polled.report is None
         assert seen.changed == []
 
 
 async def test_values_of_a_wrong_type_count_as_missing(polling: Polling) -> None:
-    async with polling(text('{"step": "many", "loss": 1e400, "lastStepTime": 5, "epoch": 2}')) as (poller, _, target):
-        poller.follow("u1", KEY, (target,))
-        progress = (await report_of(poller, "u1")).progress
+    answer = text('{"step": "many", "loss": 1e400, "lastStepTime": 5, "epoch": 2}')
+    async with polling(answer) as (
+        poller,
+        seen,
+        target,
+    ):
+        poller.follow(seen.job("u1"), (target,))
+        progress = (await report_of(seen.job("u1"))).progress
         assert (progress.step, progress.loss, progress.epoch) == (None, None, 2)
 
 
@@ -280,10 +291,10 @@ async def test_slow_and_dead_endpoints_do_not_delay_the_others(polling: Polling)
         async with TestServer(app, host="127.0.0.1") as healthy:
             assert healthy.port is not None
             for number in range(20):
-                poller.follow(f"slow-{number}", KEY, (target,))
-            poller.follow("dead", KEY, (PollTarget(0, "127.0.0.1", 1),))
-            poller.follow("healthy", KEY, (PollTarget(0, "127.0.0.1", healthy.port),))
-            assert (await report_of(poller, "healthy")).progress.step == 9
+                poller.follow(seen.job(f"slow-{number}"), (target,))
+            poller.follow(seen.job("dead"), (PollTarget(0, "127.0.0.1", 1),))
+            poller.follow(seen.job("healthy"), (PollTarget(0, "127.0.0.1", healthy.port),))
+            assert (await report_of(seen.job("healthy"))).progress.step == 9
             await seen.outcome("timeout")
             await seen.outcome("unreachable")
 
@@ -301,17 +312,17 @@ def ended_pod(ordinal: int, attempt: int, step: int) -> PodRecord:
 
 async def test_what_the_first_node_reports_at_its_end_is_kept_although_its_pod_is_gone(polling: Polling) -> None:
     async with polling(step(41)) as (poller, seen, target):
-        poller.follow("u1", KEY, (target,))
+        poller.follow(seen.job("u1"), (target,))
         await seen.outcome("ok")
-        poller.ended(ended_pod(1, 0, 99))
-        poller.follow("u1", KEY, ())
-        poller.ended(ended_pod(0, 0, 48))
-        kept = poller.report("u1")
+        poller.ended(seen.job("u1"), ended_pod(1, 0, 99))
+        poller.follow(seen.job("u1"), ())
+        poller.ended(seen.job("u1"), ended_pod(0, 0, 48))
+        kept = seen.job("u1").polled.report
         assert kept is not None
         assert kept.progress.step == 48
-        poller.ended(ended_pod(0, 1, 60))
-        poller.ended(ended_pod(0, 0, 48))
-        newest = poller.report("u1")
+        poller.ended(seen.job("u1"), ended_pod(0, 1, 60))
+        poller.ended(seen.job("u1"), ended_pod(0, 0, 48))
+        newest = seen.job("u1").polled.report
         assert newest is not None
         assert (newest.attempt, newest.progress.step) == (1, 60)
 
@@ -325,9 +336,9 @@ async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped(pollin
         return web.json_response({"step": 1})
 
     async with polling(answer) as (poller, seen, target):
-        poller.follow("u1", KEY, (target,))
+        poller.follow(seen.job("u1"), (target,))
         await asyncio.wait_for(asked.wait(), 10)
-        poller.follow("u1", KEY, (PollTarget(1, "127.0.0.1", 1),))
+        poller.follow(seen.job("u1"), (PollTarget(1, "127.0.0.1", 1),))
         go.set()
         await seen.outcome("ok")
-        assert poller.report("u1") is None
+        assert seen.job("u1").polled.report is None

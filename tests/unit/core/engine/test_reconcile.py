@@ -12,16 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from ddpjob_core.api import DDPJobStatus
 from ddpjob_core.api.resources import JOBS, PODS, SERVICES, Resource
-from ddpjob_core.children.actions import (
-    Action,
-    CreateLauncher,
-    CreatePod,
-    CreateService,
-    CreateSshKey,
-    DeleteJob,
-    DeletePod,
-    DeleteStray,
-)
+from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.errors import (
@@ -34,7 +25,8 @@ from ddpjob_core.engine.errors import (
     Retryable,
 )
 from ddpjob_core.engine.events import EventPoster
-from ddpjob_core.engine.limiter import FairLimiter
+from ddpjob_core.engine.limiter import FairLimiter, Turn
+from ddpjob_core.engine.memory import Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.queue import WorkQueue
@@ -116,13 +108,19 @@ class Bench:
             services=Store[ServiceRecord](groups=groups_of),
         )
         self.queue: WorkQueue[Key] = WorkQueue(clock=lambda: self.monotonic, call_later=self._call_later)
+        memories = Memories()
         self.reconciler = Reconciler(
             kube=self.kube,
             decide=self._decide,
+            memories=memories,
             caches=self.caches,
             queue=self.queue,
             poller=ProgressPoller(
-                changed=self.queue.add, count=lambda _: None, open_transport=open_transport, now=lambda: self.now
+                memories=memories,
+                changed=self.queue.add,
+                count=lambda _: None,
+                open_transport=open_transport,
+                now=lambda: self.now,
             ),
             progress_writes=FairLimiter(self.progress_rate, clock=lambda: self.monotonic),
             events=EventPoster(self.kube, now=lambda: self.now, instance="test"),
@@ -179,10 +177,10 @@ def manifest(name: str, kind: str = "Pod", **metadata: Any) -> Json:
 
 
 def pods(count: int) -> tuple[Action, ...]:
-    return tuple(CreatePod(manifest(f"digits-a0-{ordinal}")) for ordinal in range(count))
+    return tuple(Create(manifest(f"digits-a0-{ordinal}")) for ordinal in range(count))
 
 
-SHARED = (CreateService(manifest("digits", "Service")), CreateLauncher(manifest("digits-launcher", "ConfigMap"), 0))
+SHARED = (Create(manifest("digits", "Service")), Create(manifest("digits-launcher", "ConfigMap")))
 STATUS = DDPJobStatus()
 EVENT = Event("Normal", "PodsCreated", "created")
 
@@ -210,7 +208,7 @@ async def test_the_next_look_sees_what_was_done_without_waiting_for_the_watch(be
     seen = bench.observed[-1]
     assert [pod.name for pod in seen.pods] == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
     assert seen.service is not None
-    assert seen.launcher_attempt == 0
+    assert seen.known == {"configmap digits-launcher"}
     assert seen.job.status == STATUS
     assert seen.last_status_write == bench.now
     assert not bench.looks_again()
@@ -318,9 +316,9 @@ async def test_a_pod_that_a_dead_process_had_made_counts_as_made(bench: Bench) -
 @pytest.mark.parametrize("resource", ["pods", "services", "configmaps"])
 async def test_a_name_that_another_holds_is_told_with_its_holder(bench: Bench, resource: str) -> None:
     actions: dict[str, Action] = {
-        "pods": CreatePod(manifest("x")),
-        "services": CreateService(manifest("x", "Service")),
-        "configmaps": CreateLauncher(manifest("x", "ConfigMap"), 0),
+        "pods": Create(manifest("x")),
+        "services": Create(manifest("x", "Service")),
+        "configmaps": Create(manifest("x", "ConfigMap")),
     }
     bench.kube.failures[f"create {resource} x"] = AlreadyExists("there")
     others = [{"uid": "other", "controller": True, "kind": "Deployment", "name": "web"}]
@@ -333,11 +331,11 @@ async def test_a_name_that_another_holds_is_told_with_its_holder(bench: Bench, r
 
 
 async def test_a_key_that_a_dead_process_had_made_counts_as_made_and_is_not_looked_at(bench: Bench) -> None:
-    key = CreateSshKey(manifest("digits-ssh", "Secret"), 0)
+    key = Create(manifest("digits-ssh", "Secret"))
     bench.kube.failures["create secrets digits-ssh"] = AlreadyExists("there")
     assert await bench.look(Plan(actions=(key,))) == ["create secrets digits-ssh"]
     await bench.look()
-    assert bench.observed[-1].ssh_key_attempt == 0
+    assert bench.observed[-1].known == {"secret digits-ssh"}
     assert not bench.observed[-1].rejections
 
 
@@ -382,8 +380,8 @@ async def test_a_job_that_was_deleted_is_not_deleted_again(bench: Bench) -> None
 
 async def test_progress_waits_for_its_turn_and_a_transition_does_not() -> None:
     bench = Bench(progress_rate=1.0)
-    for other in range(3):
-        bench.reconciler._progress_writes.ask(f"other-{other}")
+    for _ in range(3):
+        bench.reconciler._progress_writes.ask(Turn())
     assert await bench.look(Plan(status=STATUS, events=(EVENT,))) == []
     wait = bench.delays[-1][0]
     assert wait > 0

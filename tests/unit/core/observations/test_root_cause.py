@@ -165,14 +165,14 @@ def test_without_a_report_the_message_says_where_to_look() -> None:
 
 
 def test_a_pod_that_is_gone_still_names_the_cause_where_its_end_was_seen() -> None:
-    attempt = view_attempt("j", 0, 2, (pod(0, ended(1, LOST)),), departed=(pod(1, ended(1, RAISED)),))
+    attempt = view_attempt("j", 0, 2, (pod(0, ended(1, LOST)),), vanished=(pod(1, ended(1, RAISED)),))
     failure = find_root_cause(attempt, missing_is_failed=True)
     assert failure is not None
     assert (failure.reason, failure.rank, failure.ordinal) == ("ExitCode", 2, 1)
 
 
 def test_a_pod_that_is_gone_after_its_success_is_a_missing_one() -> None:
-    attempt = view_attempt("j", 0, 2, (pod(0),), departed=(pod(1, ended(0)),))
+    attempt = view_attempt("j", 0, 2, (pod(0),), vanished=(pod(1, ended(0)),))
     failure = find_root_cause(attempt, missing_is_failed=True)
     assert failure is not None
     assert failure.reason == "PodMissing"

@@ -1,0 +1,92 @@
+"""What this process knows of each job besides the caches: one object per job, dropped when the job is gone."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ddpjob_core.engine.limiter import Turn
+from ddpjob_core.engine.store import Key
+from ddpjob_core.engine.vanished import VanishedPods
+from ddpjob_core.observations.observed import Rejection
+from ddpjob_core.wire.progress import PollTarget, ProgressReport
+from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
+
+
+@dataclass(slots=True)
+class Polled:
+    """What the poller reads for a job, and what it has read.
+
+    Attributes:
+        targets: ranks that are asked; none stops the polls and keeps what was read last.
+        scheduled: whether the next regular poll has been scheduled.
+        extra_at: when one more poll is due, shortly before its result is to be written.
+        report: what rank 0 answered last, of whichever attempt.
+        ranks: what each rank answered last.
+        waits: what the nodes answered last that wait for another one, by ordinal.
+    """
+
+    targets: tuple[PollTarget, ...] = ()
+    scheduled: bool = False
+    extra_at: float | None = None
+    report: ProgressReport | None = None
+    ranks: dict[int, RankReport] = field(default_factory=dict)
+    waits: dict[int, RendezvousWait] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """What is known of one job. Losing it costs a request or two, never correctness.
+
+    Attributes:
+        uid: the job's uid.
+        key: the job's namespace and name.
+        attempt: the attempt that `known` and `rejections` belong to.
+        known: objects that no watch shows and that exist, as `configmap digits-launcher`.
+        rejections: objects that the API server refused, with the refusal and when it was last received.
+        rounds: reconciles in a row that have each acted.
+        last_status_write: when this process last wrote the status.
+        turn: the job's place in the order of progress writes.
+        vanished: pods that no longer exist, as they ended.
+        polled: progress.
+    """
+
+    uid: str
+    key: Key
+    attempt: int = 0
+    known: set[str] = field(default_factory=set)
+    rejections: dict[str, tuple[Rejection, datetime]] = field(default_factory=dict)
+    rounds: int = 0
+    last_status_write: datetime | None = None
+    turn: Turn = field(default_factory=Turn)
+    vanished: VanishedPods = field(default_factory=VanishedPods)
+    polled: Polled = field(default_factory=Polled)
+
+    def enter(self, attempt: int) -> None:
+        """Forget what belongs to another attempt than this one."""
+        if attempt != self.attempt:
+            self.attempt = attempt
+            self.known.clear()
+            self.rejections.clear()
+
+
+class Memories:
+    """The memory of every job, by the job's uid."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, JobMemory] = {}
+
+    def of(self, uid: str, key: Key) -> JobMemory:
+        """The memory of a job that exists."""
+        return self._jobs.setdefault(uid, JobMemory(uid, key))
+
+    def get(self, uid: str | None) -> JobMemory | None:
+        """The memory of a job, None where the job does not exist."""
+        return self._jobs.get(uid or "")
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._jobs.pop(uid, None)
+
+    @property
+    def followed(self) -> int:
+        """How many jobs have targets that are polled."""
+        return sum(1 for memory in self._jobs.values() if memory.polled.targets)

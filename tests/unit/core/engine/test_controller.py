@@ -1,0 +1,85 @@
+"""What a controller keeps of a job follows what happens in its caches."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from ddpjob.local.kube import LocalKube, Objects
+from ddpjob.local.metrics import NoMetrics
+from ddpjob.local.transport import open_transport
+from ddpjob_core.engine.controller import Controller, Rates
+from ddpjob_core.engine.protocols import Json, SshKey
+from ddpjob_core.observations.observed import JobRecord, PodRecord, Terminated
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+JOB = JobRecord("default", "digits", "job-uid", "1", 1, deleting=False, spec=None)
+
+
+class NoKubelet:
+    def admit(self, pod: Json) -> None:
+        raise AssertionError(pod)
+
+    def stop(self, pod: Json, grace_seconds: int) -> None:
+        raise AssertionError((pod, grace_seconds))
+
+
+@pytest.fixture
+async def controller() -> Controller:
+    def now() -> datetime:
+        return NOW
+
+    return Controller(
+        LocalKube(Objects(now=now, new_uid=lambda: "uid"), NoKubelet(), now=now),
+        metrics=NoMetrics(),
+        open_transport=open_transport,
+        new_ssh_key=lambda: SshKey("private", "public"),
+        now=now,
+        call_later=asyncio.get_running_loop().call_later,
+        instance="test",
+        rates=Rates(),
+    )
+
+
+def pod(version: int, *, owner: str | None = "job-uid") -> PodRecord:
+    ended = Terminated(143, None, "Error", '{"exitCode": 143, "progress": {"step": 7}}', NOW)
+    return PodRecord("default", "digits-a0-0", "pod-uid", str(version), owner, "digits", 0, 0, "Failed", trainer=ended)
+
+
+async def test_all_that_is_known_of_a_job_is_forgotten_when_it_is_gone(controller: Controller) -> None:
+    controller.caches.jobs.seen(JOB)
+    controller.caches.pods.seen(pod(2))
+    controller.caches.pods.deleted(pod(3))
+    memory = controller.memories.get("job-uid")
+    assert memory is not None
+    assert memory.key == ("default", "digits")
+    assert [pod.name for pod in memory.vanished.pods] == ["digits-a0-0"]
+    assert memory.polled.report is not None
+    assert memory.polled.report.progress.step == 7
+    controller.caches.jobs.deleted(replace(JOB, resource_version="4"))
+    assert controller.memories.get("job-uid") is None
+    # What comes late does not begin it again.
+    controller.caches.pods.seen(replace(pod(5), uid="another"))
+    assert controller.memories.get("job-uid") is None
+
+
+async def test_a_job_of_the_same_name_begins_with_nothing_known(controller: Controller) -> None:
+    controller.caches.jobs.seen(JOB)
+    controller.caches.pods.seen(pod(2))
+    controller.caches.pods.deleted(pod(3))
+    controller.caches.jobs.seen(replace(JOB, uid="newer", resource_version="4"))
+    assert controller.memories.get("job-uid") is None
+    newer = controller.memories.get("newer")
+    assert newer is not None
+    assert newer.vanished.pods == ()
+
+
+async def test_nothing_is_kept_of_a_pod_that_belongs_to_no_job(controller: Controller) -> None:
+    controller.caches.jobs.seen(JOB)
+    controller.caches.pods.seen(pod(2, owner=None))
+    controller.caches.pods.deleted(pod(3, owner=None))
+    memory = controller.memories.get("job-uid")
+    assert memory is not None
+    assert memory.vanished.pods == ()
+    assert memory.polled.report is None
