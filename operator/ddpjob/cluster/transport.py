@@ -121,6 +121,8 @@ def _read(response: urllib3.HTTPResponse, server: str) -> bytes:
 
 
 def _plain(error: Exception) -> str:
-    text = str(getattr(error, "reason", None) or error)
-    # What urllib3 says begins with the object that says it.
-    return text.rpartition(">: ")[2] or type(error).__name__
+    """What the operating system says, which urllib3 wraps several times in texts with objects in them."""
+    cause: BaseException = error
+    while isinstance(inner := getattr(cause, "reason", None) or cause.__cause__, BaseException):
+        cause = inner
+    return str(getattr(cause, "strerror", None) or cause) or type(cause).__name__

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias
 import yaml
 from pydantic import ValidationError
 
-from ddpjob.manifests.names import JOB_RULE, NAMESPACE_RULE, is_job_name, is_namespace
+from ddpjob.manifests.names import NAMESPACE_RULE, is_job_name, is_namespace
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, is_reserved_env
-from ddpjob_core.api.crd import Schema, custom_resource_definition
+from ddpjob_core.api.crd import NAME_RULE, Schema, custom_resource_definition
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.api.template import template_errors
+from ddpjob_core.api.template import template_problems
 
 Json: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
@@ -193,7 +193,7 @@ def check_job(document: Document) -> list[Problem]:
         Problem(document.place(path), dotted(path), message)
         for path, message in (*_name_problems(document.content), *_field_problems(document.content))
     ]
-    found += [_template_problem(document, text) for text in _template_problems(document.content)]
+    found += problems_at(document, _template_problems(document.content))
     return sorted(found, key=lambda problem: _order(problem.place))
 
 
@@ -203,11 +203,11 @@ def check_metadata(document: Document) -> list[Problem]:
 
 
 def problems_at(document: Document, fields: Sequence[tuple[str, str]]) -> list[Problem]:
-    """What the API server said of fields, with their places in the file.
+    """What is wrong with fields that are named by their paths, with their places in the file.
 
     Args:
-        document: what was sent.
-        fields: path as `spec.trainer.args[0]`, and what is wrong.
+        document: the file's object.
+        fields: path, such as `spec.trainer.args[0]`, and what is wrong.
     """
     return [Problem(document.place(parse_path(path)), path, message) for path, message in fields]
 
@@ -232,7 +232,7 @@ def _name_problems(content: Json) -> Iterator[tuple[Path, str]]:
     if not name:
         yield ("metadata", "name"), "is missing"
     elif content.get("kind") == KIND and not is_job_name(name):
-        yield ("metadata", "name"), JOB_RULE
+        yield ("metadata", "name"), NAME_RULE
     if namespace is not None and not is_namespace(namespace):
         yield ("metadata", "namespace"), NAMESPACE_RULE
 
@@ -285,14 +285,9 @@ def _unknown(value: object, schema: Schema, path: Path) -> Iterator[tuple[Path, 
             yield (*path, str(key)), f"unknown field{f'; did you mean {near[0]}?' if near else ''}"
 
 
-def _template_problems(content: Json) -> list[str]:
+def _template_problems(content: Json) -> list[tuple[str, str]]:
     template = _object(content.get("spec")).get("template")
-    return template_errors(template) if isinstance(template, dict) else []
-
-
-def _template_problem(document: Document, text: str) -> Problem:
-    path, _, message = text.partition(": ")
-    return Problem(document.place(parse_path(path)), path, message)
+    return template_problems(template) if isinstance(template, dict) else []
 
 
 def _plain(kind: str, message: str) -> str:

@@ -4,14 +4,13 @@ import re
 from typing import Final
 
 from ddpjob_core.api.constants import MAX_NAME_LENGTH
-from ddpjob_core.api.crd import NAME_MESSAGE
+from ddpjob_core.api.crd import NAME_RULE
 from ddpjob_core.api.errors import UsageProblem
 
 _JOB: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAMESPACE: Final = 63
 
-JOB_RULE: Final = NAME_MESSAGE.removeprefix("metadata.name ")
 NAMESPACE_RULE: Final = (
     f"must be a DNS-1123 label of at most {_LONGEST_NAMESPACE} characters: "
     "lower case letters, digits and '-', beginning and ending with a letter or digit"
@@ -39,7 +38,7 @@ def check_job_name(name: str, given_as: str) -> None:
         UsageProblem: no DDPJob can have it.
     """
     if not is_job_name(name):
-        raise UsageProblem(f"{given_as} {name!r}: {JOB_RULE}")
+        raise UsageProblem(f"{given_as} {name!r}: {NAME_RULE}")
 
 
 def check_namespace(name: str, given_as: str) -> None:

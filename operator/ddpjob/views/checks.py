@@ -122,8 +122,13 @@ def _why_not_ready(pods: Read) -> str:
         for state in (pod.get("status") or {}).get("containerStatuses") or []:
             waiting = (state.get("state") or {}).get("waiting") or {}
             if waiting.get("reason"):
-                return f": {_metadata(pod)['name']}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+                return f": {_metadata(pod)['name']}: {because(waiting['reason'], waiting.get('message', ''))}"
     return ""
+
+
+def because(reason: str, message: str) -> str:
+    """A reason, with its message if there is one."""
+    return f"{reason}: {message}" if message else reason
 
 
 def check_health(said: str | ClusterError | None) -> Check:

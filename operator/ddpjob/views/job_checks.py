@@ -5,24 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from ddpjob.views.checks import Check, Outcome, Read, addresses, skipped
+from ddpjob.views.checks import Check, Outcome, Read, addresses, because, skipped
 from ddpjob.views.job import Job, JobEvent
 from ddpjob_core.api.errors import ClusterError, NotFound
 from ddpjob_core.api.status import Condition, ConditionType
 from ddpjob_core.observations.listing import told_once
 from ddpjob_core.observations.observed import PodRecord, Running, Terminated, Waiting
+from ddpjob_core.observations.obstacle import IMAGE_REASONS, obstacle_of
 
 Json: TypeAlias = dict[str, Any]
 
 _NOTICED_WITHIN: Final = timedelta(seconds=30)
-_IMAGE_REASONS: Final = (
-    "ImagePullBackOff",
-    "ErrImagePull",
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "ImageInspectError",
-)
-_USUAL: Final = ("", "ContainerCreating", "PodInitializing")
 _BLOCKED: Final = ("NameTaken", "Forbidden")
 _NAMED: Final = 3
 
@@ -128,8 +121,8 @@ def _scheduled(pods: Sequence[PodRecord]) -> Check:
 
 def _image(pods: Sequence[PodRecord]) -> Check:
     name = "Image"
-    waits = _waits(pods)
-    told = [(pod.name, f"{wait.reason}: {wait.message}") for pod, wait in waits if wait.reason in _IMAGE_REASONS]
+    missing = [(pod, obstacle) for pod, obstacle in _obstacles(pods) if obstacle.reason in IMAGE_REASONS]
+    told = [(pod.name, because(obstacle.reason, obstacle.message)) for pod, obstacle in missing]
     if told:
         hint = "check spec.trainer.image, imagePullPolicy, and the pull secrets of spec.template"
         return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
@@ -139,18 +132,19 @@ def _image(pods: Sequence[PodRecord]) -> Check:
 def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ClusterError) -> Check:
     name = "Containers"
     told = [
-        (pod.name, f"{wait.reason}: {wait.message}".rstrip(": "))
-        for pod, wait in _waits(pods)
-        if wait.reason not in _IMAGE_REASONS and pod.scheduled
+        (pod.name, because(obstacle.reason, obstacle.message))
+        for pod, obstacle in _obstacles(pods)
+        if obstacle.reason not in IMAGE_REASONS and pod.scheduled
     ]
     not_up = {pod.name for pod in pods if not isinstance(pod.trainer, Running | Terminated)}
     if isinstance(warnings, ClusterError):
         warnings = ()
-    mounts = {pod: event.message for pod, event in warnings if pod in not_up and event.reason.startswith("Failed")}
     # The kubelet says of a pod whose volume is missing only that it is being created.
-    named = {pod for pod, _ in told}
-    told += [(pod, message) for pod, message in mounts.items() if pod not in named]
-    told = [(pod, text) for pod, text in told if not any(reason in text for reason in _IMAGE_REASONS)]
+    named = {pod.name for pod, _ in _obstacles(pods) if pod.scheduled}
+    mounts = {
+        pod: event.message for pod, event in warnings if pod in not_up - named and _is_about_the_pod(event.reason)
+    }
+    told += mounts.items()
     if told:
         hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
         return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
@@ -159,13 +153,13 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
     return Check(name, outcome, f"{up} of {len(pods)} run or have ended")
 
 
-def _waits(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:
-    found = []
-    for pod in pods:
-        wait = pod.obstacle or (pod.trainer if isinstance(pod.trainer, Waiting) else None)
-        if wait is not None and wait.reason not in _USUAL:
-            found.append((pod, wait))
-    return found
+def _is_about_the_pod(reason: str) -> bool:
+    """Whether a warning such as FailedMount says what its pod waits for; Failed alone is about a container's state."""
+    return reason.startswith("Failed") and reason != "Failed"
+
+
+def _obstacles(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:
+    return [(pod, obstacle) for pod in pods if (obstacle := obstacle_of(pod)) is not None]
 
 
 def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
@@ -202,8 +196,16 @@ def _rendezvous(found: Findings, pods: Sequence[PodRecord]) -> Check:
     if ready is not None and pods and all(_runs_since(pod, found.now) for pod in pods):
         hint = "ddpjob doctor, without a name, looks at DNS; a NetworkPolicy must let the job's pods reach each other"
         return Check(name, Outcome.FAIL, ready.message, hint)
-    # What keeps the others is told above.
-    return Check(name, Outcome.SKIP, _message(ready).partition(";")[0])
+    if ready is None or all(map(_is_up, pods)):
+        return Check(name, Outcome.SKIP, _message(ready))
+    # The checks above say what the others wait for.
+    nodes = found.job.status.nodes
+    desired = nodes.desired if nodes is not None else len(pods)
+    return Check(name, Outcome.SKIP, f"{sum(map(_is_up, pods))}/{desired} nodes are up")
+
+
+def _is_up(pod: PodRecord) -> bool:
+    return isinstance(pod.trainer, Running) or (isinstance(pod.trainer, Terminated) and pod.trainer.exit_code == 0)
 
 
 def _progress(job: Job) -> Check:

@@ -44,8 +44,8 @@ _ORDER: Final = (
 )
 """Keys of a schema in the order in which a person reads them; other keys are dropped."""
 
-NAME_MESSAGE: Final = (
-    f"metadata.name must be a DNS-1035 label of at most {MAX_NAME_LENGTH} characters: "
+NAME_RULE: Final = (
+    f"must be a DNS-1035 label of at most {MAX_NAME_LENGTH} characters: "
     "lower case letters, digits and '-', starting with a letter and ending with a letter or digit"
 )
 
@@ -170,7 +170,7 @@ def _root() -> Schema:
             {
                 "rule": f"self.metadata.name.size() <= {MAX_NAME_LENGTH} "
                 "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-                "message": NAME_MESSAGE,
+                "message": f"metadata.name {NAME_RULE}",
             },
         ],
         "required": ["spec"],

@@ -19,12 +19,17 @@ _CONTAINER_FIELDS_OF_THE_OPERATOR = {
 }
 
 
-def template_errors(template: dict[str, Any]) -> list[str]:
-    """What is wrong with the template as far as the operator can tell: each entry names the field and what to do.
+def template_problems(template: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with the template: the path of each field that the operator refuses, and what to do about it.
 
-    What is left, the API server checks when the first pod is created.
+    The API server checks the other fields when the first pod is created.
     """
-    return [f"spec.template{path}: {problem}" for path, problem in _problems(template)]
+    return [(f"spec.template{path}", problem) for path, problem in _problems(template)]
+
+
+def template_errors(template: dict[str, Any]) -> list[str]:
+    """What is wrong with the template, one sentence per field."""
+    return [f"{path}: {problem}" for path, problem in template_problems(template)]
 
 
 def _problems(template: dict[str, Any]) -> Iterator[tuple[str, str]]:

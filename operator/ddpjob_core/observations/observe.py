@@ -28,11 +28,10 @@ from ddpjob_core.observations.observed import (
     Terminated,
     Waiting,
 )
+from ddpjob_core.observations.obstacle import USUAL_REASONS
 
 Json: TypeAlias = dict[str, Any]
 
-# A container that only waits its turn: nothing keeps it from starting.
-_ORDINARY_WAITING: Final = frozenset({"PodInitializing", "ContainerCreating", ""})
 # Without them nobody knows which pods belong to now: they are never guessed from a default.
 _VITAL_STATUS: Final = ("attempt", "podsCreated")
 _SPEC_ERROR_LIMIT: Final = 1024
@@ -189,7 +188,7 @@ def _obstacle(
             said = f": {state.message.strip()}" if state.message.strip() else ""
             return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{said}")
     for state in (*init_states.values(), *others):
-        if isinstance(state, Waiting) and state.reason not in _ORDINARY_WAITING:
+        if isinstance(state, Waiting) and state.reason not in USUAL_REASONS:
             return state
     return None
 

@@ -4,12 +4,13 @@ from ddpjob_core.api.constants import LABEL_JOB
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.refusals import taken_names
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.startup import has_started, startup_due
 from ddpjob_core.status.conditions import Fact
-from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacle_of, obstacles
+from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 
 

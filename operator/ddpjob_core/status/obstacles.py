@@ -3,17 +3,16 @@
 from typing import Final
 
 from ddpjob_core.observations.listing import told_once
-from ddpjob_core.observations.observed import PodRecord, Waiting
+from ddpjob_core.observations.observed import PodRecord
+from ddpjob_core.observations.obstacle import IMAGE_REASONS, obstacle_of
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.host_ports import ports_taken
 
 NAMED_OBJECTS: Final = 3
 """The most objects that a message names; others are counted."""
-_USUAL_REASONS = ("", "ContainerCreating", "PodInitializing")
-_IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
 _CLAIM_HINT = "check spec.checkpoint.claimName and the volumes of spec.template against kubectl get pvc"
 _HINTS = {
-    **dict.fromkeys(_IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
+    **dict.fromkeys(IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
     "CreateContainerConfigError": "check the ConfigMaps and Secrets that spec.trainer.env and envFrom name",
     "Unschedulable": "check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes",
 }
@@ -22,13 +21,6 @@ _HINTS = {
 def obstacles(situation: Situation, pods: tuple[PodRecord, ...]) -> str:
     """What keeps each of these pods from running, once where several have the same obstacle."""
     return told_once([(pod.name, _sentence(situation, pod)) for pod in pods], NAMED_OBJECTS, "pods")
-
-
-def obstacle_of(pod: PodRecord) -> Waiting | None:
-    """What keeps a pod from running, or None where it is on the usual way."""
-    if pod.obstacle is not None:
-        return pod.obstacle
-    return pod.trainer if isinstance(pod.trainer, Waiting) and pod.trainer.reason not in _USUAL_REASONS else None
 
 
 def _sentence(situation: Situation, pod: PodRecord) -> str:

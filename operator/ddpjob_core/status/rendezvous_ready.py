@@ -3,10 +3,11 @@
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.conditions import Fact
-from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacle_of, obstacles
+from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
 
 
 def rendezvous_ready(situation: Situation) -> Fact:
