@@ -14,7 +14,7 @@ from hack.bench.recovery.watch import PodTimes
 GOALS: Mapping[Fault, str] = {
     Fault.PROCESS: "2 s above the floor",
     Fault.POD: "4 s above the floor",
-    Fault.HANG: f"noticed within 10 s (deadline {DEADLINE_SECONDS} s)",
+    Fault.HANG: f"detected within 10 s (deadline {DEADLINE_SECONDS} s)",
     Fault.NODE: "5 s above the floor, after it is marked lost",
 }
 
@@ -86,12 +86,12 @@ def report(
         "# Recovery",
         "",
         f'`make bench-recovery ARGS="{command}"` at commit `{commit}`:',
-        "seconds from a fault to the next optimizer step on all of 4 ranks (2 nodes x 2 processes, gloo, kind on",
+        "seconds from the fault to the next optimizer step on all 4 ranks (2 nodes x 2 processes, gloo, kind on",
         "one machine), p50 / p95.",
         "",
-        f"Floor of the same run: {floor.pods:.1f} s until pods run, {floor.launcher:.1f} s to import torch in the",
+        f"Floor in the same run: {floor.pods:.1f} s until pods run, {floor.launcher:.1f} s to import torch in the",
         f"launcher, then {floor.workers:.1f} s in the workers: {floor.of_pods:.1f} s for pods;",
-        f"{floor.of_processes:.1f} s for processes, which start again in pods that run.",
+        f"{floor.of_processes:.1f} s for processes, which restart inside running pods.",
         "",
         "| fault | system | runs | total | above the floor (p50) | goal |",
         "|---|---|---|---|---|---|",
@@ -105,10 +105,10 @@ def report(
         system = "ddpjob" if managed else "torchrun in a StatefulSet"
         lines.append(f"| {TITLES[fault]} | {system} | {len(found)} | {_both(total)} | {above} | {goal} |")
     if any(sample.total is None for found in samples.values() for sample in found):
-        lines += ["", f"A dash: it did not train again within {PLAIN_PATIENCE:.0f} s."]
+        lines += ["", f"A dash means that training did not continue within {PLAIN_PATIENCE:.0f} s."]
     lines += [
         "",
-        "| fault | noticed | old pods gone | new pods run | processes started | torch imported | met | step |",
+        "| fault | detected | old pods gone | new pods run | processes started | torch imported | rendezvous | step |",
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
     for (fault, managed), found in samples.items():
@@ -121,8 +121,8 @@ def report(
     if marked:
         lines += [
             "",
-            f"The control plane marked a frozen node as lost after {_both(list(marked))} s: seconds of its loss count",
-            "from there. That its ranks stand still was noticed before, hence the negative ones.",
+            f"The control plane marked a frozen node as lost after {_both(list(marked))} s. The seconds for the loss",
+            "of a node count from that moment. The stall of its ranks was detected earlier, hence negative figures.",
         ]
     return "\n".join(lines) + "\n"
 

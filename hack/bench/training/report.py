@@ -39,7 +39,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Microseconds of the library's own work beside a step."""
+    """Microseconds of the library's own work per step."""
 
     steps: int
     p50: float
@@ -75,7 +75,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Samples a second of one process, of two that train together, and of two that do not know each other."""
+    """Samples per second of one process, of two that train together, and of two independent ones."""
 
     one: float
     together: float
@@ -140,21 +140,21 @@ def report(found: Measured, *, commit: str, command: str, load: float, cores: in
     )
     failed = missed(found)
     speed = (
-        f"| speed of the library's loop over a bare one's, 2 processes, median of {ratio.count} interleaved "
+        f"| speed of the library's loop relative to a bare loop, 2 processes, median of {ratio.count} interleaved "
         f"pairs (95 % interval) | {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | at least {LEAST_RATIO} |"
     )
     processor_time = (
-        "| processor time of the same pairs, the library's over the bare one's (95 % interval) | "
+        "| CPU time of the same pairs, the library's relative to the bare loop's (95 % interval) | "
         f"{processors.median:.3f} ({processors.low:.3f} to {processors.high:.3f}): "
-        f"{_microseconds(found):+.0f} us a step | |"
+        f"{_microseconds(found):+.0f} us per step | |"
     )
     hooks = (
-        f"| all of the library's work beside a step, {hook.steps} steps, p50 / p99, median of {len(found.hooks)} "
+        f"| all of the library's own work per step, {hook.steps} steps, p50 / p99, median of {len(found.hooks)} "
         f"runs | {hook.p50:.0f} / {hook.p99:.0f} us | at most {MOST_HOOK_P50:.0f} / {MOST_HOOK_P99:.0f} us |"
     )
     scaling = (
-        f"| from 1 process to 2, median of {len(found.scaling)} runs | {together / one:.2f} times the samples; two "
-        f"processes that do not know each other have {apart / one:.2f} times | |"
+        f"| scaling from 1 process to 2, median of {len(found.scaling)} runs | {together / one:.2f} times the "
+        f"samples per second; two independent processes reach {apart / one:.2f} times | |"
     )
     lines = [
         "# What the library costs a training",
@@ -171,12 +171,13 @@ def report(found: Measured, *, commit: str, command: str, load: float, cores: in
         *(_saving_row(saving) for saving in found.saving),
         scaling,
         "",
-        f"A step of the compared loops takes {_milliseconds(found):.0f} ms; each rank is bound to a core of its own.",
+        f"A step of the compared loops takes {_milliseconds(found):.0f} ms; each rank is pinned to its own core.",
         "The bare loop is `hack/bench/training/bare.py`: DDP, DataLoader, DistributedSampler, the loss printed every",
         "10 steps. The library's has progress, metrics, watchdog, agreed stop, and the loss and gradient norm every",
         "10 steps. They take turns of 10 steps in the same processes under torchrun; a pair is five turns of each.",
-        "In all of these measurements glibc keeps its memory (`_VARIABLES` in `hack/bench/training/__main__.py`):",
-        "by chance it otherwise gives some back in a step and takes it again, which costs either loop up to a third.",
+        "In all of these measurements glibc is set to keep its memory (`_VARIABLES` in",
+        "`hack/bench/training/__main__.py`): otherwise it randomly returns some during a step and takes it back, which",
+        "costs either loop up to a third.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -186,9 +187,9 @@ def _saving_row(saving: Saving) -> str:
     processes = "1 process" if saving.processes == 1 else f"{saving.processes} processes"
     goal = f"at most {MOST_BLOCKED:.0%}" if saving.asynchronous else ""
     return (
-        f"| training stands still for {kind} saves, one every 2 s, model of {saving.bytes / 1e6:.0f} MB with AdamW, "
+        f"| training blocked by {kind} saves, one every 2 s, model of {saving.bytes / 1e6:.0f} MB with AdamW, "
         f"{processes}, {len(saving.blocked)} saves | {saving.share:.2%} (median {median(saving.blocked):.0f} ms, "
-        f"longest {max(saving.blocked):.0f} ms); {saving.speed:.2f} times the steps of a training without saves "
+        f"longest {max(saving.blocked):.0f} ms); {saving.speed:.2f} times the steps per second without saves "
         f"| {goal} |"
     )
 

@@ -84,4 +84,4 @@ def test_the_page_shows_totals_against_the_floor_and_what_never_came_back() -> N
     assert "| deletion of one pod | ddpjob | 3 | 9.0 / 9.0 | 3.0 | 4 s above the floor |" in page
     assert "| deletion of one pod | torchrun in a StatefulSet | 1 | - / - | - |  |" in page
     assert "6.0 s for pods;\n2.5 s for processes" in page
-    assert "A dash: it did not train again within 60 s." in page
+    assert "A dash means that training did not continue within 60 s." in page

@@ -69,10 +69,13 @@ def test_the_page_says_what_was_measured_and_on_what() -> None:
     assert '`make bench-training ARGS="--pairs 11"` at commit `abc`, torch 2.6.0, 2 cores' in page
     assert "missed: the library's loop has 0.980 of the bare one's speed." in page
     assert "median of 11 interleaved pairs (95 % interval) | 0.980 (0.980 to 0.980)" in page
-    assert "the library's over the bare one's (95 % interval) | 1.004 (1.004 to 1.004): +40 us a step | |" in page
-    assert "1.90 times the samples; two processes that do not know each other have 1.96 times" in page
+    assert (
+        "the library's relative to the bare loop's (95 % interval) | 1.004 (1.004 to 1.004): +40 us per step | |"
+        in page
+    )
+    assert "1.90 times the samples per second; two independent processes reach 1.96 times" in page
     assert "synchronous saves, one every 2 s, model of 50 MB with AdamW, 1 process, 3 saves | 25.93%" in page
-    assert "longest 10 ms); 0.95 times the steps of a training without saves | at most 1% |" in page
+    assert "longest 10 ms); 0.95 times the steps per second without saves | at most 1% |" in page
 
 
 def test_two_loops_take_turns_of_as_many_steps_and_each_turn_is_timed() -> None:
