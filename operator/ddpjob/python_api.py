@@ -102,7 +102,7 @@ class DDPJob:
 
         Raises:
             UsageProblem: something that was given cannot be, or the script cannot be read.
-            ClusterError: the API server cannot be reached, or refuses the job.
+            ApiError: the API server cannot be reached, or refuses the job.
         """
         program = script_of(str(script), read_bytes(Path(script))) if script is not None else None
         chosen = name or name_for(module or str(script), secrets.token_hex(_SUFFIX_BYTES))
@@ -124,7 +124,7 @@ class DDPJob:
 
         Raises:
             UsageProblem: the file cannot be read, or the manifest is wrong; the message names file, line and field.
-            ClusterError: the API server cannot be reached, or refuses the job.
+            ApiError: the API server cannot be reached, or refuses the job.
         """
         if namespace is not None:
             check_namespace(namespace, "namespace")

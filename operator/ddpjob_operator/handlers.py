@@ -13,8 +13,8 @@ from typing import Final
 import kopf
 
 from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
+from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.resources import JOBS
-from ddpjob_core.engine.errors import ApiFailure
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
@@ -105,7 +105,7 @@ class JobWatch:
                     records += [record for raw in page.items if (record := job_record(raw)) is not None]
                     version = page.resource_version
                 self._store.replace(records, version)
-            except ApiFailure as failure:
+            except ApiError as failure:
                 _log.warning("jobs deleted while the watch was broken cannot be found yet: %s", failure)
                 self._gap.set()
                 await asyncio.sleep(_RETRY_LIST)

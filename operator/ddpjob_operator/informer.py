@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic
 
+from ddpjob_core.api.errors import ApiError, Expired
 from ddpjob_core.api.resources import Resource
-from ddpjob_core.engine.errors import ApiFailure, Gone
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store, version_number
 from ddpjob_operator.kube import Kube, WatchEvent
@@ -91,11 +91,11 @@ class Informer(Generic[R]):
                     await self._list()
                 await self._watch()
                 reason = "ended"
-            except Gone:
+            except Expired:
                 # What was deleted since the last event seen is found by the difference to the next LIST.
                 self._since = None
                 reason = "gone"
-            except ApiFailure as failure:
+            except ApiError as failure:
                 reason = "failed"
                 _log.warning("the watch of %s is renewed: %s", self._resource.plural, failure)
             self._reconnected(reason)

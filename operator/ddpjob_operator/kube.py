@@ -14,8 +14,9 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from ddpjob_core.api.answers import error_of_answer, error_of_status
+from ddpjob_core.api.errors import ApiError, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
-from ddpjob_core.engine.errors import ApiFailure, Fatal, Retryable, failure_of, failure_of_status
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
 
@@ -50,12 +51,12 @@ class WatchEvent:
 
 
 class Kube(ObjectApi, Protocol):
-    """The API server, which also tells what it has and what changes. Every method raises an `ApiFailure`."""
+    """The API server, which also tells what it has and what changes. Every method raises an `ApiError`."""
 
     def list_pages(
         self, resource: Resource, namespace: str | None, *, selector: str = ""
     ) -> AsyncGenerator[Page, None]:
-        """LIST in chunks, consistent with the newest writes. Gone: the continuation has expired, begin again."""
+        """LIST in chunks, consistent with the newest writes. Expired: the continuation has expired, begin again."""
         ...
 
     def watch(
@@ -70,7 +71,8 @@ class Kube(ObjectApi, Protocol):
     ) -> AsyncGenerator[WatchEvent, None]:
         """WATCH for `seconds`, with bookmarks; ends when the server ends it.
 
-        Raises Retryable where nothing came for `silence` seconds or the stream broke, Gone where `since` is too old.
+        Raises Unavailable where nothing came for `silence` seconds or the stream broke, Expired where `since` is too
+        old.
         """
         ...
 
@@ -182,11 +184,11 @@ class KubeClient:
                 try:
                     answer = json.loads(await response.read())
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    raise Retryable(f"the answer to {verb} {path} broke off: {error!r}") from error
+                    raise Unavailable(f"the answer to {verb} {path} broke off: {error!r}") from error
                 except ValueError as error:
-                    raise Fatal(f"the answer to {verb} {path} is no JSON") from error
+                    raise Unexpected(f"the answer to {verb} {path} is no JSON") from error
         if not isinstance(answer, dict):
-            raise Fatal(f"the answer to {verb} {path} is no object")
+            raise Unexpected(f"the answer to {verb} {path} is no object")
         return answer
 
     async def _obey(self) -> None:
@@ -218,25 +220,25 @@ class KubeClient:
                 )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._count(verb, resource.plural, "unanswered")
-            raise Retryable(f"no answer to {verb} {path}: {error!r}") from error
+            raise Unavailable(f"no answer to {verb} {path}: {error!r}") from error
         try:
             self._count(verb, resource.plural, str(response.status))
             if verb != "watch":
                 self._answered(verb, resource.plural, clock() - begun)
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                raise await self._failure(response)
+                raise await self._failure(response, f"{verb} {path}")
             yield response
         finally:
             # Closed, not released: what is left of a watch must not be read to its end.
             response.close() if verb == "watch" else response.release()
 
-    async def _failure(self, response: aiohttp.ClientResponse) -> ApiFailure:
+    async def _failure(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         try:
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError):
             body = b""
-        failure = failure_of(response.status, body, response.headers)
-        if isinstance(failure, Retryable) and failure.after:
+        failure = error_of_answer(response.status, body, response.headers, request)
+        if isinstance(failure, Unavailable) and failure.after:
             self._not_before = max(self._not_before, asyncio.get_running_loop().time() + failure.after)
         return failure
 
@@ -249,16 +251,16 @@ async def _lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator
             async with asyncio.timeout(silence):
                 chunk = await content.readany()
         except TimeoutError as error:
-            raise Retryable(f"the stream was silent for {silence:g} s") from error
+            raise Unavailable(f"the stream was silent for {silence:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Retryable(f"the stream broke: {error!r}") from error
+            raise Unavailable(f"the stream broke: {error!r}") from error
         if not chunk:
             # What is left without its line's end was cut off: it comes again with the next watch.
             return
         rest += chunk
         if b"\n" not in chunk:
             if len(rest) > _LONGEST_LINE:
-                raise Retryable("the stream sent an endless line")
+                raise Unavailable("the stream sent an endless line")
             continue
         *lines, tail = bytes(rest).split(b"\n")
         rest = bytearray(tail)
@@ -272,10 +274,10 @@ def _event(line: bytes) -> WatchEvent:
         raw = json.loads(line)
         kind, body = raw["type"], raw["object"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Retryable(f"the stream sent something that is no event: {line[:80]!r}") from error
+        raise Unavailable(f"the stream sent something that is no event: {line[:80]!r}") from error
     if not isinstance(body, dict):
-        raise Retryable(f"the stream sent an event without an object: {line[:80]!r}")
+        raise Unavailable(f"the stream sent an event without an object: {line[:80]!r}")
     if kind == "ERROR":
         code = body.get("code")
-        raise failure_of_status(code if isinstance(code, int) else HTTPStatus.INTERNAL_SERVER_ERROR, body)
+        raise error_of_status(code if isinstance(code, int) else HTTPStatus.INTERNAL_SERVER_ERROR, body)
     return WatchEvent(str(kind), body)

@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
-from ddpjob_core.engine.errors import ApiFailure, NotFound
 from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.kube import KubeClient
@@ -109,7 +109,7 @@ class Kubelet:
         while True:
             for pod in await self.admin.all(PODS, self.namespace):
                 # Somebody else may have changed or deleted it since: the next round sees.
-                with contextlib.suppress(ApiFailure):
+                with contextlib.suppress(ApiError):
                     await self._care_for(pod)
             await asyncio.sleep(0.05)
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from ddpjob_core.api.errors import NotFound
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
-from ddpjob_core.engine.errors import NotFound
 from ddpjob_core.engine.protocols import Json
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import Write

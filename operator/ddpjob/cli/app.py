@@ -8,7 +8,8 @@ from typer.core import TyperGroup
 
 from ddpjob.cli import control, converting, delete, doctor, logs, render, run, status, top, why
 from ddpjob.cli.output import print_error
-from ddpjob_core.api.errors import DDPJobError, ExitCode
+from ddpjob.views.exit_codes import ExitCode, exit_code
+from ddpjob_core.api.errors import DDPJobError
 
 
 class Program(TyperGroup):
@@ -20,7 +21,7 @@ class Program(TyperGroup):
             return super().invoke(ctx)
         except DDPJobError as error:
             print_error(error)
-            raise typer.Exit(error.exit_code) from error
+            raise typer.Exit(exit_code(error)) from error
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from interrupt
 

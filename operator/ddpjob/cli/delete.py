@@ -8,9 +8,10 @@ import typer
 from ddpjob.cli.options import Context, Kubeconfig, Namespace, connect, job_argument
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import delete_job, get_job
+from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.job import Job
 from ddpjob_core.api.checkpoint import Retain
-from ddpjob_core.api.errors import ExitCode, UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 
 
 def delete(

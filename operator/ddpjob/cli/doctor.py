@@ -10,7 +10,7 @@ from ddpjob.cli.output import print_json, print_lines
 from ddpjob.cluster.examination import examine_installation, examine_job
 from ddpjob.cluster.jobs import get_job
 from ddpjob.views.checks import Outcome, check_lines
-from ddpjob_core.api.errors import ExitCode
+from ddpjob.views.exit_codes import ExitCode
 
 
 def doctor(

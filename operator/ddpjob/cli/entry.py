@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddpjob_core.api.errors import ExitCode
+from ddpjob.views.exit_codes import ExitCode
 
 _PACKAGES = ("typer", "rich", "kubernetes", "urllib3")
 

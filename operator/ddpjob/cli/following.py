@@ -15,11 +15,11 @@ from ddpjob.cli.output import STYLES, console, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import follow
 from ddpjob.cluster.logs import Source, ranks_of, stream
+from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.job import Job
 from ddpjob.views.outcome import outcome_lines
 from ddpjob.views.progress import is_news, percent, progress_line
 from ddpjob.views.text import tone_of
-from ddpjob_core.api.errors import ExitCode
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import DDPJobStatus, Phase
 

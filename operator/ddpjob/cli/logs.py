@@ -11,7 +11,7 @@ from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, 
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import get_job
 from ddpjob.cluster.logs import LogLine, Source, follow_logs, labelled, read_logs, sources_of
-from ddpjob_core.api.errors import ClusterError
+from ddpjob_core.api.errors import ApiError
 
 
 def logs(
@@ -41,7 +41,7 @@ def logs(
         say("nothing has been written")
 
 
-def _tell(source: Source, error: ClusterError) -> None:
+def _tell(source: Source, error: ApiError) -> None:
     say(f"the log of {source.pod} cannot be read: {error}")
 
 

@@ -14,7 +14,8 @@ from ddpjob.cli.output import manifests_json, manifests_text, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.local.rendering import record_of, rendered
 from ddpjob.manifests.documents import checked_job, named_namespace, placed
-from ddpjob_core.api.errors import AlreadyExists, ClusterError, ExitCode
+from ddpjob.views.exit_codes import ExitCode, exit_code
+from ddpjob_core.api.errors import AlreadyExists, ApiError
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
 
 _RESOURCES = {
@@ -69,8 +70,8 @@ def accepted(cluster: Cluster, manifests: Sequence[dict[str, Any]]) -> bool:
             cluster.create(_RESOURCES[manifest["kind"]], manifest, dry_run=True)
         except AlreadyExists:
             say(f"{name}: is there already")
-        except ClusterError as error:
-            if error.exit_code is ExitCode.CLUSTER:
+        except ApiError as error:
+            if exit_code(error) is ExitCode.CLUSTER:
                 raise
             well = False
             say(f"{name}: refused: {error}")

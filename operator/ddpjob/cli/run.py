@@ -22,9 +22,10 @@ from ddpjob.local.manifest import local_manifest
 from ddpjob.manifests.documents import Document, named_namespace, placed
 from ddpjob.manifests.files import read_bytes
 from ddpjob.manifests.program import Request, job_manifest, name_for, parse_env, parse_processes, script_of
+from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.status import status_json
 from ddpjob_core.api.constants import MAX_NODES
-from ddpjob_core.api.errors import ExitCode, UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 
 # What stands after the script is the script's, options included, as with torchrun.
 SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}

@@ -16,7 +16,7 @@ from ddpjob.views.job import Job
 from ddpjob.views.sparkline import LossHistory
 from ddpjob.views.status import TABLE_HEAD, job_row, status_json
 from ddpjob.views.text import Tone
-from ddpjob_core.api.errors import Unreachable
+from ddpjob_core.api.errors import Unavailable
 
 
 def top(
@@ -50,7 +50,7 @@ def top(
             try:
                 jobs, problem = list_jobs(cluster, where), ""
                 history.see(jobs)
-            except Unreachable as error:
+            except Unavailable as error:
                 # What was seen last is worth more than an empty screen.
                 problem = str(error)
 

@@ -1,4 +1,4 @@
-"""The few requests that a user's tools make. Objects are raw JSON; what cannot be done raises a `ClusterError`."""
+"""The few requests that a user's tools make. Objects are raw JSON; what cannot be done raises a `ApiError`."""
 
 import json
 import math
@@ -9,10 +9,11 @@ from typing import Final
 
 import urllib3
 
-from ddpjob.cluster.refusals import refusal
 from ddpjob.cluster.transport import Json, Transport
+from ddpjob.views.remedies import with_remedy
+from ddpjob_core.api.answers import error_of_status
 from ddpjob_core.api.constants import TRAINER_CONTAINER
-from ddpjob_core.api.errors import Unreachable
+from ddpjob_core.api.errors import Unavailable
 from ddpjob_core.api.resources import PODS, Resource
 
 _PAGE: Final = "500"
@@ -113,7 +114,7 @@ class Cluster:
 
         Raises:
             Expired: the resource version is too old.
-            Unreachable: the stream broke.
+            Unavailable: the stream broke.
         """
         query = {
             "watch": "true",
@@ -126,7 +127,7 @@ class Cluster:
                 raw = json.loads(line)
                 if raw["type"] == "ERROR":
                     code = raw["object"].get("code", HTTPStatus.INTERNAL_SERVER_ERROR)
-                    raise refusal(int(code), json.dumps(raw["object"]).encode(), "watch")
+                    raise with_remedy(error_of_status(int(code), raw["object"]))
                 yield WatchEvent(raw["type"], raw["object"])
 
     def log(self, namespace: str, pod: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
@@ -184,6 +185,6 @@ def _lines(stream: urllib3.HTTPResponse) -> Iterator[bytes]:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"the stream broke: {error}", "try again") from error
+        raise Unavailable(f"the stream broke: {error}", "try again") from error
     if rest:
         yield rest

@@ -12,7 +12,7 @@ from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.transport import Transport
-from ddpjob_core.api.errors import Unreachable, UsageProblem
+from ddpjob_core.api.errors import Unavailable, UsageProblem
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -30,7 +30,7 @@ def open_cluster(target: Target) -> Cluster:
     """The cluster that a user means.
 
     Raises:
-        Unreachable: no kubeconfig is there and this is no pod.
+        Unavailable: no kubeconfig is there and this is no pod.
         UsageProblem: the kubeconfig cannot be read or has no such context.
     """
     path = _path(target)
@@ -57,7 +57,7 @@ def _path(target: Target) -> str | None:
         return path
     if not named and target.context is None and (_ACCOUNT / "token").exists():
         return None
-    raise Unreachable(
+    raise Unavailable(
         f"there is no cluster to connect to: {path} does not exist",
         "give --kubeconfig FILE, or set KUBECONFIG",
     )
@@ -67,7 +67,7 @@ def _in_cluster(configuration: Configuration) -> str:
     try:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except ConfigException as error:
-        raise Unreachable(f"this pod's service account cannot be used: {error}") from error
+        raise Unavailable(f"this pod's service account cannot be used: {error}") from error
     return (_ACCOUNT / "namespace").read_text().strip() or "default"
 
 

@@ -23,7 +23,7 @@ from ddpjob.views.checks import (
 from ddpjob.views.job import Job, JobEvent, event_of
 from ddpjob.views.job_checks import Findings, check_job
 from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
-from ddpjob_core.api.errors import ClusterError, Forbidden
+from ddpjob_core.api.errors import ApiError, Forbidden
 from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 
 T = TypeVar("T")
@@ -84,14 +84,14 @@ def examine_job(cluster: Cluster, job: Job, now: datetime) -> list[Check]:
     )
 
 
-def _tried(read: Callable[[], T]) -> T | ClusterError:
+def _tried(read: Callable[[], T]) -> T | ApiError:
     try:
         return read()
-    except ClusterError as error:
+    except ApiError as error:
         return error
 
 
-def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ClusterError:
+def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ApiError:
     found = _tried(lambda: cluster.find(resource, None, labels=_OPERATOR))
     if isinstance(found, Forbidden):
         # Who may not look everywhere may perhaps look where the operator usually is.
@@ -99,8 +99,8 @@ def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ClusterErro
     return found
 
 
-def _health(cluster: Cluster, pods: list[Json] | ClusterError) -> str | ClusterError | None:
-    if isinstance(pods, ClusterError):
+def _health(cluster: Cluster, pods: list[Json] | ApiError) -> str | ApiError | None:
+    if isinstance(pods, ApiError):
         return pods
     running = [pod["metadata"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     if not running:
@@ -117,8 +117,8 @@ def _rights(cluster: Cluster) -> list[Right]:
     ]
 
 
-def _dns_slices(cluster: Cluster, services: list[Json] | ClusterError) -> list[Json] | ClusterError:
-    if isinstance(services, ClusterError) or not services:
+def _dns_slices(cluster: Cluster, services: list[Json] | ApiError) -> list[Json] | ApiError:
+    if isinstance(services, ApiError) or not services:
         return []
     label = f"{_SERVICE_LABEL}={services[0]['metadata']['name']}"
     return _tried(lambda: cluster.find(_SLICES, "kube-system", labels=label))

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ddpjob.cluster.client import WATCH_SECONDS, Cluster
 from ddpjob.views.job import Job, JobEvent, Json, PodRecord, event_of, job_of, pod_record
 from ddpjob_core.api.constants import LABEL_UID
-from ddpjob_core.api.errors import Conflict, Expired, NotFound, Unreachable, UsageProblem
+from ddpjob_core.api.errors import Conflict, Expired, NotFound, Unavailable, UsageProblem
 from ddpjob_core.api.resources import EVENTS, JOBS, PODS
 
 _TRIES: Final = 5
@@ -77,7 +77,7 @@ def follow(
 
     Raises:
         NotFound: the job was deleted, or another of its name took its place.
-        Unreachable: the API server did not answer several times in a row.
+        Unavailable: the API server did not answer several times in a row.
     """
     failures = 0
     while True:
@@ -88,7 +88,7 @@ def follow(
             yield from _watched(cluster, current, min(patience(), WATCH_SECONDS))
         except Expired:
             continue
-        except Unreachable:
+        except Unavailable:
             failures += 1
             if failures >= _TRIES:
                 raise

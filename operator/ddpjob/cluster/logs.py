@@ -10,7 +10,7 @@ from typing import Final
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import get_job, pods_of
 from ddpjob.views.job import Job, PodRecord
-from ddpjob_core.api.errors import ClusterError, Invalid, NotFound, UsageProblem
+from ddpjob_core.api.errors import ApiError, Invalid, NotFound, UsageProblem
 
 MOST_FOLLOWED: Final = 64
 """Streams that are followed at once: each is a connection and a thread."""
@@ -102,7 +102,7 @@ def read_logs(
     sources: Sequence[Source],
     *,
     tail: int | None = None,
-    missed: Callable[[Source, ClusterError], object] = lambda _source, _error: None,
+    missed: Callable[[Source, ApiError], object] = lambda _source, _error: None,
 ) -> Iterator[LogLine]:
     """What the nodes have written so far, merged by time. A pod that has not started has written nothing.
 
@@ -114,11 +114,11 @@ def read_logs(
         missed: told of a pod whose log cannot be read, as that of a lost node.
 
     Raises:
-        ClusterError: no log at all can be read.
+        ApiError: no log at all can be read.
     """
-    errors: list[ClusterError] = []
+    errors: list[ApiError] = []
 
-    def miss(source: Source, error: ClusterError) -> None:
+    def miss(source: Source, error: ApiError) -> None:
         errors.append(error)
         missed(source, error)
 
@@ -136,7 +136,7 @@ def _read(
     namespace: str,
     source: Source,
     tail: int | None,
-    miss: Callable[[Source, ClusterError], object],
+    miss: Callable[[Source, ApiError], object],
 ) -> Iterator[LogLine]:
     try:
         for raw in cluster.log(namespace, source.pod, tail=tail):
@@ -144,7 +144,7 @@ def _read(
     except Invalid:
         # The container has not started.
         return
-    except ClusterError as error:
+    except ApiError as error:
         miss(source, error)
 
 
@@ -212,7 +212,7 @@ def stream(
                     yield line
         except NotFound:
             return
-        except ClusterError:
+        except ApiError:
             # It has not started, or the stream broke.
             if _is_over(cluster, job, source):
                 return
@@ -225,7 +225,7 @@ def stream(
 def _is_over(cluster: Cluster, job: Job, source: Source) -> bool:
     try:
         current = get_job(cluster, job.name, job.namespace)
-    except ClusterError:
+    except ApiError:
         return True
     gone = current.record.uid != job.record.uid or current.status.attempt != source.attempt
     return gone or current.status.finished

@@ -12,7 +12,7 @@ from ddpjob.manifests.documents import Document, check_metadata, checked_job, na
 from ddpjob.manifests.program import Script, config_map
 from ddpjob.views.job import Job, job_of
 from ddpjob_core.api.constants import KIND
-from ddpjob_core.api.errors import AlreadyExists, ClusterError, Invalid, NotFound, UsageProblem
+from ddpjob_core.api.errors import AlreadyExists, ApiError, Invalid, NotFound, UsageProblem
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
 
 # What a job may need beside itself; anything else is kubectl's business.
@@ -85,7 +85,7 @@ def submit(cluster: Cluster, submission: Submission, namespace: str | None = Non
 
     Raises:
         UsageProblem: an object of the file is in another namespace.
-        ClusterError: the API server refuses something; it names file and line where it can.
+        ApiError: the API server refuses something; it names file and line where it can.
     """
     where = named_namespace(submission.documents, namespace) or cluster.namespace
     if submission.script is not None or submission.companions:
@@ -130,7 +130,7 @@ def _bring(cluster: Cluster, script: Script, job: Job) -> None:
     try:
         cluster.create(CONFIG_MAPS, config_map(script, job.name, job.namespace, job.record))
     except BaseException:
-        with suppress(ClusterError):
+        with suppress(ApiError):
             delete_job(cluster, job)
         raise
 
@@ -151,7 +151,7 @@ def _make(
 def _undo(cluster: Cluster, made: Sequence[tuple[Resource, Json]]) -> None:
     for resource, raw in reversed(made):
         metadata = raw["metadata"]
-        with suppress(ClusterError):
+        with suppress(ApiError):
             cluster.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
 
 

@@ -11,8 +11,9 @@ import urllib3
 from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
 
-from ddpjob.cluster.refusals import refusal
-from ddpjob_core.api.errors import Unreachable
+from ddpjob.views.remedies import with_remedy
+from ddpjob_core.api.answers import error_of_answer
+from ddpjob_core.api.errors import Unavailable
 
 Json: TypeAlias = dict[str, Any]
 
@@ -47,14 +48,14 @@ class Transport:
         """The answer as JSON.
 
         Raises:
-            ClusterError: there is none, or it is a refusal.
+            ApiError: no answer came, or it is an error.
         """
         with self.open(method, path, query, body, silence=_ANSWER_SECONDS) as response:
             text = _read(response, self.server)
         try:
             answer = json.loads(text)
         except ValueError as error:
-            raise Unreachable(
+            raise Unavailable(
                 f"{self.server} answered {method} {path} with something that is no JSON",
                 "is this the address of a Kubernetes API server?",
             ) from error
@@ -100,14 +101,15 @@ class Transport:
         response: urllib3.HTTPResponse = answer.response
         try:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                raise refusal(response.status, _read(response, self.server), f"{method} {path}")
+                said = _read(response, self.server)
+                raise with_remedy(error_of_answer(response.status, said, response.headers, f"{method} {path}"))
             yield response
         finally:
             # Closed, not kept: what is left of a stream must not be read to its end.
             response.close()
 
-    def _unreachable(self, error: Exception) -> Unreachable:
-        return Unreachable(
+    def _unreachable(self, error: Exception) -> Unavailable:
+        return Unavailable(
             f"the API server {self.server} cannot be reached: {_plain(error)}",
             "kubectl cluster-info shows whether it answers; --context and --kubeconfig choose another cluster",
         )
@@ -117,7 +119,7 @@ def _read(response: urllib3.HTTPResponse, server: str) -> bytes:
     try:
         return response.read() or b""
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unreachable(f"the answer of {server} broke off: {_plain(error)}", "try again") from error
+        raise Unavailable(f"the answer of {server} broke off: {_plain(error)}", "try again") from error
 
 
 def _plain(error: Exception) -> str:

@@ -17,8 +17,8 @@ from ddpjob.local.process import Machine
 from ddpjob.local.records import Records
 from ddpjob.local.runner import Ending, LocalRunner
 from ddpjob.local.show import Show
+from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.outcome import end_lines
-from ddpjob_core.api.errors import ExitCode
 from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_launcher import FILE, sources
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
 from ddpjob_core.api.base import format_time
+from ddpjob_core.api.errors import AlreadyExists, Conflict, NotFound
 from ddpjob_core.api.resources import EVENTS, PODS, Resource
-from ddpjob_core.engine.errors import AlreadyExists, Conflict, NotFound
 from ddpjob_core.engine.protocols import Json
 
 Key: TypeAlias = tuple[str, str, str]

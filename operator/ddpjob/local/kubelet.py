@@ -23,8 +23,8 @@ from ddpjob.local.network import LOOPBACK
 from ddpjob.local.process import POD_VARIABLE, LocalProcess, mark_of
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.constants import TRAINER_CONTAINER
+from ddpjob_core.api.errors import NotFound
 from ddpjob_core.api.resources import PODS
-from ddpjob_core.engine.errors import NotFound
 from ddpjob_core.engine.protocols import Json
 
 _LONGEST_MESSAGE: Final = 4096

@@ -21,11 +21,11 @@ from ddpjob.local.tail import Tails
 from ddpjob.local.transport import open_transport
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob_core.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
+from ddpjob_core.api.errors import NotFound
 from ddpjob_core.api.resources import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.pod import build_pod, processes_of
 from ddpjob_core.engine.controller import Controller, Rates
-from ddpjob_core.engine.errors import NotFound
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import job_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord

@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 from ddpjob.views.text import Line, Tone
 from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 from ddpjob_core.api.crd import custom_resource_definition
-from ddpjob_core.api.errors import ClusterError, Forbidden, NotFound
+from ddpjob_core.api.errors import ApiError, Forbidden, NotFound
 from ddpjob_core.api.quantity import parse_quantity
 
 Json: TypeAlias = dict[str, Any]
-Read: TypeAlias = list[Json] | ClusterError
+Read: TypeAlias = list[Json] | ApiError
 """Objects, or why they could not be read."""
 
 INSTALL_CRD: Final = "kubectl apply --server-side -f manifests/crd/ddpjobs.yaml"
@@ -37,20 +37,20 @@ class Check:
     remedy: str = ""
 
 
-def skipped(name: str, error: ClusterError) -> Check:
+def skipped(name: str, error: ApiError) -> Check:
     """A check for which something could not be read."""
     return Check(name, Outcome.SKIP, str(error), error.remedy if isinstance(error, Forbidden) else "")
 
 
-def check_api(version: Json | ClusterError, server: str) -> Check:
+def check_api(version: Json | ApiError, server: str) -> Check:
     """Whether the API server answers."""
     name = "API server"
-    if isinstance(version, ClusterError):
+    if isinstance(version, ApiError):
         return Check(name, Outcome.FAIL, str(version), version.remedy)
     return Check(name, Outcome.OK, f"Kubernetes {version.get('gitVersion', '?')} at {server}")
 
 
-def check_crd(served: Json | ClusterError, stored: Json | ClusterError) -> Check:
+def check_crd(served: Json | ApiError, stored: Json | ApiError) -> Check:
     """Whether the cluster knows DDPJobs with all fields that this version has.
 
     Args:
@@ -60,9 +60,9 @@ def check_crd(served: Json | ClusterError, stored: Json | ClusterError) -> Check
     name = "DDPJob API"
     if isinstance(served, NotFound):
         return Check(name, Outcome.FAIL, f"the cluster has no {PLURAL}.{GROUP} of version {VERSION}", INSTALL_CRD)
-    if isinstance(served, ClusterError):
+    if isinstance(served, ApiError):
         return skipped(name, served)
-    if isinstance(stored, ClusterError):
+    if isinstance(stored, ApiError):
         return Check(name, Outcome.OK, f"{GROUP}/{VERSION} is served")
     missing = sorted(_spec_fields(custom_resource_definition()) - _spec_fields(stored))
     if missing:
@@ -91,7 +91,7 @@ def check_operator(deployments: Read, pods: Read) -> Check:
         pods: likewise.
     """
     name = "Operator"
-    if isinstance(deployments, ClusterError):
+    if isinstance(deployments, ApiError):
         return skipped(name, deployments)
     if not deployments:
         return Check(name, Outcome.FAIL, "no deployment of the operator is there", INSTALL_OPERATOR)
@@ -131,7 +131,7 @@ def because(reason: str, message: str) -> str:
     return f"{reason}: {message}" if message else reason
 
 
-def check_health(said: str | ClusterError | None) -> Check:
+def check_health(said: str | ApiError | None) -> Check:
     """What the operator itself says of its watches and its queue.
 
     Args:
@@ -142,7 +142,7 @@ def check_health(said: str | ClusterError | None) -> Check:
         return Check(name, Outcome.SKIP, "there is no ready pod to ask")
     if isinstance(said, Forbidden | NotFound):
         return skipped(name, said)
-    if isinstance(said, ClusterError):
+    if isinstance(said, ApiError):
         return Check(name, Outcome.FAIL, str(said), "the operator's log says more; Kubernetes restarts it by itself")
     return Check(name, Outcome.OK, f"/healthz says {said.strip()}")
 
@@ -155,10 +155,10 @@ class Right:
     allowed: bool
 
 
-def check_rights(rights: Sequence[Right] | ClusterError, namespace: str) -> Check:
+def check_rights(rights: Sequence[Right] | ApiError, namespace: str) -> Check:
     """Whether the user may do what these tools do."""
     name = "Your rights"
-    if isinstance(rights, ClusterError):
+    if isinstance(rights, ApiError):
         return skipped(name, rights)
     missing = [right.what for right in rights if not right.allowed]
     if missing:
@@ -174,7 +174,7 @@ def check_rights(rights: Sequence[Right] | ClusterError, namespace: str) -> Chec
 def check_quota(quotas: Read, namespace: str) -> Check:
     """Whether a quota of the namespace is used up."""
     name = "Quota"
-    if isinstance(quotas, ClusterError):
+    if isinstance(quotas, ApiError):
         return skipped(name, quotas)
     full = [f"{_metadata(quota)['name']}: {used}" for quota in quotas for used in _used_up(quota)]
     if full:
@@ -202,7 +202,7 @@ def _used_up(quota: Json) -> list[str]:
 def check_nodes(nodes: Read) -> Check:
     """Whether there are nodes that take pods."""
     name = "Nodes"
-    if isinstance(nodes, ClusterError):
+    if isinstance(nodes, ApiError):
         return skipped(name, nodes)
     ready = [node for node in nodes if _is_ready(node)]
     free = [node for node in ready if not (node.get("spec") or {}).get("unschedulable")]
@@ -226,11 +226,11 @@ def check_dns(services: Read, slices: Read) -> Check:
         slices: EndpointSlices of those.
     """
     name = "DNS"
-    if isinstance(services, ClusterError):
+    if isinstance(services, ApiError):
         return skipped(name, services)
     if not services:
         return Check(name, Outcome.SKIP, "no service with the label k8s-app=kube-dns is in kube-system")
-    if isinstance(slices, ClusterError):
+    if isinstance(slices, ApiError):
         return skipped(name, slices)
     count = addresses(slices)
     if not count:

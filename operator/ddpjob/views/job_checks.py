@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from ddpjob.views.checks import Check, Outcome, Read, addresses, because, skipped
 from ddpjob.views.job import Job, JobEvent
-from ddpjob_core.api.errors import ClusterError, NotFound
+from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.status import Condition, ConditionType
 from ddpjob_core.observations.listing import told_once
 from ddpjob_core.observations.observed import PodRecord, Running, Terminated, Waiting
@@ -28,10 +28,10 @@ class Findings:
     """
 
     job: Job
-    pods: Sequence[PodRecord] | ClusterError
-    service: Json | ClusterError
+    pods: Sequence[PodRecord] | ApiError
+    service: Json | ApiError
     slices: Read
-    warnings: Sequence[tuple[str, JobEvent]] | ClusterError
+    warnings: Sequence[tuple[str, JobEvent]] | ApiError
     now: datetime
 
 
@@ -47,7 +47,7 @@ def check_job(found: Findings) -> list[Check]:
         return [*checks, Check("Suspended", Outcome.OK, "it has no pods on purpose", f"ddpjob resume {found.job.name}")]
     checks.append(_created(found.job))
     pods = found.pods
-    if isinstance(pods, ClusterError):
+    if isinstance(pods, ApiError):
         return [*checks, skipped("Pods", pods), _progress(found.job)]
     current = [pod for pod in pods if pod.attempt == found.job.status.attempt]
     return [
@@ -129,7 +129,7 @@ def _image(pods: Sequence[PodRecord]) -> Check:
     return Check(name, Outcome.OK, "no pod waits for an image")
 
 
-def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ClusterError) -> Check:
+def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ApiError) -> Check:
     name = "Containers"
     told = [
         (pod.name, because(obstacle.reason, obstacle.message))
@@ -137,7 +137,7 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
         if obstacle.reason not in IMAGE_REASONS and pod.scheduled
     ]
     not_up = {pod.name for pod in pods if not isinstance(pod.trainer, Running | Terminated)}
-    if isinstance(warnings, ClusterError):
+    if isinstance(warnings, ApiError):
         warnings = ()
     # The kubelet says of a pod whose volume is missing only that it is being created.
     named = {pod.name for pod, _ in _obstacles(pods) if pod.scheduled}
@@ -166,9 +166,9 @@ def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
     name = "Names"
     if isinstance(found.service, NotFound):
         return Check(name, Outcome.FAIL, f"the job's service: {found.service}", "the operator makes it again by itself")
-    if isinstance(found.service, ClusterError):
+    if isinstance(found.service, ApiError):
         return skipped(name, found.service)
-    if isinstance(found.slices, ClusterError):
+    if isinstance(found.slices, ApiError):
         return skipped(name, found.slices)
     running = sum(_runs_since(pod, found.now) for pod in pods)
     known = addresses(found.slices)

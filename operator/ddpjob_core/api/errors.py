@@ -1,33 +1,12 @@
-"""What can go wrong for a user of the command line or of the Python API: one sentence, what to do, and an exit code."""
+"""What can go wrong, for users and for the operator: one set of errors, told apart by what can be done about them."""
 # ruff: noqa: N818 -- the domain's words (NotFound, JobFailed, ...) say more than *Error
-
-from enum import IntEnum
-
-
-class ExitCode(IntEnum):
-    """How `ddpjob` ends, for scripts."""
-
-    OK = 0
-    """Done; a followed job has succeeded."""
-    FAILED = 1
-    """The followed job has failed, or a check of `ddpjob doctor` has."""
-    USAGE = 2
-    """An option, a file or a field of the job is wrong, or the job's state forbids what was asked for."""
-    CLUSTER = 3
-    """The API server cannot be reached, or does not let the user do this."""
-    NOT_FOUND = 4
-    """There is no such job, attempt or log."""
-    INTERRUPTED = 130
-    """Ctrl-C; a job that was followed goes on."""
 
 
 class DDPJobError(Exception):
     """Something that the user can put right.
 
-    `str()` says what is wrong, `remedy` what to do, `exit_code` how the command line ends.
+    `str()` says what is wrong, `remedy` what to do about it.
     """
-
-    exit_code = ExitCode.USAGE
 
     def __init__(self, message: str, remedy: str = "") -> None:
         """Args:
@@ -39,71 +18,76 @@ class DDPJobError(Exception):
 
 
 class UsageProblem(DDPJobError):
-    """What was asked for cannot be."""
+    """An option, a file or a field is wrong, or the job's state forbids what was asked for."""
 
 
-class ClusterError(DDPJobError):
-    """The API server could not or would not do what it was asked."""
-
-    exit_code = ExitCode.CLUSTER
+class JobFailed(DDPJobError):
+    """The job has failed for good; the message holds its root cause."""
 
 
-class Unreachable(ClusterError):
-    """There is no cluster to talk to, or it does not answer."""
+class TooLong(DDPJobError):
+    """Something did not happen within the time that the caller gave it."""
 
 
-class Unauthorized(ClusterError):
-    """The API server does not know the user."""
+class ApiError(DDPJobError):
+    """A request to the API server that did not succeed. `str()` is the server's own message where it gave one."""
 
 
-class Forbidden(ClusterError):
-    """The user may not do this, or a quota or an admission webhook refuses it."""
+class Unavailable(ApiError):
+    """There is no answer for now: no connection, an overloaded server, or others who write at the same time.
+
+    A later try may succeed. Whether a write took effect is unknown.
+    """
+
+    def __init__(self, message: str, remedy: str = "", after: float | None = None) -> None:
+        """Args:
+        message: what happened.
+        remedy: what to do about it.
+        after: seconds that the server asked to wait, None where it did not say.
+        """
+        super().__init__(message, remedy)
+        self.after = after
 
 
-class NotFound(ClusterError):
-    """The object is not there."""
-
-    exit_code = ExitCode.NOT_FOUND
+class Unauthorized(ApiError):
+    """The API server does not accept the credentials. A token may be read again from its file for the next request."""
 
 
-class AlreadyExists(ClusterError):
+class Forbidden(ApiError):
+    """A missing permission, a quota or an admission webhook refuses it: a later try may succeed."""
+
+
+class NotFound(ApiError):
+    """The object, or its namespace, does not exist."""
+
+
+class AlreadyExists(ApiError):
     """The name is taken."""
 
-    exit_code = ExitCode.USAGE
+
+class Conflict(ApiError):
+    """The object has changed since it was read, or is not the one (by uid) that was meant."""
 
 
-class Conflict(ClusterError):
-    """The object has changed since it was read."""
-
-    exit_code = ExitCode.FAILED
+class Expired(ApiError):
+    """The resource version is too old to watch or list from: list again."""
 
 
-class Invalid(ClusterError):
-    """The API server calls the object wrong; `fields` are the paths it names, each with what is wrong there."""
+class Invalid(ApiError):
+    """The API server calls the object wrong; sending it again cannot help.
 
-    exit_code = ExitCode.USAGE
+    `fields` are the paths that it names, each with what is wrong there.
+    """
 
     def __init__(self, message: str, remedy: str = "", fields: tuple[tuple[str, str], ...] = ()) -> None:
         """Args:
         message: the API server's own.
-        remedy: what to do.
+        remedy: what to do about it.
         fields: path and problem, as far as the server named them.
         """
         super().__init__(message, remedy)
         self.fields = fields
 
 
-class Expired(ClusterError):
-    """A watch or a list has lost its place: it has to begin anew."""
-
-
-class TooLong(ClusterError):
-    """Something did not happen in the time that the caller gave it."""
-
-    exit_code = ExitCode.FAILED
-
-
-class JobFailed(DDPJobError):
-    """The job has failed for good; the message holds its root cause."""
-
-    exit_code = ExitCode.FAILED
+class Unexpected(ApiError):
+    """An answer that no code here expects: a bug of ours, or the server is not a Kubernetes API server."""

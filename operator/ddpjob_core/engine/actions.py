@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ddpjob_core.api.constants import KIND
+from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.resources import JOBS, PODS
 from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
-from ddpjob_core.engine.errors import AlreadyExists, ApiFailure, Conflict, Forbidden, Invalid, NotFound, Retryable
 from ddpjob_core.engine.kinds import KINDS, Kind
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
@@ -29,7 +29,7 @@ class Outcome:
     done: set[str] = field(default_factory=set)
     """Objects whose action succeeded, as `pod digits-a0-1`."""
     rejected: list[Rejection] = field(default_factory=list)
-    failures: list[ApiFailure] = field(default_factory=list)
+    failures: list[ApiError] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
     """Objects that were created or found to exist and that no watch shows, as `configmap digits-launcher`."""
 
@@ -87,7 +87,7 @@ class ActionRunner:
             else:
                 kind = RejectionKind.INVALID if isinstance(failure, Invalid) else RejectionKind.FORBIDDEN
                 outcome.rejected.append(Rejection(kind, name, str(failure)))
-        except ApiFailure as failure:
+        except ApiError as failure:
             outcome.failures.append(failure)
         else:
             outcome.done.add(name)
@@ -130,7 +130,7 @@ class ActionRunner:
         try:
             raw = await self._kube.get(kind.resource, job.namespace, name)
         except NotFound as failure:
-            raise Retryable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
+            raise Unavailable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
         if not kind.is_own(raw, job, manifest):
             raise _Taken(f"it belongs to {_owner(raw)}")
         return raw
@@ -178,12 +178,12 @@ def _gone_or_contended() -> Iterator[None]:
         yield
     except NotFound as failure:
         # The namespace is being deleted, and the job with it.
-        raise Retryable(str(failure)) from failure
+        raise Unavailable(str(failure)) from failure
     except AlreadyExists:
         raise
     except Conflict as failure:
         # A quota that others are using at the same moment.
-        raise Retryable(str(failure)) from failure
+        raise Unavailable(str(failure)) from failure
 
 
 class _Taken(Exception):  # noqa: N818 caught right here

@@ -7,8 +7,8 @@ from typing import Final
 
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.constants import API_VERSION, KIND
+from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.resources import EVENTS
-from ddpjob_core.engine.errors import ApiFailure
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_core.status.events import Event
@@ -36,7 +36,7 @@ class EventPoster:
         """Post an event on the job. Raises nothing."""
         try:
             await self._kube.create(EVENTS, self._manifest(job, event))
-        except ApiFailure as failure:
+        except ApiError as failure:
             _log.warning("the event %s on %s/%s is lost: %s", event.reason, job.namespace, job.name, failure)
 
     def _manifest(self, job: JobRecord, event: Event) -> Json:

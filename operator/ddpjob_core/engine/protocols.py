@@ -16,7 +16,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class ObjectApi(Protocol):
-    """Where objects are kept. Every method raises an `ApiFailure`."""
+    """Where objects are kept. Every method raises an `ApiError`."""
 
     async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
         """POST an object; `strict` refuses unknown and duplicate fields as Invalid. Returns what was stored."""

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from ddpjob_core.api.constants import API_VERSION, KIND
+from ddpjob_core.api.errors import ApiError, Conflict, NotFound, Unavailable
 from ddpjob_core.api.resources import JOBS
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.actions import ActionRunner, Outcome
 from ddpjob_core.engine.caches import Caches
-from ddpjob_core.engine.errors import ApiFailure, Conflict, NotFound, Retryable
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import JobMemory, Memories
@@ -88,8 +88,8 @@ class Reconciler:
         with self._metrics.reconciling():
             try:
                 await self._look(key, job)
-            except ApiFailure as failure:
-                after = failure.after if isinstance(failure, Retryable) else None
+            except ApiError as failure:
+                after = failure.after if isinstance(failure, Unavailable) else None
                 seconds = self._queue.retry(key, after)
                 _log.warning("%s/%s: %s; next try in %.1f s", *key, failure, seconds)
             except Exception:  # noqa: BLE001 a bug met by this job alone: all others go on

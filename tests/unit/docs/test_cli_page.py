@@ -10,8 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
+from ddpjob.views.exit_codes import ExitCode
 from ddpjob_core.api.crd import custom_resource_definition
-from ddpjob_core.api.errors import ExitCode
 
 PAGE = (Path(__file__).parents[3] / "docs/cli.md").read_text()
 # Of the program itself; the rest belongs to the user's script in an example.
@@ -79,7 +79,7 @@ def test_without_its_packages_the_program_says_how_they_are_installed() -> None:
         # Where Python lets no exception out.
         (
             "pass",
-            "type('Gone', (), {'__del__': lambda _: os.kill(os.getpid(), signal.SIGINT)})()",
+            "type('Expired', (), {'__del__': lambda _: os.kill(os.getpid(), signal.SIGINT)})()",
             ExitCode.INTERRUPTED,
         ),
         # As a shell starts what runs in the background.

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
 from ddpjob_core.api.resources import PODS
-from ddpjob_core.engine.errors import ApiFailure, Fatal, NotFound, Retryable
 from ddpjob_operator.connection import connect
 from ddpjob_operator.kube import KubeClient
 
@@ -54,7 +54,7 @@ async def test_after_429_no_request_is_sent_before_the_wait_is_over(tmp_path: Pa
         return web.json_response({"metadata": {}})
 
     async with talking_to(answer, tmp_path) as (kube, counted):
-        with pytest.raises(Retryable) as raised:
+        with pytest.raises(Unavailable) as raised:
             await kube.get(PODS, "default", "a")
         assert raised.value.after == 1
         await asyncio.gather(*(kube.get(PODS, "default", "b") for _ in range(3)))
@@ -75,7 +75,7 @@ async def test_the_time_of_every_answer_is_told_but_not_that_of_a_watch(tmp_path
         await kube.get(PODS, "default", "a")
         with pytest.raises(NotFound):
             await kube.get(PODS, "default", "gone")
-        with suppress(ApiFailure):
+        with suppress(ApiError):
             async for _event in kube.watch(PODS, None, since="1", seconds=1, silence=5):
                 pass
     assert asked == ["GET"] * 3
@@ -114,7 +114,7 @@ async def test_an_answer_that_does_not_come_or_breaks_off_may_be_asked_for_again
 
     async with talking_to(answer, tmp_path, timeout=0.3) as (kube, counted):
         for name in ("silent", "broken"):
-            with pytest.raises(Retryable):
+            with pytest.raises(Unavailable):
                 await kube.get(PODS, "default", name)
         assert counted == [("get", "pods", "unanswered"), ("get", "pods", "200")]
         never.set()
@@ -125,7 +125,7 @@ async def test_something_that_is_no_kubernetes_is_told_as_such(tmp_path: Path) -
         return web.Response(text="<html>")
 
     async with talking_to(answer, tmp_path) as (kube, _):
-        with pytest.raises(Fatal):
+        with pytest.raises(Unexpected):
             await kube.get(PODS, "default", "a")
 
 
@@ -135,7 +135,7 @@ async def test_a_stream_that_sends_nonsense_is_begun_again(tmp_path: Path, line:
         return web.Response(body=line)
 
     async with talking_to(answer, tmp_path) as (kube, _):
-        with pytest.raises(Retryable):
+        with pytest.raises(Unavailable):
             async for _ in kube.watch(PODS, None, since="1", seconds=5, silence=5):
                 pass
 

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from ddpjob.cli.app import app
-from ddpjob_core.api.errors import ExitCode
+from ddpjob.views.exit_codes import ExitCode
 
 CONFIG_MAP: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "beside"}, "data": {}}
 

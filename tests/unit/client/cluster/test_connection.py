@@ -8,7 +8,7 @@ from kubernetes.config import incluster_config
 
 from ddpjob.cluster import connection
 from ddpjob.cluster.connection import Target, open_cluster
-from ddpjob_core.api.errors import Unreachable
+from ddpjob_core.api.errors import Unavailable
 
 
 def write_kubeconfig(path: Path, server: str) -> Path:
@@ -73,5 +73,5 @@ def test_in_a_pod_too_a_kubeconfig_that_was_asked_for_and_is_not_there_is_told(
 ) -> None:
     if named is not None:
         monkeypatch.setenv("KUBECONFIG", str(in_a_pod / named))
-    with pytest.raises(Unreachable, match="does not exist"):
+    with pytest.raises(Unavailable, match="does not exist"):
         open_cluster(Target(context=context))

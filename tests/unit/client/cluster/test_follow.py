@@ -7,7 +7,7 @@ import pytest
 
 from ddpjob.cluster.client import Cluster, WatchEvent
 from ddpjob.cluster.jobs import follow, job_of, until
-from ddpjob_core.api.errors import Expired, NotFound, Unreachable
+from ddpjob_core.api.errors import Expired, NotFound, Unavailable
 
 Answer = Any
 
@@ -52,7 +52,7 @@ def steps(answers: Answers, count: int, pause: Callable[[float], object] = lambd
     return seen
 
 
-DOWN = Unreachable("no answer")
+DOWN = Unavailable("no answer")
 
 
 def test_each_change_is_seen_and_the_job_read_again_when_a_watch_ends() -> None:
@@ -78,7 +78,7 @@ def test_a_watch_that_is_always_cut_is_no_reason_to_give_up() -> None:
 
 
 def test_an_api_server_that_stays_away_ends_it() -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unavailable):
         steps(Answers([DOWN] * 9, []), 1)
 
 

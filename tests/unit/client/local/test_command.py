@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
 from ddpjob.local.command import stop_signals
-from ddpjob_core.api.errors import ExitCode
+from ddpjob.views.exit_codes import ExitCode
 
 runner = CliRunner()
 

@@ -10,8 +10,9 @@ from ddpjob import DDPJob
 from ddpjob.cli.app import app
 from ddpjob.cluster.submission import submission_of
 from ddpjob.manifests.documents import read_documents
+from ddpjob.views.exit_codes import ExitCode
 from ddpjob_core.api.constants import MAX_NAME_LENGTH
-from ddpjob_core.api.errors import ExitCode, UsageProblem
+from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.resources import JOBS, PODS
 
 NO_CLUSTER: Any = object()

@@ -9,7 +9,6 @@ import pytest
 from cli_jobs import FAILED, NOW, RUNNING, SUCCEEDED, condition, job
 
 from ddpjob.cluster.logs import LogLine, Source, choose_sources, labelled
-from ddpjob.cluster.refusals import refusal
 from ddpjob.views.checks import (
     Check,
     Outcome,
@@ -24,27 +23,29 @@ from ddpjob.views.checks import (
     check_quota,
     check_rights,
 )
+from ddpjob.views.exit_codes import ExitCode, exit_code
 from ddpjob.views.job import JobEvent
 from ddpjob.views.job_checks import Findings, check_job
+from ddpjob.views.remedies import with_remedy
+from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.crd import custom_resource_definition
 from ddpjob_core.api.errors import (
     AlreadyExists,
-    ClusterError,
+    ApiError,
     Conflict,
-    ExitCode,
     Expired,
     Forbidden,
     Invalid,
     NotFound,
     Unauthorized,
-    Unreachable,
+    Unavailable,
 )
 from ddpjob_core.observations.observed import PodRecord, Running, Waiting
 
 OK, FAIL, SKIP = Outcome.OK, Outcome.FAIL, Outcome.SKIP
 DENIED = Forbidden("you may not", "ask for the right")
 GONE = NotFound("it is not there")
-DOWN = Unreachable("no answer", "try again")
+DOWN = Unavailable("no answer", "try again")
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
@@ -93,7 +94,7 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
         (check_operator([], []), FAIL, "no deployment of the operator"),
         (check_operator(DENIED, DENIED), SKIP, "you may not"),
         (check_health("ok\n"), OK, "/healthz says ok"),
-        (check_health(Unreachable("the watch of pods is silent")), FAIL, "the watch of pods is silent"),
+        (check_health(Unavailable("the watch of pods is silent")), FAIL, "the watch of pods is silent"),
         (check_health(DENIED), SKIP, "you may not"),
         (check_health(None), SKIP, "no ready pod"),
         (check_rights([Right("get ddpjobs", allowed=True)], "ns"), OK, "is allowed in namespace ns"),
@@ -201,7 +202,7 @@ def test_addresses_have_a_while_to_become_known() -> None:
 
 
 @pytest.mark.parametrize("error", [DENIED, DOWN])
-def test_a_service_that_could_not_be_read_is_not_said_to_be_missing(error: ClusterError) -> None:
+def test_a_service_that_could_not_be_read_is_not_said_to_be_missing(error: ApiError) -> None:
     check = judged(replace(FOUND, service=error))["Names"]
     assert (check.outcome, check.message) == (SKIP, str(error))
 
@@ -250,8 +251,12 @@ def test_without_the_right_to_see_pods_the_rest_is_judged() -> None:
 # Answers of the API server
 
 
-def answer(code: int, message: str, **status: Any) -> ClusterError:
-    return refusal(code, json.dumps({"kind": "Status", "message": message, **status}).encode(), "GET /x")
+def answer(code: int, message: str, **status: Any) -> ApiError:
+    return refused(code, json.dumps({"kind": "Status", "message": message, **status}).encode(), "GET /x")
+
+
+def refused(code: int, body: bytes, request: str) -> ApiError:
+    return with_remedy(error_of_answer(code, body, {}, request))
 
 
 @pytest.mark.parametrize(
@@ -267,22 +272,22 @@ def answer(code: int, message: str, **status: Any) -> ClusterError:
         (answer(409, "changed", reason="Conflict"), Conflict, ExitCode.FAILED, "try again"),
         (answer(410, "too old"), Expired, ExitCode.CLUSTER, ""),
         (answer(422, "is invalid"), Invalid, ExitCode.USAGE, ""),
-        (answer(429, "slow down"), Unreachable, ExitCode.CLUSTER, "try again"),
-        (answer(500, "etcd"), Unreachable, ExitCode.CLUSTER, "try again"),
-        (refusal(503, b"the watch is silent", "GET /healthz"), Unreachable, ExitCode.CLUSTER, "try again"),
-        (refusal(404, b"<html>", "GET /x"), NotFound, ExitCode.NOT_FOUND, ""),
+        (answer(429, "slow down"), Unavailable, ExitCode.CLUSTER, "try again"),
+        (answer(500, "etcd"), Unavailable, ExitCode.CLUSTER, "try again"),
+        (refused(503, b"the watch is silent", "GET /healthz"), Unavailable, ExitCode.CLUSTER, "try again"),
+        (refused(404, b"<html>", "GET /x"), NotFound, ExitCode.NOT_FOUND, ""),
     ],
 )
 def test_a_refusal_has_a_kind_an_exit_code_and_a_remedy(
-    error: ClusterError, kind: type[ClusterError], code: ExitCode, remedy: str
+    error: ApiError, kind: type[ApiError], code: ExitCode, remedy: str
 ) -> None:
     assert type(error) is kind
-    assert error.exit_code is code
+    assert exit_code(error) is code
     assert remedy in error.remedy
 
 
 def test_what_stands_before_the_api_server_is_quoted() -> None:
-    assert "503 Service Unavailable: the watch is silent" in str(refusal(503, b"the watch is silent", "GET /healthz"))
+    assert "503 Service Unavailable: the watch is silent" in str(refused(503, b"the watch is silent", "GET /healthz"))
 
 
 def test_the_fields_that_the_server_names_are_kept() -> None:

@@ -11,19 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from ddpjob_core.api import DDPJobStatus
+from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from ddpjob_core.api.resources import JOBS, PODS, SERVICES, Resource
 from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.caches import Caches, groups_of
-from ddpjob_core.engine.errors import (
-    AlreadyExists,
-    ApiFailure,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    Retryable,
-)
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter, Turn
 from ddpjob_core.engine.memory import Memories
@@ -47,7 +39,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.requests: list[str] = []
-        self.failures: dict[str, ApiFailure] = {}
+        self.failures: dict[str, ApiError] = {}
         self.objects: dict[str, Json] = {}
         self.version = 100
         self.before_status: Callable[[], object] = lambda: None
@@ -244,7 +236,7 @@ async def test_a_bug_in_a_decision_is_met_by_that_job_alone_and_retried_later(be
 
 
 async def test_what_the_server_asks_to_wait_is_waited(bench: Bench) -> None:
-    bench.kube.failures["create pods digits-a0-0"] = Retryable("busy", after=9.0)
+    bench.kube.failures["create pods digits-a0-0"] = Unavailable("busy", after=9.0)
     await bench.look(Plan(actions=pods(1), events=(EVENT,)))
     assert bench.delays[-1][0] >= 9.0
     # decide will not ask for the event again: the change that it tells of has been written.
@@ -256,7 +248,7 @@ async def test_what_the_server_asks_to_wait_is_waited(bench: Bench) -> None:
     [(Invalid("spec.x: bad"), RejectionKind.INVALID), (Forbidden("quota"), RejectionKind.FORBIDDEN)],
 )
 async def test_a_refusal_stops_the_other_pods_and_is_told_to_the_next_decision(
-    bench: Bench, failure: ApiFailure, kind: RejectionKind
+    bench: Bench, failure: ApiError, kind: RejectionKind
 ) -> None:
     bench.kube.failures["create pods digits-a0-1"] = failure
     requests = await bench.look(Plan(actions=pods(100)))
@@ -349,7 +341,7 @@ def test_every_key_is_another_one_in_the_form_that_ssh_reads() -> None:
 
 
 async def test_pods_wait_for_the_service_that_they_are_found_by(bench: Bench) -> None:
-    bench.kube.failures["create services digits"] = Retryable("busy")
+    bench.kube.failures["create services digits"] = Unavailable("busy")
     requests = await bench.look(Plan(actions=(*pods(2), *SHARED)))
     assert requests == ["create services digits", "create configmaps digits-launcher"]
 

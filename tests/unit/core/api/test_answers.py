@@ -1,20 +1,21 @@
-"""Answers of the API server become the failures that the reconciler tells apart."""
+"""Answers of the API server become the errors that the reconciler and the command line tell apart."""
 
 import json
 
 import pytest
 
-from ddpjob_core.engine.errors import (
+from ddpjob_core.api.answers import error_of_answer
+from ddpjob_core.api.errors import (
     AlreadyExists,
-    ApiFailure,
+    ApiError,
     Conflict,
-    Fatal,
+    Expired,
     Forbidden,
-    Gone,
     Invalid,
     NotFound,
-    Retryable,
-    failure_of,
+    Unauthorized,
+    Unavailable,
+    Unexpected,
 )
 
 
@@ -24,36 +25,36 @@ from ddpjob_core.engine.errors import (
         (404, {}, NotFound),
         (409, {"reason": "AlreadyExists"}, AlreadyExists),
         (409, {"reason": "Conflict"}, Conflict),
-        (410, {"reason": "Expired"}, Gone),
+        (410, {"reason": "Expired"}, Expired),
         (422, {"reason": "Invalid"}, Invalid),
         (400, {"message": 'strict decoding error: unknown field "spec.foo"'}, Invalid),
         (400, {"message": 'admission webhook "quota.example" denied the request: later'}, Forbidden),
         (403, {"message": "exceeded quota"}, Forbidden),
-        (401, {}, Retryable),
-        (429, {}, Retryable),
-        (500, {}, Retryable),
-        (503, {}, Retryable),
-        (418, {}, Fatal),
+        (401, {}, Unauthorized),
+        (429, {}, Unavailable),
+        (500, {}, Unavailable),
+        (503, {}, Unavailable),
+        (418, {}, Unexpected),
     ],
 )
-def test_each_code_is_the_failure_that_it_means(code: int, status: dict[str, str], kind: type[ApiFailure]) -> None:
-    failure = failure_of(code, json.dumps(status).encode(), {})
-    assert type(failure) is kind
-    assert status.get("message", "") in str(failure)
+def test_each_code_is_the_error_that_it_means(code: int, status: dict[str, str], kind: type[ApiError]) -> None:
+    error = error_of_answer(code, json.dumps(status).encode(), {}, "get /x")
+    assert type(error) is kind
+    assert status.get("message", "") in str(error)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"\xff", b"[" * 100_000])
-def test_an_answer_that_is_no_status_object_is_still_a_failure(body: bytes) -> None:
-    assert isinstance(failure_of(502, body, {}), Retryable)
+def test_an_answer_that_is_not_a_status_object_is_still_an_error(body: bytes) -> None:
+    assert isinstance(error_of_answer(502, body, {}, "get /x"), Unavailable)
 
 
 def after(headers: dict[str, str], status: dict[str, object]) -> float | None:
-    failure = failure_of(429, json.dumps(status).encode(), headers)
-    assert isinstance(failure, Retryable)
-    return failure.after
+    error = error_of_answer(429, json.dumps(status).encode(), headers, "get /x")
+    assert isinstance(error, Unavailable)
+    return error.after
 
 
-def test_the_wait_that_the_server_asks_for_is_told() -> None:
+def test_the_wait_that_the_server_asks_for_is_known() -> None:
     assert after({"Retry-After": "3"}, {}) == 3
     assert after({}, {"details": {"retryAfterSeconds": 2}}) == 2
     assert after({}, {}) is None
