@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.actions import Action
+from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.moments import next_moments
 from ddpjob_core.observations.node_lost import with_lost_nodes
 from ddpjob_core.observations.observed import Observed
@@ -70,8 +71,13 @@ class Plan:
     poll: tuple[PollTarget, ...] = ()
 
 
-def decide(observed: Observed) -> Plan:
-    """The plan for one job."""
+def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
+    """The plan for one job.
+
+    Args:
+        observed: all that is known of it.
+        advice: what messages say about where it runs.
+    """
     job = observed.job
     if job.deleting:
         return Plan()
@@ -81,7 +87,7 @@ def decide(observed: Observed) -> Plan:
     if job.spec is None:
         status = unreadable(at)
         return Plan() if status is None else Plan(status, urgent=True, events=events_between(job.status, status))
-    situation = situation_of(at, job.spec)
+    situation = situation_of(at, job.spec, advice)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob.local.console import Console, said_here
+from ddpjob.local.console import Console
 from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.process import Machine
 from ddpjob.local.records import Records
@@ -106,7 +106,7 @@ def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 def last_words(name: str, ending: Ending) -> str:
     """The closing lines: why it ended and what can be done; none of a success, of which an event has told."""
     untold = f"ddpjob: its output cannot be written any more: {ending.untold.strerror}\n" if ending.untold else ""
-    return untold + said_here(_last_words(name, ending.status, ending.checkpoints), ending.folder)
+    return untold + _last_words(name, ending.status, ending.checkpoints)
 
 
 def _last_words(name: str, status: DDPJobStatus, checkpoints: Path | None) -> str:

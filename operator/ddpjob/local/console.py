@@ -1,8 +1,6 @@
 """What a run without a cluster tells in a terminal: the programs' output, and beside it what becomes of the job."""
 
-import re
 import sys
-from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ddpjob.local.network import LOOPBACK, Network
@@ -22,29 +20,6 @@ _OF_A_CLUSTER: Final = (
     "serviceAccountName",
     "securityContext",
 )
-# The operator's texts that name what only a cluster has, and what stands for it here.
-_SAID_HERE: Final = (
-    (re.compile(r"check kubectl logs ([-a-z0-9]+), the cluster's DNS and its network policies"), r"see {logs}/\1/log"),
-    (re.compile(r"see kubectl logs ([-a-z0-9]+)"), r"see {logs}/\1/log"),
-    (re.compile(r"kubectl logs -l \S+ shows"), "its output shows"),
-    (
-        re.compile(r"no pods while spec\.suspend is true; set it to false to resume"),
-        "nothing of it runs; the same command goes on",
-    ),
-)
-
-
-def said_here(text: str, logs: Path) -> str:
-    """What the operator says of a cluster, said of this machine.
-
-    Args:
-        text: a message of the operator.
-        logs: folder with a folder for each pod.
-    """
-    escaped = str(logs).replace("\\", r"\\")
-    for pattern, here in _SAID_HERE:
-        text = pattern.sub(here.format(logs=escaped), text)
-    return text
 
 
 class Console:
@@ -54,13 +29,12 @@ class Console:
         self._out = out or sys.stdout
         self._err = err or sys.stderr
         self._job = ""
-        self._logs = Path()
         self._many = False
         self._told = ""
 
     def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
         """See `Show.begun`."""
-        self._job, self._logs = job.name, records.folder / job.uid
+        self._job = job.name
         spec = job.spec
         if spec is None:
             return
@@ -76,14 +50,14 @@ class Console:
 
     def status(self, status: DDPJobStatus) -> None:
         """See `Show.status`."""
-        line = said_here(progress_line(status), self._logs)
+        line = progress_line(status)
         if line != self._told:
             self._told = line
             self._say(line)
 
     def event(self, kind: str, reason: str, message: str) -> None:
         """See `Show.event`."""
-        self._say(f"{'! ' if kind == 'Warning' else ''}{reason}: {said_here(message, self._logs)}")
+        self._say(f"{'! ' if kind == 'Warning' else ''}{reason}: {message}")
 
     def output(self, pod: str, line: str) -> None:
         """See `Show.output`."""

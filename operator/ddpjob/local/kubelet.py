@@ -26,6 +26,7 @@ from ddpjob_core.api.constants import TRAINER_CONTAINER
 from ddpjob_core.api.errors import NotFound
 from ddpjob_core.api.resources import PODS
 from ddpjob_core.engine.protocols import Json
+from ddpjob_core.observations.obstacle import START_ERROR
 
 _LONGEST_MESSAGE: Final = 4096
 _NOT_STARTED: Final = 128
@@ -95,7 +96,7 @@ class ProcessKubelet:
             start = self._prepare(pod)
             process = _spawn(start)
         except (LocalError, OSError) as error:
-            self._terminated(pod, End(_NOT_STARTED, 0, str(error), "StartError"))
+            self._terminated(pod, End(_NOT_STARTED, 0, str(error), START_ERROR))
             return
         self._running[mark_of(pod)] = process
         self._started(pod, start.output)

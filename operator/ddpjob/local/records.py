@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ddpjob.local.errors import LocalError
+from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.checkpoint import Retain
 from ddpjob_core.api.names import claim_name
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
@@ -168,7 +169,7 @@ def to_be_resumed(left: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         return resumed
     fact = Fact(ConditionType.SUSPENDED, "True", "RunnerGone", f"what ran attempt {status.attempt} was killed")
     # Pods may have been started that nothing was written of, and a name is used once.
-    start = status.start_time or datetime.fromisoformat(metadata["creationTimestamp"])
+    start = status.start_time or parse_time(metadata["creationTimestamp"])
     update = {"phase": Phase.SUSPENDED, "start_time": start}
     marked = with_facts(status.model_copy(update=update), (fact,), metadata["generation"], now)
     return {**resumed, "status": marked.to_wire()}

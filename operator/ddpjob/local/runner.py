@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob.local.advice import LocalAdvice
 from ddpjob.local.errors import LocalError
 from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.kubelet import ProcessKubelet, Start, end_marked
@@ -129,6 +130,7 @@ class LocalRunner:
             instance="ddpjob",
             rates=Rates(poll_interval=_POLL_SECONDS),
             locate=self._locate,
+            advice=LocalAdvice(self._records.folder / record.uid),
         )
         self._objects.tell(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
         self._show.begun(record, self._network, self._records, resumed=resumed)

@@ -5,6 +5,7 @@ from typing import Final
 
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.failure_class import FailureClass
+from ddpjob_core.observations.obstacle import START_REASONS
 
 _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
     FailureClass.OUT_OF_MEMORY: (
@@ -49,8 +50,7 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
     ),
 }
 _BY_REASON: Final[Mapping[str, str]] = {
-    "StartError": "check spec.trainer.command: the container's program could not be started",
-    "ContainerCannotRun": "check spec.trainer.command: the container's program could not be started",
+    **dict.fromkeys(START_REASONS, "check spec.trainer.command: the container's program could not be started"),
     "PodMissing": "somebody or something deleted the pod: kubectl get events, and the audit log, say who",
 }
 _BY_FAILED_REASON: Final[Mapping[str, str]] = {

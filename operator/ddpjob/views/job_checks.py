@@ -9,7 +9,7 @@ from ddpjob.views.checks import Check, Outcome, Read, addresses, because, skippe
 from ddpjob.views.job import Job, JobEvent
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.status import Condition, ConditionType
-from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.observed import PodRecord, Running, Terminated, Waiting
 from ddpjob_core.observations.obstacle import IMAGE_REASONS, obstacle_of
 
@@ -113,7 +113,7 @@ def _scheduled(pods: Sequence[PodRecord]) -> Check:
     told = [(pod.name, pod.obstacle.message) for pod in waiting if pod.obstacle is not None]
     if told:
         hint = "compare spec.trainer.resources, nodeSelector and tolerations with kubectl describe nodes"
-        return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
+        return Check(name, Outcome.FAIL, grouped_by_message(told, _NAMED, "pods"), hint)
     if waiting:
         return Check(name, Outcome.SKIP, f"{len(waiting)} of {len(pods)} pods wait for the scheduler")
     return Check(name, Outcome.OK, f"{len(pods)} of {len(pods)} pods have a node")
@@ -125,7 +125,7 @@ def _image(pods: Sequence[PodRecord]) -> Check:
     told = [(pod.name, because(obstacle.reason, obstacle.message)) for pod, obstacle in missing]
     if told:
         hint = "check spec.trainer.image, imagePullPolicy, and the pull secrets of spec.template"
-        return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
+        return Check(name, Outcome.FAIL, grouped_by_message(told, _NAMED, "pods"), hint)
     return Check(name, Outcome.OK, "no pod waits for an image")
 
 
@@ -147,7 +147,7 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
     told += mounts.items()
     if told:
         hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
-        return Check(name, Outcome.FAIL, told_once(told, _NAMED, "pods"), hint)
+        return Check(name, Outcome.FAIL, grouped_by_message(told, _NAMED, "pods"), hint)
     up = len(pods) - len(not_up)
     outcome = Outcome.OK if not not_up else Outcome.SKIP
     return Check(name, outcome, f"{up} of {len(pods)} run or have ended")

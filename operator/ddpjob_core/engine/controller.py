@@ -7,6 +7,7 @@ changes there puts its job into the queue.
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -20,6 +21,7 @@ from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi, OpenTran
 from ddpjob_core.engine.queue import CallLater, WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
+from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord
 
 _GATHER_SECONDS_PER_POD: Final = 0.0004
@@ -49,6 +51,7 @@ class Controller:
         instance: str,
         rates: Rates,
         locate: Locate = own_address,
+        advice: Advice = IN_A_CLUSTER,
     ) -> None:
         """Args:
         kube: where objects are made and deleted and a status is written.
@@ -60,6 +63,7 @@ class Controller:
         instance: who posts events, such as the operator's pod.
         rates: how often, how many.
         locate: where a rank is reached.
+        advice: what messages say about where jobs run.
         """
         self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later)
         self.caches = Caches(
@@ -79,8 +83,8 @@ class Controller:
         )
         self._reconciler = Reconciler(
             kube=kube,
-            decide=decide,
             memories=memories,
+            decide=partial(decide, advice=advice),
             caches=self.caches,
             queue=self.queue,
             poller=self.poller,

@@ -34,7 +34,7 @@ def find_failure(situation: Situation) -> Failure | None:
     lost = any(pod.node_lost for pod in situation.attempt.present) and not makes_steps(situation)
     if NodeState.FAILED not in states and not (created and NodeState.MISSING in states) and not lost:
         return None
-    found = find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost)
+    found = find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost, advice=situation.advice)
     known = situation.status.failure
     if found is not None and found.reason == POD_MISSING and known is not None and known.attempt == found.attempt:
         # It was seen to be taken away before it was gone.

@@ -4,6 +4,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from ddpjob_core.observations.obstacle import START_REASONS
+
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 """The condition that Kubernetes gives a pod which it takes away for reasons that are not the pod's."""
 SIGTERM_EXIT_CODE: Final = 143
@@ -73,7 +75,7 @@ def likelihood(kind: FailureClass) -> int:
 
 def is_permanent(reason: str, text: str) -> bool:
     """Whether what failed with this reason and message could not be started, and never can as it is."""
-    return reason == CANNOT_START or (reason in ("StartError", "ContainerCannotRun") and bool(_NO_PROGRAM.search(text)))
+    return reason == CANNOT_START or (reason in START_REASONS and bool(_NO_PROGRAM.search(text)))
 
 
 def class_of_process(exit_code: int | None, signal: str | None, text: str, *, out_of_memory: bool) -> FailureClass:

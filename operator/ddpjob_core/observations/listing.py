@@ -1,6 +1,6 @@
 """Lists in messages: the first few by name, the others by their number."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
@@ -9,23 +9,26 @@ def first_few(items: Sequence[str], most: int) -> list[str]:
     return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]
 
 
-def told_once(told: Sequence[tuple[str, str]], most: int, kind: str = "") -> str:
-    """What is said of each object, once where the same is said of several: `pods a-0, a-1 (2): no room; a-2: ready`.
+def grouped_by_message(
+    said: Sequence[tuple[str, str]], most: int, kind: str = "", causes: Sequence[Hashable] = ()
+) -> str:
+    """What is said of each object, once where several have the same cause: `pods a-0, a-1 (2): no room; a-2: ready`.
 
     Args:
-        told: name of an object and what is said of it. Names in the texts do not make two texts differ.
-        most: the most texts that are told and names that are listed; others are counted.
-        kind: what several of the objects are called, as pods.
+        said: name of an object and the message about it.
+        most: the most messages that are shown and names that are listed; others are counted.
+        kind: what several of the objects are called, such as pods.
+        causes: the cause of each message, the message itself when left out; of messages with the same cause the first
+            is shown.
     """
-    names: dict[str, list[str]] = {}
-    texts: dict[str, str] = {}
-    for name, text in told:
-        alike = text.replace(name.rpartition(" ")[2], "")
-        names.setdefault(alike, []).append(name)
-        texts.setdefault(alike, text)
-    said = [f"{_listed(names[alike], most, kind)}: {text}" for alike, text in texts.items()]
+    names: dict[Hashable, list[str]] = {}
+    messages: dict[Hashable, str] = {}
+    for (name, message), cause in zip(said, causes or [message for _, message in said], strict=True):
+        names.setdefault(cause, []).append(name)
+        messages.setdefault(cause, message)
+    shown = [f"{_listed(names[cause], most, kind)}: {message}" for cause, message in messages.items()]
     rest = sum(len(listed) for listed in list(names.values())[most:])
-    return "; ".join([*said[:most], *([f"and {rest} more"] if rest else [])])
+    return "; ".join([*shown[:most], *([f"and {rest} more"] if rest else [])])
 
 
 def _listed(names: Sequence[str], most: int, kind: str) -> str:

@@ -28,7 +28,7 @@ from ddpjob_core.observations.observed import (
     Terminated,
     Waiting,
 )
-from ddpjob_core.observations.obstacle import USUAL_REASONS
+from ddpjob_core.observations.obstacle import UNSCHEDULABLE, USUAL_REASONS
 
 Json: TypeAlias = dict[str, Any]
 
@@ -182,7 +182,7 @@ def _obstacle(
     scheduling: Json, init_states: Mapping[str, ContainerState], others: Iterable[ContainerState]
 ) -> Waiting | None:
     if scheduling.get("status") == "False":
-        return Waiting(_text(scheduling.get("reason")) or "Unschedulable", _text(scheduling.get("message")))
+        return Waiting(_text(scheduling.get("reason")) or UNSCHEDULABLE, _text(scheduling.get("message")))
     for name, state in init_states.items():
         if isinstance(state, Terminated) and state.exit_code != 0:
             said = f": {state.message.strip()}" if state.message.strip() else ""

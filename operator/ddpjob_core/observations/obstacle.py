@@ -1,4 +1,4 @@
-"""What prevents one pod from running, and the kubelet's reasons for it."""
+"""What prevents one pod from running, and the reasons that the kubelet and the scheduler give for it."""
 
 from typing import Final
 
@@ -10,6 +10,13 @@ IMAGE_REASONS: Final = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 )
 """Reasons of a container whose image is not available on its node."""
+CONFIG_REASON: Final = "CreateContainerConfigError"
+"""Reason of a container whose ConfigMaps or Secrets are missing."""
+UNSCHEDULABLE: Final = "Unschedulable"
+"""Reason of a pod for which the scheduler finds no node."""
+START_ERROR: Final = "StartError"
+START_REASONS: Final = frozenset({START_ERROR, "ContainerCannotRun"})
+"""Reasons of a container that has ended because the runtime could not start its program."""
 
 
 def obstacle_of(pod: PodRecord) -> Waiting | None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ddpjob_core.api.status import Failure
+from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.attempt import Attempt, NodeState, node_state
 from ddpjob_core.observations.failure_class import (
     CANNOT_START,
     CONSEQUENCES,
+    SIGTERM_EXIT_CODE,
     FailureClass,
     class_of_process,
     likelihood,
@@ -43,42 +45,50 @@ class _Candidate:
     rank: int
     ordinal: int
     failure: Failure
+    said: str
+    """What happened, without who it happened to."""
 
     @property
     def order(self) -> tuple[int, float, int, int]:
         return likelihood(self.kind), self.time, self.rank, self.ordinal
 
 
-def find_root_cause(attempt: Attempt, *, missing_is_failed: bool, lost_is_failed: bool = False) -> Failure | None:
+def find_root_cause(
+    attempt: Attempt, *, missing_is_failed: bool, lost_is_failed: bool = False, advice: Advice = IN_A_CLUSTER
+) -> Failure | None:
     """The cause among all that failed in an attempt, with the others as its consequences; None where nothing did.
 
     Args:
         attempt: the pods.
         missing_is_failed: whether a missing pod is a failed one; else it is yet to be made.
         lost_is_failed: whether a pod whose node does not answer has failed.
+        advice: where the logs are found.
     """
     found = sorted(
         (
             candidate
             for ordinal, pod in enumerate(attempt.nodes)
             if pod is not None or (missing_is_failed and attempt.state(ordinal) is NodeState.MISSING)
-            for candidate in _candidates(attempt, ordinal, lost_is_failed=lost_is_failed)
+            for candidate in _candidates(attempt, ordinal, advice, lost_is_failed=lost_is_failed)
         ),
         key=lambda candidate: candidate.order,
     )
     if not found:
         return None
-    others = [_in_short(candidate.failure) for candidate in found[1:]]
+    others = [_in_short(candidate) for candidate in found[1:]]
     return found[0].failure.model_copy(update={"consequences": first_few(others, _NAMED_CONSEQUENCES) or None})
 
 
-def _in_short(failure: Failure) -> str:
-    who = f"rank {failure.rank}" if failure.rank is not None else f"node {failure.ordinal}"
-    # The message of a worker begins with its rank.
-    return _cut(f"{who}: {failure.failure_class}: {failure.message.removeprefix(who).strip()}", 253)
+def _in_short(candidate: _Candidate) -> str:
+    failure = candidate.failure
+    return _cut(f"{_who(failure.rank, candidate.ordinal)}: {failure.failure_class}: {candidate.said}", 253)
 
 
-def _candidates(attempt: Attempt, ordinal: int, *, lost_is_failed: bool) -> Iterator[_Candidate]:
+def _who(rank: int | None, ordinal: int) -> str:
+    return f"rank {rank}" if rank is not None else f"node {ordinal}"
+
+
+def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_failed: bool) -> Iterator[_Candidate]:
     pod, name = attempt.last_seen(ordinal), attempt.names[ordinal]
     state = attempt.state(ordinal)
     if state is NodeState.MISSING and node_state(pod) is NodeState.FAILED:
@@ -104,16 +114,16 @@ def _candidates(attempt: Attempt, ordinal: int, *, lost_is_failed: bool) -> Iter
         message = pod.message or f"pod {name} failed"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, pod.reason or "PodFailed", message)
     else:
-        yield from _of_end(attempt, ordinal, pod, ended)
+        yield from _of_end(attempt, ordinal, pod, ended, advice)
 
 
 def _was_stopped(ended: Terminated) -> bool:
     report = parse_report(ended.message)
-    killed = ended.exit_code in (_SIGNAL_BASE + signal.SIGTERM, _SIGNAL_BASE + signal.SIGKILL)
+    killed = ended.exit_code in (SIGTERM_EXIT_CODE, _SIGNAL_BASE + signal.SIGKILL)
     return report.stopped if report is not None else killed
 
 
-def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated) -> Iterator[_Candidate]:
+def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, advice: Advice) -> Iterator[_Candidate]:
     report = parse_report(ended.message) or Report()
     if ended.reason == "OOMKilled" and not any(worker.oom for worker in report.failures):
         message = f"pod {pod.name} ran out of memory: {_MORE_MEMORY}"
@@ -122,7 +132,7 @@ def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated) -
     for worker in report.failures:
         yield _of_worker(attempt, ordinal, pod, worker)
     if not report.failures:
-        yield _of_container(attempt, ordinal, pod, ended, stopped=report.stopped)
+        yield _of_container(attempt, ordinal, pod, ended, advice, stopped=report.stopped)
 
 
 def _of_pod(
@@ -139,12 +149,11 @@ def _of_pod(
         reason=reason,
         message=_cut(message, 1024),
     )
-    return _Candidate(kind, 0.0, _UNKNOWN, ordinal, failure)
+    return _Candidate(kind, 0.0, _UNKNOWN, ordinal, failure, message)
 
 
 def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFailure) -> _Candidate:
     kind = class_of_process(worker.exit_code, worker.signal, worker.message, out_of_memory=worker.oom)
-    who = f"rank {worker.rank}" if worker.rank is not None else f"node {ordinal}"
     if worker.permanent:
         how = "cannot start"
     elif worker.signal:
@@ -156,7 +165,8 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
     # Where nothing better is known the launcher says the same in other words.
     nothing_new = worker.message in ("", f"killed by {worker.signal}", f"exit code {worker.exit_code}")
     said = "" if nothing_new else f": {worker.message}"
-    advice = f"; {_MORE_MEMORY}" if worker.oom else ""
+    remedy = f"; {_MORE_MEMORY}" if worker.oom else ""
+    what = f"{how}{said}{remedy}"
     failure = Failure(
         rank=worker.rank,
         ordinal=ordinal,
@@ -167,18 +177,20 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
         exit_code=worker.exit_code,
         signal=worker.signal,
         reason=CANNOT_START if worker.permanent else _reason(kind, worker.exit_code),
-        message=_cut(f"{who} {how}{said}{advice}", 1024),
+        message=_cut(f"{_who(worker.rank, ordinal)} {what}", 1024),
         traceback=_cut(worker.traceback, 2048) if worker.traceback else None,
     )
     rank = worker.rank if worker.rank is not None else _UNKNOWN
-    return _Candidate(kind, worker.time or float(_UNKNOWN) * 2, rank, ordinal, failure)
+    return _Candidate(kind, worker.time or float(_UNKNOWN) * 2, rank, ordinal, failure, what)
 
 
 def _reason(kind: FailureClass, exit_code: int | None) -> str:
     return _REASONS.get(kind) or ("ExitCode" if exit_code is not None else "Error")
 
 
-def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, *, stopped: bool) -> _Candidate:
+def _of_container(
+    attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, advice: Advice, *, stopped: bool
+) -> _Candidate:
     # The runtime tells a signal by the exit code alone.
     killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
     said = ended.message.strip() if parse_report(ended.message) is None else ""
@@ -189,6 +201,9 @@ def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Termina
     if ended.reason not in ("", "Error", "Completed"):
         # StartError, ContainerCannotRun: the kubelet's own word says more than the code 128 that comes with it.
         kind, reason = FailureClass.ERROR, ended.reason
+    message = f"the container trainer of {pod.name} exited with code {ended.exit_code}" + (
+        f": {said}" if said else f"; {advice.see_log(pod.name)}"
+    )
     failure = Failure(
         ordinal=ordinal,
         pod=pod.name,
@@ -198,14 +213,10 @@ def _of_container(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Termina
         exit_code=ended.exit_code,
         signal=killed_by,
         reason=reason,
-        message=_cut(
-            f"the container trainer of {pod.name} exited with code {ended.exit_code}"
-            + (f": {said}" if said else f"; see kubectl logs {pod.name}"),
-            1024,
-        ),
+        message=_cut(message, 1024),
     )
     time = ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2
-    return _Candidate(kind, time, _UNKNOWN, ordinal, failure)
+    return _Candidate(kind, time, _UNKNOWN, ordinal, failure, message)
 
 
 def _signal_name(number: int) -> str | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from ddpjob_core.api.ordinals import parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.observations.advice import Advice
 from ddpjob_core.observations.attempt import Attempt, current_attempt, view_attempt
 from ddpjob_core.observations.observed import JobRecord, Observed
 from ddpjob_core.observations.progress import reported_progress, with_restarts
@@ -22,6 +23,7 @@ class Situation:
     spec: DDPJobSpec
     status: DDPJobStatus
     attempt: Attempt
+    advice: Advice
 
     @property
     def job(self) -> JobRecord:
@@ -34,7 +36,7 @@ class Situation:
         return self.observed.now
 
 
-def situation_of(observed: Observed, spec: DDPJobSpec) -> Situation:
+def situation_of(observed: Observed, spec: DDPJobSpec, advice: Advice) -> Situation:
     """The situation of a job with this spec, as the pods show it."""
     written = observed.job.status
     attempt = view_attempt(
@@ -45,7 +47,7 @@ def situation_of(observed: Observed, spec: DDPJobSpec) -> Situation:
         succeeded=_succeeded(written, spec.nodes),
         vanished=observed.vanished,
     )
-    return Situation(observed, spec, _up_to_date(observed, attempt), attempt)
+    return Situation(observed, spec, _up_to_date(observed, attempt), attempt, advice)
 
 
 def _up_to_date(observed: Observed, attempt: Attempt) -> DDPJobStatus:

@@ -36,9 +36,7 @@ def suspending(situation: Situation) -> Decision | None:
             f"waiting for {len(waited_for)} pods to stop, at most {situation.spec.grace_period_seconds} s each",
         )
     else:
-        fact = Fact(
-            ConditionType.SUSPENDED, "True", SUSPENDED, "no pods while spec.suspend is true; set it to false to resume"
-        )
+        fact = Fact(ConditionType.SUSPENDED, "True", SUSPENDED, situation.advice.resume())
     update = {} if status.start_time or not attempt.present else {"start_time": situation.now}
     return Decision(
         with_facts(status.model_copy(update=update), (fact,), situation.job.generation, situation.now),

@@ -1,9 +1,8 @@
 """The conditions PodsScheduled, RendezvousReady and Training: where the current attempt stands."""
 
-from ddpjob_core.api.constants import LABEL_JOB
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
-from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.refusals import taken_names
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
@@ -48,7 +47,7 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
     if situation.observed.rejections:
         # In the order of their names: the answers come in any order, which is no news.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
-        told = told_once([(rejection.object, rejection.message) for rejection in refused], NAMED_OBJECTS)
+        told = grouped_by_message([(rejection.object, rejection.message) for rejection in refused], NAMED_OBJECTS)
         return refused[0].kind.value, f"the API server refuses to create {told}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
         return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
@@ -67,7 +66,7 @@ def _pods_scheduled(situation: Situation) -> Fact:
         kind,
         "False",
         next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForScheduler"),
-        f"{desired - len(waiting)}/{desired} pods have a node; {obstacles(situation, tuple(waiting))}",
+        "; ".join([f"{desired - len(waiting)}/{desired} pods have a node", *obstacles(situation, tuple(waiting))]),
     )
 
 
@@ -83,10 +82,9 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
             return Fact(
                 kind, "False", "StartupDeadlineExceeded", "rank 0 has reported no step within spec.startupDeadline"
             )
-        selector = f"{LABEL_JOB}={situation.job.name}"
         message = (
             "all nodes run, and rank 0 has not reported a step: the program is still starting, "
-            f"or it is one that does not report its steps; kubectl logs -l {selector} shows what it does"
+            f"or it is one that does not report its steps; {situation.advice.see_output(situation.job.name)}"
         )
         return Fact(kind, "Unknown", "NoProgressReported", message)
     if _is_late(situation):

@@ -2,25 +2,27 @@
 
 from typing import Final
 
-from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.observed import PodRecord
-from ddpjob_core.observations.obstacle import IMAGE_REASONS, obstacle_of
+from ddpjob_core.observations.obstacle import CONFIG_REASON, IMAGE_REASONS, UNSCHEDULABLE, obstacle_of
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.host_ports import ports_taken
 
 NAMED_OBJECTS: Final = 3
 """The most objects that a message names; others are counted."""
-_CLAIM_HINT = "check spec.checkpoint.claimName and the volumes of spec.template against kubectl get pvc"
-_HINTS = {
+_CLAIM_HINT: Final = "check spec.checkpoint.claimName and the volumes of spec.template against kubectl get pvc"
+_HINTS: Final = {
     **dict.fromkeys(IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
-    "CreateContainerConfigError": "check the ConfigMaps and Secrets that spec.trainer.env and envFrom name",
-    "Unschedulable": "check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes",
+    CONFIG_REASON: "check the ConfigMaps and Secrets that spec.trainer.env and envFrom name",
+    UNSCHEDULABLE: "check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes",
 }
 
 
-def obstacles(situation: Situation, pods: tuple[PodRecord, ...]) -> str:
-    """What keeps each of these pods from running, once where several have the same obstacle."""
-    return told_once([(pod.name, _sentence(situation, pod)) for pod in pods], NAMED_OBJECTS, "pods")
+def obstacles(situation: Situation, pods: tuple[PodRecord, ...]) -> tuple[str, ...]:
+    """What keeps these pods from running, as a part of a message; none for no pods."""
+    if not pods:
+        return ()
+    return (grouped_by_message([(pod.name, _sentence(situation, pod)) for pod in pods], NAMED_OBJECTS, "pods"),)
 
 
 def _sentence(situation: Situation, pod: PodRecord) -> str:
@@ -31,5 +33,4 @@ def _sentence(situation: Situation, pod: PodRecord) -> str:
     if ports is not None:
         return f"{obstacle.reason}: {ports}; the scheduler says: {obstacle.message}"
     hint = _CLAIM_HINT if "persistentvolumeclaim" in obstacle.message else _HINTS.get(obstacle.reason)
-    told = ": ".join(part for part in (obstacle.reason, obstacle.message) if part)
-    return f"{told}: {hint}" if hint else told
+    return ": ".join(part for part in (obstacle.reason, obstacle.message, hint) if part)

@@ -2,7 +2,7 @@
 
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState, node_state
-from ddpjob_core.observations.listing import told_once
+from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
@@ -16,21 +16,18 @@ def rendezvous_ready(situation: Situation) -> Fact:
     states = situation.attempt.states()
     up = sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
     if up == len(states) and (waits := waiting_for_node_0(situation)):
-        first = situation.attempt.names[0]
         if situation.spec.launcher.traits.node_0_waits:
             hint = "check that node's log, the cluster's DNS and its network policies"
             message = f"{up}/{len(states)} nodes are up, node 0 cannot reach all others; {waits[0].message}: {hint}"
             return Fact(kind, "False", waits[0].reason.value, message)
-        told = told_once(
+        told = grouped_by_message(
             [(situation.attempt.names[wait.ordinal], wait.message) for wait in waits], NAMED_OBJECTS, "pods"
         )
-        hint = f"check kubectl logs {first}, the cluster's DNS and its network policies"
+        hint = situation.advice.check_rendezvous(situation.attempt.names[0])
         message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {told}: {hint}"
         return Fact(kind, "False", waits[0].reason.value, message)
     if up == len(states):
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
     waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
     reason = next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForPods")
-    return Fact(
-        kind, "False", reason, f"{up}/{len(states)} nodes are up; {obstacles(situation, waiting)}".removesuffix("; ")
-    )
+    return Fact(kind, "False", reason, "; ".join([f"{up}/{len(states)} nodes are up", *obstacles(situation, waiting)]))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ddpjob.local.console import Console, said_here, without_effect
+from ddpjob.local.advice import LocalAdvice
+from ddpjob.local.console import Console, without_effect
 from ddpjob.local.errors import LocalError
 from ddpjob.local.manifest import LocalManifest, local_manifest
 from ddpjob.local.network import Network, Ports, node_address
@@ -21,6 +22,7 @@ from ddpjob.manifests.documents import Document, read_documents
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.children.pod import build_pod
+from ddpjob_core.observations.advice import ClusterAdvice
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.wire.progress import PollTarget
 
@@ -395,27 +397,21 @@ def test_what_the_terminal_has_no_character_for_is_shown_as_its_code() -> None:
     assert out.buffer.getvalue() == b"loss \\u2193\nddpjob: Said: \\u2713\n"  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "exited with code 7; see kubectl logs digits-a0-1 (attempt 0)",
-            "exited with code 7; see /j/digits-a0-1/log (attempt 0)",
-        ),
-        (
-            "digits-a0-1: no route: check kubectl logs digits-a0-0, the cluster's DNS and its network policies",
-            "digits-a0-1: no route: see /j/digits-a0-0/log",
-        ),
-        (
-            "or it is one that does not report its steps; kubectl logs -l ddpjob.dev/job=digits shows what it does",
-            "or it is one that does not report its steps; its output shows what it does",
-        ),
-        (
-            "no pods while spec.suspend is true; set it to false to resume",
-            "nothing of it runs; the same command goes on",
-        ),
-        ("2 nodes exited with 0 after 3s", "2 nodes exited with 0 after 3s"),
-    ],
-)
-def test_what_the_operator_says_of_a_cluster_is_said_of_this_machine(text: str, told: str) -> None:
-    assert said_here(text, Path("/j")) == told
+def test_what_is_advised_of_a_cluster_is_advised_of_this_machine() -> None:
+    cluster, local = ClusterAdvice(), LocalAdvice(Path("/j"))
+    assert (cluster.see_log("digits-a0-1"), local.see_log("digits-a0-1")) == (
+        "see kubectl logs digits-a0-1",
+        "see /j/digits-a0-1/log",
+    )
+    assert (cluster.check_rendezvous("digits-a0-0"), local.check_rendezvous("digits-a0-0")) == (
+        "check kubectl logs digits-a0-0, the cluster's DNS and its network policies",
+        "see /j/digits-a0-0/log",
+    )
+    assert (cluster.see_output("digits"), local.see_output("digits")) == (
+        "kubectl logs -l ddpjob.dev/job=digits shows what it does",
+        "its output shows what it does",
+    )
+    assert (cluster.resume(), local.resume()) == (
+        "no pods while spec.suspend is true; set it to false to resume",
+        "no processes are running; run the same command again to resume",
+    )

@@ -184,7 +184,7 @@ async def test_a_terminal_is_told_of_this_machine_and_not_of_a_cluster(tmp_path:
     told = shown.getvalue() + last_words("digits", ending)
     assert (ending.status.phase, ending.status.attempt) == (Phase.SUSPENDED, 1)
     assert re.search(rf"code 7; see {tmp_path}/default/jobs/digits/[-a-f0-9]+/digits-a0-[01]/log;", told)
-    assert "Suspended: nothing of it runs; the same command goes on" in told
+    assert "Suspended: no processes are running; run the same command again to resume" in told
     assert "kubectl" not in told
     assert "spec.suspend" not in told
 
