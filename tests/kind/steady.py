@@ -18,14 +18,10 @@ CLAIM = "shared"
 STEADY = f"""
 import time, torch
 from torch.utils.data import TensorDataset
-from ddpjob_trainer import (
-    EpochLines, Exchange, Settings, Telemetry, Trainer, checkpoints, configure_logging, current_environment,
-    process_group,
-)
-from ddpjob_trainer.observability.listener import Listener
+from ddpjob_trainer import Listener, Settings, configure_logging, current_environment, process_group, train
 
 class Pace(Listener):
-    def step_finished(self, step, samples, seconds, waited):
+    def step_finished(self, step, samples, seconds, data_seconds):
         time.sleep(0.03)
 
 environment = current_environment()
@@ -34,16 +30,15 @@ with process_group(environment) as group:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.3), torch.nn.Linear(32, 1))
     samples = 8 * {STEPS_PER_EPOCH} * group.world_size
-    Trainer(
-        group=group,
-        model=model,
-        optimizer=torch.optim.AdamW(model.parameters(), lr=0.01),
+    train(
+        model,
+        torch.optim.AdamW(model.parameters(), lr=0.01),
         loss=lambda model, batch: ((model(batch[0]) - batch[1]) ** 2).mean(),
         dataset=TensorDataset(torch.randn(samples, 16), torch.randn(samples, 1)),
         settings=Settings(total_epochs={EPOCHS}, batch_size=8, save_every=2, log_every=1),
-        checkpoints=checkpoints(environment, Exchange(group.device)),
-        listeners=(Pace(), EpochLines(group, 8), Telemetry(environment, group)),
-    ).run()
+        group=group,
+        listeners=(Pace(),),
+    )
 """
 
 

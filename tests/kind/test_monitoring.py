@@ -49,7 +49,7 @@ digits.main()
 SLOW_RANK = """
 import time, torch
 from torch.utils.data import TensorDataset
-from ddpjob_trainer import Settings, Telemetry, Trainer, configure_logging, current_environment, process_group
+from ddpjob_trainer import Settings, configure_logging, current_environment, process_group, train
 
 environment = current_environment()
 configure_logging(environment)
@@ -59,15 +59,14 @@ with process_group(environment) as group:
         return model(batch[0]).square().mean()
 
     model = torch.nn.Linear(4, 1)
-    Trainer(
+    train(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        loss,
+        TensorDataset(torch.randn(16000, 4)),
+        Settings(total_epochs=1, batch_size=4, log_every=1),
         group=group,
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
-        loss=loss,
-        dataset=TensorDataset(torch.randn(16000, 4)),
-        settings=Settings(total_epochs=1, batch_size=4, log_every=1),
-        listeners=(Telemetry(environment, group),),
-    ).run()
+    )
 """
 
 

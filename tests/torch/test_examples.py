@@ -127,7 +127,7 @@ def test_gpus_that_are_not_there_are_asked_for_in_a_sentence(name: str) -> None:
 def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refused() -> None:
     training = run(torchrun(2, file("multinode_ddp"), "5", "2"), {"DDPJOB_BACKEND": "mpi"})
     assert training.code == 1
-    assert "under torchrun each of the 2 processes would train a model of its own. Use mpirun" in training.output
+    assert "under torchrun each of the 2 processes would train its own model. Use mpirun" in training.output
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,21 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, checkpoints
+    from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+    from ddpjob_trainer.checkpointing.snapshot import TrainingState
+    from ddpjob_trainer.data.position import Position
     from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode
     from ddpjob_trainer.loop.optimization import Compression, Optimization, Precision
     from ddpjob_trainer.loop.settings import Interval, Settings
     from ddpjob_trainer.loop.train import train
-    from ddpjob_trainer.loop.training_loop import Trainer
-    from ddpjob_trainer.observability.listener import Listener
+    from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
     from ddpjob_trainer.observability.log import EpochLines, configure_logging
     from ddpjob_trainer.observability.reporting import report_progress
     from ddpjob_trainer.observability.telemetry import Telemetry
     from ddpjob_trainer.process.activity import Activity
     from ddpjob_trainer.process.environment import Environment, MisuseError, current_environment
-    from ddpjob_trainer.process.exchange import Exchange
     from ddpjob_trainer.process.group import Group, process_group
+    from ddpjob_trainer.process.randomness import seed_everything
     from ddpjob_trainer.process.spawning import spawn
     from ddpjob_trainer.process.stop import Stopped, StopRequests
 
@@ -31,31 +32,34 @@ __all__ = [
     "EarlyStopping",
     "Environment",
     "EpochLines",
-    "Exchange",
     "Group",
     "Interval",
     "Listener",
+    "LogRecord",
     "MisuseError",
     "Mode",
     "Optimization",
+    "Plan",
+    "Position",
     "Precision",
     "Settings",
     "StopRequests",
     "Stopped",
     "Telemetry",
-    "Trainer",
-    "checkpoints",
+    "TrainingState",
     "configure_logging",
     "current_environment",
     "process_group",
     "report_progress",
+    "seed_everything",
     "spawn",
     "train",
 ]
 
 _HOMES: Final = {
     "Checkpoints": "checkpointing.checkpoints",
-    "checkpoints": "checkpointing.checkpoints",
+    "TrainingState": "checkpointing.snapshot",
+    "Position": "data.position",
     "EarlyStopping": "loop.early_stopping",
     "Mode": "loop.early_stopping",
     "Compression": "loop.optimization",
@@ -64,8 +68,9 @@ _HOMES: Final = {
     "Interval": "loop.settings",
     "Settings": "loop.settings",
     "train": "loop.train",
-    "Trainer": "loop.training_loop",
     "Listener": "observability.listener",
+    "LogRecord": "observability.listener",
+    "Plan": "observability.listener",
     "EpochLines": "observability.log",
     "configure_logging": "observability.log",
     "report_progress": "observability.reporting",
@@ -74,9 +79,9 @@ _HOMES: Final = {
     "Environment": "process.environment",
     "MisuseError": "process.environment",
     "current_environment": "process.environment",
-    "Exchange": "process.exchange",
     "Group": "process.group",
     "process_group": "process.group",
+    "seed_everything": "process.randomness",
     "spawn": "process.spawning",
     "StopRequests": "process.stop",
     "Stopped": "process.stop",

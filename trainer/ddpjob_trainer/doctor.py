@@ -20,7 +20,6 @@ import torch.distributed as dist
 
 from ddpjob_trainer.observability.log import say
 from ddpjob_trainer.process.environment import Backend, Environment, MisuseError, current_environment
-from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.group import Group, choose_backend, choose_device, process_group
 
 _PATIENCE: Final = timedelta(seconds=120)
@@ -130,8 +129,7 @@ def _port(environment: Environment) -> Finding:
 
 def of_all(group: Group) -> tuple[Finding, ...]:
     """What all ranks find together; the same on each of them."""
-    exchange = Exchange(group.device)
-    told = exchange.gather_bytes(json.dumps(asdict(Versions.own(group.device))).encode())
+    told = group.exchange.gather_bytes(json.dumps(asdict(Versions.own(group.device))).encode())
     total = torch.tensor([float(group.rank)], device=group.device)
     dist.all_reduce(total)
     expected = group.world_size * (group.world_size - 1) / 2

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_model
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, checkpoints
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.snapshot import TrainingState
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
@@ -26,8 +26,7 @@ from ddpjob_trainer.observability.log import EpochLines
 from ddpjob_trainer.observability.telemetry import Telemetry
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
-from ddpjob_trainer.process.environment import Environment, MisuseError
-from ddpjob_trainer.process.exchange import Exchange
+from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.stop import Stopped, StopRequests
 
@@ -46,7 +45,6 @@ with warnings.catch_warnings(action="ignore", category=FutureWarning):
 
 def train(
     trainer: Trainer,
-    environment: Environment,
     group: Group,
     *,
     save_every: int = 1,
@@ -59,7 +57,6 @@ def train(
 
     Args:
         trainer: not trained yet, of the processes of the group: made within `process_group`.
-        environment: of this process.
         group: the processes of the training.
         save_every: epochs between two checkpoints; the last epoch has one in any case.
         checkpoint_dir: folder for the checkpoints of jobs; None takes the operator's choice, or saves nothing.
@@ -73,12 +70,11 @@ def train(
     """
     if save_every < 1:
         raise ValueError(f"save_every must be at least 1, not {save_every}")
-    exchange = Exchange(group.device)
-    saves = checkpoints(environment, exchange, checkpoint_dir)
-    listeners = (EpochLines(group, trainer.args.per_device_train_batch_size), Telemetry(environment, group))
+    saves = Checkpoints.of_job(group, checkpoint_dir)
+    listeners = (EpochLines(group, trainer.args.per_device_train_batch_size), Telemetry(group))
     resumed = _resume(trainer, saves, group.world_size) if saves is not None else None
     try:
-        with StopRequests(exchange, first=group.first) as requests, tempfile.TemporaryDirectory() as folder:
+        with StopRequests(group) as requests, tempfile.TemporaryDirectory() as folder:
             if resumed is not None:
                 resumed.write(trainer.model, Path(folder))
             callback = DDPJobCallback(
@@ -314,7 +310,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._begin(Activity.STEP)
         accuracy = metrics.get(ACCURACY)
         if accuracy is not None:
-            self._tell(lambda listener: listener.evaluated(float(accuracy)))
+            self._tell(lambda listener: listener.evaluated(float(accuracy), None))
         # A callback before this one may have ended the training for what was measured.
         self._save_is_due = self._save_is_due or control.should_training_stop
         self._save_if_due(state)
@@ -362,8 +358,8 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             return
         if self._position(state) != self._saved:
             self._save(state)
-        resume = "from which a resume goes on" if self._saves is not None else "and nothing is saved"
-        _log.info("asked to stop: all ranks end after step %d, %s", state.global_step, resume)
+        saved = "saved" if self._saves is not None else "not saved"
+        _log.info("asked to stop: all ranks end after step %d (%s)", state.global_step, saved)
         raise Stopped(state.global_step)
 
     def _position(self, state: TrainerState) -> Position:

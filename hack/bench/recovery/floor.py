@@ -16,7 +16,7 @@ begun = time.time()
 from torch.distributed import run
 launcher = time.time()
 # torch imports its compiler when the first optimizer is made. To take all of it down again costs more than a second.
-imports = "import os, torch, torch._dynamo; from ddpjob_trainer import Trainer, Telemetry, checkpoints; os._exit(0)"
+imports = "import os, torch, torch._dynamo; from ddpjob_trainer import train; os._exit(0)"
 worker = [sys.executable, "-c", imports]
 took = []
 for _ in range(2):

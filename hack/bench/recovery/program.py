@@ -16,16 +16,13 @@ import torch  # noqa: E402 what its import costs is measured
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from ddpjob_trainer import (  # noqa: E402
-    Exchange,
+    Listener,
     Settings,
-    Telemetry,
-    Trainer,
-    checkpoints,
     configure_logging,
     current_environment,
     process_group,
+    train,
 )
-from ddpjob_trainer.observability.listener import Listener  # noqa: E402
 
 STEPS_BETWEEN_CHECKPOINTS = 10
 STEP_SECONDS = 0.1
@@ -44,7 +41,7 @@ class Marks(Listener):
         """Write one."""
         self._file.write(json.dumps({"rank": self._rank, "pid": os.getpid(), "at": at, "what": what, **more}) + "\n")
 
-    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:  # noqa: ARG002
+    def step_finished(self, step: int, samples: int, seconds: float, data_seconds: float) -> None:  # noqa: ARG002
         """Mark a step, and let it take the time of one that computes."""
         self.mark("step", time.time(), step=step)
         time.sleep(STEP_SECONDS)
@@ -61,17 +58,16 @@ def main() -> None:
         marks.mark("imported", imported)
         marks.mark("met", time.time())
         torch.manual_seed(0)
-        model = torch.nn.Linear(16, 1).to(group.device)
-        Trainer(
+        model = torch.nn.Linear(16, 1)
+        train(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.01),
+            lambda model, batch: ((model(batch[0]) - batch[1]) ** 2).mean(),
+            TensorDataset(torch.randn(SAMPLES, 16), torch.randn(SAMPLES, 1)),
+            Settings(total_epochs=100_000, batch_size=8, save_every_steps=STEPS_BETWEEN_CHECKPOINTS),
             group=group,
-            model=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
-            loss=lambda model, batch: ((model(batch[0]) - batch[1]) ** 2).mean(),
-            dataset=TensorDataset(torch.randn(SAMPLES, 16), torch.randn(SAMPLES, 1)),
-            settings=Settings(total_epochs=100_000, batch_size=8, save_every_steps=STEPS_BETWEEN_CHECKPOINTS),
-            checkpoints=checkpoints(environment, Exchange(group.device)),
-            listeners=(marks, Telemetry(environment, group)),
-        ).run()
+            listeners=(marks,),
+        )
 
 
 if __name__ == "__main__":

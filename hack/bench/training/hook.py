@@ -6,8 +6,7 @@ import time
 
 import torch
 
-from ddpjob_trainer import Activity, Exchange, StopRequests, Telemetry, current_environment, process_group
-from ddpjob_trainer.observability.listener import LogRecord, Plan
+from ddpjob_trainer import Activity, LogRecord, Plan, StopRequests, Telemetry, process_group
 from hack.bench.training.statistics import percentile
 from hack.bench.training.workload import LOG_EVERY, bind_to_core
 
@@ -19,16 +18,15 @@ _SIZE = 192
 def main() -> None:
     """Measure, and print microseconds as JSON."""
     bind_to_core()
-    environment = current_environment()
-    with process_group(environment) as group:
-        telemetry = Telemetry(environment, group)
+    with process_group() as group:
+        telemetry = Telemetry(group)
         model = torch.nn.Linear(_SIZE, _SIZE)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         data = torch.randn(_SIZE, _SIZE)
         telemetry.started(Plan(1, STEPS + _WARM_STEPS, 0, resumed=False))
         telemetry.epoch_started(1, STEPS + _WARM_STEPS)
         taken: list[float] = []
-        with StopRequests(Exchange(group.device), first=group.first) as requests:
+        with StopRequests(group) as requests:
             for step in range(1, STEPS + _WARM_STEPS + 1):
                 begun = time.perf_counter()
                 telemetry.activity_changed(Activity.STEP)

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from ddpjob_trainer import Environment, EpochLines, Group, Listener, Settings, Telemetry, Trainer
+from ddpjob_trainer import EpochLines, Group, Listener, Settings, Telemetry
+from ddpjob_trainer.loop.training_loop import TrainingLoop
 from hack.bench.training.turns import Turns
 from hack.bench.training.workload import BATCH_SIZE, LEARNING_RATE, LOG_EVERY, build_model
 
@@ -17,7 +18,7 @@ class Timed(Listener):
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
 
-    def step_finished(self, step: int, _samples: int, _seconds: float, _waited: float) -> None:
+    def step_finished(self, step: int, _samples: int, _seconds: float, _data_seconds: float) -> None:
         """A step is done."""
         self._turns.step_finished(step)
 
@@ -27,13 +28,11 @@ def _loss(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tensor:
     return nn.functional.cross_entropy(model(images), labels)
 
 
-def train(
-    environment: Environment, group: Group, dataset: Dataset[tuple[torch.Tensor, torch.Tensor]], turns: Turns
-) -> None:
+def train(group: Group, dataset: Dataset[tuple[torch.Tensor, torch.Tensor]], turns: Turns) -> None:
     """Train for one epoch."""
     model = build_model()
-    telemetry = Telemetry(environment, group)
-    Trainer(
+    telemetry = Telemetry(group)
+    TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE),

@@ -13,10 +13,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpjob_trainer import Exchange, checkpoints, current_environment, process_group
-from ddpjob_trainer.checkpointing.snapshot import TrainingState
+from ddpjob_trainer import Checkpoints, Position, TrainingState, current_environment, process_group
 from ddpjob_trainer.checkpointing.step_gate import Pause
-from ddpjob_trainer.data.position import Position
 from hack.bench.training.workload import bind_to_core
 
 SECONDS_BETWEEN = 2.0
@@ -39,8 +37,7 @@ def main() -> None:
         optimizer = torch.optim.AdamW(model.parameters())
         state = TrainingState(model, optimizer)
         distributed = DistributedDataParallel(model)
-        exchange = Exchange(group.device)
-        saved = checkpoints(environment, exchange, options.folder, asynchronous=options.asynchronous)
+        saved = Checkpoints.of_job(group, options.folder, asynchronous=options.asynchronous)
         assert saved is not None  # noqa: S101 a folder was given
         batch = torch.randn(_BATCH, _WIDTH)
         pauses = list[Pause]()
@@ -49,7 +46,7 @@ def main() -> None:
         def train(seconds: float) -> tuple[int, float]:
             """Make steps for so long, by rank 0's clock; how many, and the seconds that they took."""
             begun, first = time.perf_counter(), steps[0]
-            while exchange.first(time.perf_counter() - begun)[0] < seconds:
+            while group.exchange.first(time.perf_counter() - begun)[0] < seconds:
                 optimizer.zero_grad()
                 (distributed(batch) ** 2).mean().backward()
                 optimizer.step()

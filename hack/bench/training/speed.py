@@ -33,7 +33,7 @@ def main() -> None:
     with process_group(environment) as group:
         dataset = Images((pairs * TURNS_OF_A_PAIR + _WARM_TURNS) * STEPS * BATCH_SIZE * group.world_size)
         turns = Turns(bare.train(dataset))
-        library.train(environment, group, dataset, turns)
+        library.train(group, dataset, turns)
         found = {"bare": _measured(turns.others, group), "library": _measured(turns.own, group)}
         if group.first:
             for index in range(pairs):

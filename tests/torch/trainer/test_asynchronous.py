@@ -20,9 +20,8 @@ from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.checkpointing.tensor_file import write_tensors  # noqa: E402
 from ddpjob_trainer.data.position import Position  # noqa: E402
 from ddpjob_trainer.loop.settings import Settings  # noqa: E402
-from ddpjob_trainer.loop.training_loop import Trainer  # noqa: E402
+from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.listener import Listener  # noqa: E402
-from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.process.group import Group  # noqa: E402
 
 PROGRAM = str(Path(__file__).with_name("programs") / "resumable.py")
@@ -65,7 +64,7 @@ def step(state: TrainingState) -> None:
 
 
 def asynchronous(folder: CheckpointFolder, group: Group) -> Checkpoints:
-    return Checkpoints(folder, Exchange(group.device), asynchronous=True)
+    return Checkpoints(folder, group, asynchronous=True)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +150,7 @@ def test_an_older_attempt_that_is_still_writing_never_renames(tmp_path: Path, gr
     checkpoints = asynchronous(old, group)
     checkpoints.save(state_of(nn.Linear(4, 2)), Position(0, 2, 9))
     assert old.written.wait(PATIENCE)
-    newer = Checkpoints(CheckpointFolder(tmp_path, attempt=1), Exchange(group.device))
+    newer = Checkpoints(CheckpointFolder(tmp_path, attempt=1), group)
     newer.save(state_of(nn.Linear(4, 2)), Position(0, 2, 5))
     old.open.set()
     with pytest.raises(SaveError, match="attempt 1 writes checkpoints"):
@@ -189,7 +188,7 @@ def train(group: Group, folder: Gated, told: Told, *, fail_at: int = 0) -> None:
             raise ValueError("failed on purpose")
         return model(batch[0]).sum()
 
-    Trainer(
+    TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model.parameters()),

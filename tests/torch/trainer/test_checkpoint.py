@@ -1,6 +1,7 @@
 """What checkpoints hold, in one process."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,16 @@ from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
 
 from ddpjob_trainer.checkpointing.ancestry import NothingToResumeError  # noqa: E402
-from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, MisfitError, SaveError, checkpoints  # noqa: E402
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, MisfitError, SaveError  # noqa: E402
 from ddpjob_trainer.checkpointing.snapshot import TrainingState  # noqa: E402
 from ddpjob_trainer.checkpointing.storage import MANIFEST, CheckpointFolder, ResumeError  # noqa: E402
 from ddpjob_trainer.data.position import Position  # noqa: E402
 from ddpjob_trainer.process.environment import MisuseError, parse_environment  # noqa: E402
-from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.process.group import Group  # noqa: E402
 
 
 def saved(folder: Path, group: Group) -> Checkpoints:
-    return Checkpoints(CheckpointFolder(folder), Exchange(group.device))
+    return Checkpoints(CheckpointFolder(folder), group)
 
 
 def trained(model: nn.Module) -> TrainingState:
@@ -64,13 +64,13 @@ def test_a_checkpoint_restores_model_optimizer_and_scheduler_also_with_tied_weig
 
 def test_without_a_checkpoint_a_training_starts_from_the_beginning(tmp_path: Path, group: Group) -> None:
     assert saved(tmp_path / "none", group).resume(trained(Tied())) is None
-    assert checkpoints(parse_environment({}), Exchange(group.device)) is None
+    assert Checkpoints.of_job(group) is None
 
 
 def of_job(base: Path, group: Group, name: str, **more: str) -> Checkpoints:
     variables = {"DDPJOB_NAME": name, "DDPJOB_NAMESPACE": "team", "DDPJOB_UID": f"uid-of-{name}"}
     path = {"DDPJOB_CHECKPOINT_PATH": str(base / variables["DDPJOB_UID"])}
-    found = checkpoints(parse_environment({**variables, **path, **more}), Exchange(group.device))
+    found = Checkpoints.of_job(replace(group, environment=parse_environment({**variables, **path, **more})))
     assert found is not None
     return found
 
@@ -110,7 +110,7 @@ def test_where_there_is_nothing_to_continue_nothing_is_trained_from_scratch(tmp_
     with pytest.raises(NothingToResumeError, match=r"'first' has left no sound checkpoint .* saved there: first"):
         of_job(tmp_path, group, "second", DDPJOB_RESUME_FROM="first").resume(trained(nn.Linear(4, 2)))
     with pytest.raises(MisuseError, match="DDPJOB_RESUME_FROM needs DDPJOB_UID"):
-        checkpoints(parse_environment({"DDPJOB_RESUME_FROM": "first"}), Exchange(group.device))
+        Checkpoints.of_job(replace(group, environment=parse_environment({"DDPJOB_RESUME_FROM": "first"})))
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_a_message(tmp_path: Path, group: Group) -> None:

@@ -1,6 +1,7 @@
 """What a training tells its listeners, and what those make of it, in one process."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,39 +15,39 @@ from ddpjob_trainer.checkpointing.checkpoints import Checkpoints  # noqa: E402
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.loop.settings import Settings  # noqa: E402
-from ddpjob_trainer.loop.training_loop import Trainer  # noqa: E402
+from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan  # noqa: E402
 from ddpjob_trainer.observability.log_steps import LogSteps  # noqa: E402
 from ddpjob_trainer.observability.telemetry import Telemetry  # noqa: E402
 from ddpjob_trainer.process.activity import Activity  # noqa: E402
-from ddpjob_trainer.process.environment import Environment, parse_environment  # noqa: E402
+from ddpjob_trainer.process.environment import parse_environment  # noqa: E402
 from ddpjob_trainer.process.exchange import Exchange, Mean  # noqa: E402
 from ddpjob_trainer.process.group import Group  # noqa: E402
 
 
-def job(**variables: str) -> Environment:
-    return parse_environment(variables)
+def of_job(group: Group, **variables: str) -> Group:
+    return replace(group, environment=parse_environment(variables))
 
 
 def test_a_port_that_does_not_exist_is_said_once(group: Group, caplog: pytest.LogCaptureFixture) -> None:
     place = dict.fromkeys(("RANK", "LOCAL_RANK"), "1") | dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2")
-    beyond = job(**place, MASTER_ADDR="first", MASTER_PORT="1", DDPJOB_METRICS_PORT="65535")
-    assert Telemetry(beyond, group).port is None
-    assert caplog.text.count("port 65536 serves no metrics and no progress") == 1
+    beyond = of_job(group, **place, MASTER_ADDR="first", MASTER_PORT="1", DDPJOB_METRICS_PORT="65535")
+    assert Telemetry(beyond).port is None
+    assert caplog.text.count("cannot serve metrics and progress on port 65536") == 1
 
 
 def test_a_progress_file_that_cannot_be_written_is_said_once(
     group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    telemetry = Telemetry(job(DDPJOB_PROGRESS_FILE=str(tmp_path / "missing" / "file")), group)
+    telemetry = Telemetry(of_job(group, DDPJOB_PROGRESS_FILE=str(tmp_path / "missing" / "file")))
     telemetry.finished()
     telemetry.finished()
-    assert caplog.text.count("progress is no longer written to a file") == 1
+    assert caplog.text.count("progress is no longer written to the file") == 1
 
 
 def test_speed_and_remaining_time_follow_what_was_measured_between_log_steps(group: Group) -> None:
     now = 50.0
-    telemetry = Telemetry(job(), group, clock=lambda: now, wall_clock=lambda: 1.7e9 + now)
+    telemetry = Telemetry(group, clock=lambda: now, wall_clock=lambda: 1.7e9 + now)
     telemetry.started(Plan(total_epochs=2, total_steps=110, step=10, resumed=True))
     assert telemetry.progress().last_checkpoint_step == 10
     telemetry.step_finished(11, 8, 9.0, 0.5)
@@ -84,7 +85,7 @@ class Heard(Listener):
 def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
     heard = Heard()
     model = nn.Linear(1, 1)
-    Trainer(
+    TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model.parameters()),
@@ -92,7 +93,7 @@ def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
         dataset=TensorDataset(torch.ones(2, 1)),
         settings=Settings(total_epochs=1, batch_size=1, save_every_steps=1),
         evaluate=lambda _: 1.0,
-        checkpoints=Checkpoints(CheckpointFolder(tmp_path), Exchange(group.device)),
+        checkpoints=Checkpoints(CheckpointFolder(tmp_path), group),
         listeners=(heard,),
     ).run()
     first = ["data", "step", "1 done", "1 logged", "checkpoint", "step", "1 saved"]
@@ -118,7 +119,7 @@ def hear_a_training(group: Group, *, fail_at: int = 0) -> list[str]:
         return model(batch[0]).sum()
 
     with pytest.raises(ValueError, match="failed on purpose") if fail_at else contextlib.nullcontext():
-        Trainer(
+        TrainingLoop(
             group=group,
             model=model,
             optimizer=torch.optim.SGD(model.parameters()),
@@ -201,7 +202,7 @@ def test_sparse_gradients_of_an_embedding_train_as_dense_ones_do(group: Group, c
         heard = Norms()
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(4, 3, sparse=sparse), nn.Flatten(), nn.Linear(6, 1))
-        Trainer(
+        TrainingLoop(
             group=group,
             model=model,
             optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
@@ -256,7 +257,7 @@ def test_a_rank_is_by_itself_until_the_gradients_are_exchanged(group: Group) -> 
         return found
 
     timed, model = Timed(), nn.Linear(1, 1)
-    Trainer(
+    TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model.parameters()),
@@ -271,7 +272,7 @@ def test_a_rank_is_by_itself_until_the_gradients_are_exchanged(group: Group) -> 
 
 def test_telemetry_tells_what_a_loop_of_ones_own_does(group: Group) -> None:
     now = 50.0
-    telemetry = Telemetry(job(), group, clock=lambda: now)
+    telemetry = Telemetry(group, clock=lambda: now)
     progress = telemetry.progress()
     assert (progress.activity, progress.seconds_since_step) == (Activity.STARTING, None)
     now += 3

@@ -126,16 +126,19 @@ def test_the_scale_of_the_loss_goes_on_after_a_resume(tmp_path: Path) -> None:
 def test_a_compression_that_this_torch_does_not_have_for_the_backend_is_named() -> None:
     training = together(1, *one(compression="bf16"))
     # Newer versions of torch have it for gloo too.
-    assert training.code == 0 or "has no compression=bf16 for the backend gloo: choose another one" in training.output
+    assert (
+        training.code == 0
+        or "has no compression=bf16 for the backend gloo: choose another compression" in training.output
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"accumulate": 0}, "accumulate must be at least 1"),
+        ({"accumulate": 0}, "Optimization.accumulate must be at least 1"),
         ({"clip_norm": 0}, "clip_norm must be above 0"),
-        ({"precision": "bfloat16"}, "precision must be one of fp32, bf16, fp16, not bfloat16"),
-        ({"compression": "float16"}, "compression must be one of fp16, bf16, powersgd, not float16"),
+        ({"precision": "bfloat16"}, "Optimization.precision must be one of fp32, bf16, fp16, not 'bfloat16'"),
+        ({"compression": "float16"}, "Optimization.compression must be one of fp16, bf16, powersgd, not 'float16'"),
         ({"accumulate": 2, "static_graph": True}, "static_graph with accumulate above 1 fails"),
         ({"precision": "fp16", "compression": "powersgd"}, "fp16 with compression powersgd learns nothing"),
     ],

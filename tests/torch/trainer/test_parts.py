@@ -25,15 +25,14 @@ from ddpjob_trainer.data.loading import to_device  # noqa: E402
 from ddpjob_trainer.data.position import Position  # noqa: E402
 from ddpjob_trainer.data.sampler import ResumableSampler  # noqa: E402
 from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
-from ddpjob_trainer.loop.settings import Settings  # noqa: E402
+from ddpjob_trainer.loop.settings import Interval, Settings  # noqa: E402
 from ddpjob_trainer.loop.train import train  # noqa: E402
-from ddpjob_trainer.loop.training_loop import Trainer  # noqa: E402
+from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.listener import Listener, LogRecord  # noqa: E402
 from ddpjob_trainer.observability.log import EpochLines  # noqa: E402
 from ddpjob_trainer.observability.reporting import StepReports  # noqa: E402
 from ddpjob_trainer.process import randomness  # noqa: E402
 from ddpjob_trainer.process.environment import Backend, MisuseError, parse_environment  # noqa: E402
-from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.process.group import Group, process_group  # noqa: E402
 
 AUGMENTS = """
@@ -53,13 +52,12 @@ def loss(model, batch):
     drawn.extend(batch.flatten().tolist())
     return model(batch).mean()
 
-environment = current_environment()
-with process_group(environment) as group:
-    model = torch.nn.Linear(1, 1)
-    Trainer(
-        group=group, model=model, optimizer=torch.optim.SGD(model.parameters()), loss=loss, dataset=Random(),
-        settings=Settings(total_epochs=2, batch_size=1, data_workers=2),
-    ).run()
+model = torch.nn.Linear(1, 1)
+with process_group() as group:
+    train(
+        model, torch.optim.SGD(model.parameters()), loss, Random(),
+        Settings(total_epochs=2, batch_size=1, data_workers=2), group=group,
+    )
 print("DRAWN", *drawn)
 """
 
@@ -85,7 +83,7 @@ class Norms(Listener):
 def test_what_the_optimizer_does_not_change_does_not_count_for_the_norm(group: Group) -> None:
     norms = Norms()
     model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
-    Trainer(
+    TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model[1].parameters(), lr=0.0),
@@ -116,23 +114,26 @@ def test_batches_of_any_form_keep_it_on_their_way_to_the_device() -> None:
     assert moved["rest"]["both"][1] == 3
 
 
-def test_a_number_of_steps_between_checkpoints_that_is_none_is_named() -> None:
-    with pytest.raises(ValueError, match="save_every_steps must be at least 1, not 0"):
+def test_settings_that_cannot_work_are_named() -> None:
+    with pytest.raises(ValueError, match=r"Settings\.save_every_steps must be at least 1, not 0"):
         Settings(total_epochs=1, batch_size=1, save_every_steps=0)
+    with pytest.raises(ValueError, match=r"Settings\.scheduler_interval must be one of step, epoch, not 'batch'"):
+        Settings(total_epochs=1, batch_size=1, scheduler_interval="batch")
+    assert Settings(total_epochs=1, batch_size=1, scheduler_interval="epoch").scheduler_interval is Interval.EPOCH
 
 
 @pytest.mark.parametrize(("device", "name"), [("cuda:3", "GPU11"), ("cpu", "CPU11")])
 def test_the_line_of_an_epoch_names_device_and_rank(device: str, name: str) -> None:
     lines = io.StringIO()
-    EpochLines(Group(11, 16, torch.device(device), Backend.GLOO), 32, lines).epoch_started(47, 4)
+    EpochLines(Group(11, 16, torch.device(device), Backend.GLOO, parse_environment({})), 32, lines).epoch_started(47, 4)
     assert lines.getvalue() == f"[{name}] Epoch 47 | Batchsize: 32 | Steps: 4\n"
 
 
-def of_samples(group: Group, dataset: TensorDataset, **more: Any) -> Trainer:
+def of_samples(group: Group, dataset: TensorDataset, **more: Any) -> TrainingLoop:
     """A training of a small model with BatchNorm, which takes no batch of one sample."""
     model = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
     settings = Settings(total_epochs=1, batch_size=2, **more.pop("settings", {}))
-    return Trainer(
+    return TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model.parameters()),
@@ -187,7 +188,7 @@ class Either(nn.Module):
 @pytest.mark.parametrize("find", [False, True])
 def test_a_model_that_leaves_out_parameters_trains_where_they_are_looked_for(group: Group, find: bool) -> None:  # noqa: FBT001
     model = Either()
-    trainer = Trainer(
+    trainer = TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model.parameters()),
@@ -304,17 +305,17 @@ def test_tensors_of_any_type_and_shape_reach_the_other_ranks(group: Group) -> No
         "half": torch.ones(2, 3, dtype=torch.bfloat16),
         "flags": torch.tensor([True, False]),
     }
-    received = Exchange(group.device).broadcast_tensors(tensors)
+    received = group.exchange.broadcast_tensors(tensors)
     assert all(torch.equal(received[name], tensor) for name, tensor in tensors.items())
-    assert Exchange(group.device).gather_bytes(b"") == [b""]
+    assert group.exchange.gather_bytes(b"") == [b""]
 
 
 def test_what_is_gathered_beside_the_training_arrives_whole_or_is_refused(group: Group) -> None:
-    exchange = Exchange(group.device)
+    exchange = group.exchange
     waits = [exchange.begin_to_gather(data, 3) for data in (b"", b"a", b"abc")]
     with ThreadPoolExecutor(1) as thread:
         assert [thread.submit(each.result).result() for each in waits] == [[b""], [b"a"], [b"abc"]]
-    with pytest.raises(ValueError, match="4 bytes are to be gathered, of 3 at most"):
+    with pytest.raises(ValueError, match="cannot gather 4 bytes: at most 3 are allowed"):
         exchange.begin_to_gather(b"abcd", 3)
 
 
@@ -328,9 +329,9 @@ def test_leaving_the_group_right_after_a_collective_never_hangs() -> None:
         "import torch, torch.distributed as dist\n"
         "from ddpjob_trainer import *\n"
         "for _ in range(300):\n"
-        "    with process_group(current_environment()) as group:\n"
+        "    with process_group() as group:\n"
         "        dist.all_reduce(torch.ones(1))\n"
-        "        Exchange(group.device).sum(1.0)\n"
+        "        group.sum(1.0)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
@@ -350,7 +351,7 @@ def test_a_lone_process_can_use_mpi_where_torch_has_it() -> None:
     # MPI can be started only once in a process.
     program = (
         "from ddpjob_trainer import *; import torch.distributed as dist\n"
-        "with process_group(current_environment()) as group: print(group.backend.value, group.world_size)"
+        "with process_group() as group: print(group.backend.value, group.world_size)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -16,11 +16,10 @@ from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, MisfitError  #
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode  # noqa: E402
 from ddpjob_trainer.loop.settings import Interval, Settings  # noqa: E402
-from ddpjob_trainer.loop.training_loop import Trainer  # noqa: E402
+from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.listener import Listener, LogRecord  # noqa: E402
 from ddpjob_trainer.observability.telemetry import Telemetry  # noqa: E402
-from ddpjob_trainer.process.environment import MisuseError, parse_environment  # noqa: E402
-from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
+from ddpjob_trainer.process.environment import MisuseError  # noqa: E402
 from ddpjob_trainer.process.group import Group  # noqa: E402
 
 STEPS_AN_EPOCH = 3
@@ -33,12 +32,14 @@ class Heard(Listener):
     def __init__(self) -> None:
         self.rates: list[float] = []
         self.evaluations: list[float] = []
+        self.no_improvement_for: list[int | None] = []
 
     def logged(self, record: LogRecord) -> None:
         self.rates.append(record.learning_rate)
 
-    def evaluated(self, accuracy: float) -> None:
-        self.evaluations.append(accuracy)
+    def evaluated(self, value: float, no_improvement_for: int | None) -> None:
+        self.evaluations.append(value)
+        self.no_improvement_for.append(no_improvement_for)
 
 
 def train(
@@ -54,7 +55,7 @@ def train(
     """Train; the n-th epoch's evaluation gives the n-th value."""
     heard, model = Heard(), nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    trainer = Trainer(
+    trainer = TrainingLoop(
         group=group,
         model=model,
         optimizer=optimizer,
@@ -63,7 +64,7 @@ def train(
         dataset=TensorDataset(torch.ones(STEPS_AN_EPOCH, 1)),
         settings=Settings(total_epochs=epochs, batch_size=1, log_every=1, **settings),
         evaluate=None if values is None else lambda _: values[trainer.position.epoch - 1],
-        checkpoints=None if folder is None else Checkpoints(CheckpointFolder(folder), Exchange(group.device)),
+        checkpoints=None if folder is None else Checkpoints(CheckpointFolder(folder), group),
         listeners=(heard,) if telemetry is None else (heard, telemetry),
     )
     trainer.run()
@@ -86,13 +87,13 @@ def test_a_plateau_of_evaluations_lowers_the_learning_rate(group: Group) -> None
 
     rates = train(group, epochs=4, scheduler=plateau, values=[0.5, 0.6, 0.6, 0.7]).rates
     assert rates == pytest.approx([1.0] * 9 + [0.1] * 3)
-    with pytest.raises(MisuseError, match="ReduceLROnPlateau goes by evaluations"):
+    with pytest.raises(MisuseError, match="ReduceLROnPlateau needs evaluations"):
         train(group, epochs=1, scheduler=plateau)
 
 
 def test_what_is_the_better_the_smaller_it_is_is_no_accuracy_and_all_that_go_by_it_must_agree(group: Group) -> None:
     assert train(group, epochs=2, scheduler=lr_scheduler.ReduceLROnPlateau, values=[0.5, 0.6]).evaluations == []
-    with pytest.raises(MisuseError, match="early_stopping has mode max and ReduceLROnPlateau has mode min: both go by"):
+    with pytest.raises(MisuseError, match="early_stopping has mode max and ReduceLROnPlateau has mode min: both use"):
         train(
             group,
             epochs=1,
@@ -186,11 +187,11 @@ def test_the_checkpoint_of_the_best_evaluation_stays_when_nothing_better_comes(
     train(group, epochs=9, folder=tmp_path, **how)
     left = [version.step for version in CheckpointFolder(tmp_path).versions()]
     assert left == [6 * STEPS_AN_EPOCH, 5 * STEPS_AN_EPOCH, 4 * STEPS_AN_EPOCH, 2 * STEPS_AN_EPOCH]
-    assert "early stop after epoch 6: 4 evaluations brought nothing better than that after step 6" in caplog.text
+    assert "early stop after epoch 6: no improvement in 4 evaluations; the best was after step 6" in caplog.text
 
 
 def test_an_evaluation_that_gives_rank_0_no_number_is_named(group: Group) -> None:
-    with pytest.raises(TypeError, match="evaluate must return a number on rank 0, and a NoneType came of it"):
+    with pytest.raises(TypeError, match="evaluate must return a number on rank 0, not NoneType"):
         train(group, epochs=1, values=[None])  # type: ignore[list-item]
 
 
@@ -198,14 +199,15 @@ def test_a_training_ends_when_evaluations_bring_nothing_better_and_is_then_compl
     group: Group, tmp_path: Path
 ) -> None:
     how = {"values": [0.5, 0.7, 0.6, 0.7, 0.9], "early_stopping": EarlyStopping(patience=2)}
-    telemetry = Telemetry(parse_environment({}), group)
+    telemetry = Telemetry(group)
     ended = train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how)
     assert ended.evaluations == [0.5, 0.7, 0.6, 0.7]
+    assert ended.no_improvement_for == [0, 0, 1, 2]
     progress = telemetry.progress()
     assert (progress.epoch, progress.total_epochs, progress.finished) == (4, 4, True)
     assert (progress.step, progress.total_steps) == (12, 12)
     # It stays at its end, unless it is given more patience.
-    telemetry = Telemetry(parse_environment({}), group)
+    telemetry = Telemetry(group)
     assert train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how).rates == []
     assert (telemetry.progress().total_steps, telemetry.progress().finished) == (12, True)
     more = {**how, "early_stopping": EarlyStopping(patience=3)}
@@ -222,18 +224,18 @@ def test_an_evaluation_of_a_loss_ends_a_training_and_is_not_shown_as_an_accuracy
     how = EarlyStopping(patience=1, mode=Mode.MIN)
     heard = train(group, epochs=4, values=[2.0, 1.0, 1.5, 0.5], early_stopping=how)
     assert (len(heard.rates), heard.evaluations) == (9, [])
-    with pytest.raises(MisuseError, match="early_stopping goes by evaluations"):
+    with pytest.raises(MisuseError, match="early_stopping needs evaluations"):
         train(group, epochs=1, early_stopping=how)
 
 
 OF_RANK_0 = """
 import torch
 from ddpjob_trainer import *
-environment = current_environment()
-configure_logging(environment)
-with process_group(environment) as group:
+from ddpjob_trainer.loop.training_loop import TrainingLoop
+configure_logging(current_environment())
+with process_group() as group:
     model = torch.nn.Linear(1, 1)
-    trainer = Trainer(
+    trainer = TrainingLoop(
         group=group, model=model, optimizer=torch.optim.SGD(model.parameters()),
         loss=lambda model, batch: model(batch[0]).mean(), dataset=torch.utils.data.TensorDataset(torch.ones(4, 1)),
         evaluate=lambda _: None if group.rank else -trainer.position.epoch,

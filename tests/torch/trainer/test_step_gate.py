@@ -18,7 +18,6 @@ from ddpjob_trainer.checkpointing.snapshot import TrainingState  # noqa: E402
 from ddpjob_trainer.checkpointing.step_gate import Pause, StepGate, place  # noqa: E402
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.data.position import Position  # noqa: E402
-from ddpjob_trainer.process.exchange import Exchange  # noqa: E402
 from ddpjob_trainer.process.group import Group  # noqa: E402
 
 PATIENCE = 60.0
@@ -91,7 +90,7 @@ def observed(checkpoints: Checkpoints, model: nn.Module, optimizer: torch.optim.
 
 def checkpoints_in(folder: Path, group: Group, clock: Callable[[], float] | None = None) -> Checkpoints:
     more = {} if clock is None else {"clock": clock}
-    return Checkpoints(CheckpointFolder(folder), Exchange(group.device), asynchronous=True, **more)
+    return Checkpoints(CheckpointFolder(folder), group, asynchronous=True, **more)
 
 
 def values(model: nn.Module) -> Tensors:

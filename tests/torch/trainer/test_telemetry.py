@@ -93,7 +93,7 @@ def test_each_local_rank_serves_its_own_metrics_and_progress_while_scrapers_hang
 def test_a_port_in_use_is_said_once_and_training_goes_on(base_port: int) -> None:
     with closing(socket.create_server(("", base_port))):
         training = whole(1, *DIGITS, *SHORT, variables={"DDPJOB_METRICS_PORT": str(base_port)})
-    assert training.output.count(f"port {base_port} serves no metrics and no progress") == 1
+    assert training.output.count(f"cannot serve metrics and progress on port {base_port}") == 1
 
 
 def test_after_a_failure_the_file_says_how_far_the_training_came(tmp_path: Path) -> None:

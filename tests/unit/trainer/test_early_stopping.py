@@ -58,10 +58,10 @@ def test_the_count_goes_on_where_its_state_is_taken_over() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"patience": 0}, "patience must be at least 1, not 0"),
-        ({"patience": 1, "min_delta": -0.1}, "min_delta must be a number that is not below 0"),
-        ({"patience": 1, "min_delta": NAN}, "min_delta must be a number that is not below 0"),
-        ({"patience": 1, "mode": "best"}, "'best' is not a valid Mode"),
+        ({"patience": 0}, "EarlyStopping.patience must be at least 1, not 0"),
+        ({"patience": 1, "min_delta": -0.1}, "EarlyStopping.min_delta must be a finite number of at least 0"),
+        ({"patience": 1, "min_delta": NAN}, "EarlyStopping.min_delta must be a finite number of at least 0"),
+        ({"patience": 1, "mode": "best"}, "EarlyStopping.mode must be one of max, min, not 'best'"),
     ],
 )
 def test_options_that_cannot_work_are_named(options: dict[str, object], said: str) -> None:

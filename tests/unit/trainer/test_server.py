@@ -154,7 +154,7 @@ def test_a_port_in_use_is_an_error_at_once(server: HttpServer) -> None:
 
 def test_metrics_have_the_jobs_name_and_the_rank_on_every_series() -> None:
     metrics = TrainerMetrics(INFO)
-    metrics.steps.add(7, 1e9, samples=32, waited=0.5, seconds=0.02)
+    metrics.steps.add(7, 1e9, samples=32, data_seconds=0.5, seconds=0.02)
     kind, text = metrics.render()
     assert kind.startswith("text/plain")
     lines = text.decode().splitlines()
@@ -191,7 +191,7 @@ def test_durations_of_steps_are_counted_as_the_client_librarys_own_histogram_cou
     name = "ddpjob_trainer_step_duration_seconds"
     expected = Histogram(name, "", ("ddpjob", "rank"), registry=registry, buckets=bounds).labels("digits", "3")
     for each in seconds:
-        metrics.steps.add(1, 0.0, samples=1, waited=0.0, seconds=each)
+        metrics.steps.add(1, 0.0, samples=1, data_seconds=0.0, seconds=each)
         expected.observe(each)
 
     def series(text: str) -> list[str]:

@@ -24,6 +24,7 @@ class Ranks:
     """Threads that add up their numbers, as processes would by an all-reduce."""
 
     size: int
+    first: bool = True
     looks: int = 0
     given: list[tuple[float, ...]] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
@@ -45,6 +46,17 @@ class Ranks:
 
 
 @dataclass
+class Rank:
+    """One of them."""
+
+    ranks: Ranks
+    first: bool
+
+    def sum(self, *values: float) -> list[float]:
+        return self.ranks.sum(*values)
+
+
+@dataclass
 class Clock:
     """A clock that only goes on when it is told to."""
 
@@ -57,7 +69,7 @@ class Clock:
 def train(ranks: Ranks, rank: int, steps: int, seconds: Callable[[int], float], asked_at: int | None) -> int | None:
     """Steps after which a rank stopped, or None where it was never told to."""
     clock = Clock(1000.0 * rank)
-    requests = StopRequests(ranks, first=rank == 0, clock=clock)
+    requests = StopRequests(Rank(ranks, first=rank == 0), clock)
     for step in range(1, steps + 1):
         clock.now += seconds(step) * (1 + rank / 10)
         if step == asked_at:
@@ -105,19 +117,19 @@ def own_handler() -> object:
 
 
 def test_sigterm_is_taken_while_a_training_runs_and_given_back_afterwards(own_handler: object) -> None:
-    with StopRequests(Ranks(1), first=True) as requests:
+    with StopRequests(Ranks(1)) as requests:
         assert not requests.agreed_now(0)
         os.kill(os.getpid(), signal.SIGTERM)
         assert requests.agreed_now(0)
     assert signal.getsignal(signal.SIGTERM) is own_handler
-    with pytest.raises(ValueError, match="broken"), StopRequests(Ranks(1), first=True):
+    with pytest.raises(ValueError, match="broken"), StopRequests(Ranks(1)):
         raise ValueError("broken")
     assert signal.getsignal(signal.SIGTERM) is own_handler
 
 
 def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> None:
     def run() -> object:
-        with StopRequests(Ranks(1), first=True) as requests:
+        with StopRequests(Ranks(1)) as requests:
             assert not requests.agreed_now(0)
             return signal.getsignal(signal.SIGTERM)
 
@@ -128,7 +140,7 @@ def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> Non
 @pytest.mark.usefixtures("own_handler")
 def test_a_forked_process_can_be_ended_as_ever_from_its_first_moment_on() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with StopRequests(Ranks(1), first=True) as requests:
+    with StopRequests(Ranks(1)) as requests:
         for _ in range(200):
             child = os.fork()
             if child == 0:
@@ -143,15 +155,16 @@ def test_a_forked_process_can_be_ended_as_ever_from_its_first_moment_on() -> Non
 
 HANGS = """
 import os, signal, sys, threading
-from ddpjob_trainer import last_resort
+from ddpjob_trainer.process import last_resort
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.stop import StopRequests
 last_resort.LEAST_PATIENCE = 0.5
 
 class Alone:
+    first = True
     def sum(self, *values): return list(values)
 
-with StopRequests(Alone(), first=True) as requests:
+with StopRequests(Alone()) as requests:
     requests.agreed(1)
     requests.activity_changed(Activity(sys.argv[1]))
     done = threading.Event()
@@ -201,7 +214,7 @@ def test_stopped_ends_the_process_with_143_in_silence_and_a_further_sigterm_chan
         "import os, signal\n"
         "from ddpjob_trainer.process.stop import Stopped, StopRequests\n"
         "try:\n"
-        "    with StopRequests(None, first=True): raise Stopped(7)\n"
+        "    with StopRequests(None): raise Stopped(7)\n"
         "finally: os.kill(os.getpid(), signal.SIGTERM)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)

@@ -11,10 +11,9 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -37,8 +36,9 @@ from ddpjob_trainer.checkpointing.tensor_file import write_tensors
 from ddpjob_trainer.checkpointing.tree import from_json
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.process import randomness
-from ddpjob_trainer.process.environment import Environment, MisuseError
-from ddpjob_trainer.process.exchange import Exchange, Gathering
+from ddpjob_trainer.process.environment import MisuseError
+from ddpjob_trainer.process.exchange import Gathering
+from ddpjob_trainer.process.group import Group
 
 _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 """The manifest and all tensors of a checkpoint, by file and name."""
@@ -59,7 +59,7 @@ class Checkpoints:
     def __init__(
         self,
         folder: CheckpointFolder,
-        exchange: Exchange,
+        group: Group,
         *,
         owner: JobIdentity | None = None,
         resume_from: str | None = None,
@@ -68,7 +68,7 @@ class Checkpoints:
     ) -> None:
         """Args:
         folder: where rank 0 reads and writes; unused on the others.
-        exchange: among the ranks of the training.
+        group: the processes of the training.
         owner: the job whose folder it is; None leaves it without a name.
         resume_from: name of the older job to continue while the folder holds no sound checkpoint.
         asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
@@ -76,7 +76,9 @@ class Checkpoints:
         clock: seconds, of which only differences count.
         """
         self._folder = folder
-        self._exchange = exchange
+        self._first = group.first
+        self._rank = group.rank
+        self._exchange = group.exchange
         self._owner = owner
         self._resume_from = resume_from
         self._asynchronous = asynchronous
@@ -85,6 +87,39 @@ class Checkpoints:
         self._clock = clock
         self._gate = StepGate(clock)
         self._durable: int | None = None
+
+    @classmethod
+    def of_job(
+        cls, group: Group, path: str | None = None, *, keep_last: int | None = None, asynchronous: bool = False
+    ) -> Self | None:
+        """The checkpoints of the job that this process belongs to.
+
+        Args:
+            group: the processes of the training.
+            path: folder for the checkpoints of jobs, the job's own are in `<path>/<uid>`, or in the path itself without
+                an operator; None takes the operator's choice.
+            keep_last: how many checkpoints stay; None takes the operator's choice, or 3.
+            asynchronous: write in a thread of rank 0 while the training goes on.
+
+        Returns:
+            None where neither the path nor the operator names a folder.
+
+        Raises:
+            MisuseError: an older job is to be continued, but nothing says where its checkpoints are or which job this
+                is.
+        """
+        job = group.environment.job
+        own = Path(path) / job.uid if path else Path(job.checkpoint_path) if job.checkpoint_path else None
+        if job.resume_from is not None and (own is None or not job.uid):
+            raise MisuseError(
+                "DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or the program's own folder"
+            )
+        if own is None:
+            return None
+        owner = JobIdentity(job.name, job.namespace, job.uid) if job.uid else None
+        keep_last = keep_last or job.checkpoint_keep_last or DEFAULT_KEEP_LAST
+        folder = CheckpointFolder(own, attempt=job.attempt, keep_last=keep_last)
+        return cls(folder, group, owner=owner, resume_from=job.resume_from, asynchronous=asynchronous)
 
     @property
     def asynchronous(self) -> bool:
@@ -114,9 +149,7 @@ class Checkpoints:
         before, pause = self._clock(), Pause()
         generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
         self._agree(
-            self._save(state, position, generators, pause if beside_training else None, keep)
-            if dist.get_rank() == 0
-            else None
+            self._save(state, position, generators, pause if beside_training else None, keep) if self._first else None
         )
         pause.seconds += self._clock() - before
         return pause
@@ -126,7 +159,7 @@ class Checkpoints:
 
         Any rank may call it by itself, between two steps. Optimizers have their full state after the first one.
         """
-        if not self._asynchronous or dist.get_rank() != 0:
+        if not self._asynchronous or not self._first:
             return
         self._gate.watch(state.optimizer)
         if self._background.idle:
@@ -140,7 +173,7 @@ class Checkpoints:
         Raises:
             SaveError: rank 0 could not write it; raised on every rank.
         """
-        self._agree(self._background.wait() if dist.get_rank() == 0 else None)
+        self._agree(self._background.wait() if self._first else None)
 
     def durable_step(self) -> int | None:
         """Step of the newest checkpoint of this process that is on disk, None before the first.
@@ -173,7 +206,7 @@ class Checkpoints:
         self._gate.wait()
         found: _Read | None = None
         failure: ResumeError | None = None
-        if dist.get_rank() == 0:
+        if self._first:
             try:
                 found = self._read()
             except ResumeError as unusable:
@@ -193,7 +226,7 @@ class Checkpoints:
         # Text takes two collectives, and the training stands still for each: there is seldom a reason.
         failed, durable = self._exchange.first(reason is not None, _NONE if self._durable is None else self._durable)
         # Rank 0 may have come further meanwhile.
-        if dist.get_rank() != 0:
+        if not self._first:
             self._durable = None if durable == _NONE else int(durable)
         if failed:
             raise SaveError(self._exchange.broadcast_json(reason))
@@ -280,12 +313,12 @@ class Checkpoints:
         raise nothing_to_resume(self._folder.path, self._owner, self._resume_from)
 
     def _restore_random_numbers(self, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        saved = tensors.get(f"{RANDOM}/{dist.get_rank()}")
+        saved = tensors.get(f"{RANDOM}/{self._rank}")
         if saved is not None:
             randomness.restore(bytes(saved.numpy()))
             return
         # The training has grown: a rank without a past draws what no saved rank does.
-        randomness.seed_everything(randomness.seed_of(dist.get_rank(), manifest["position"]["step"]))
+        randomness.seed_everything(randomness.seed_of(self._rank, manifest["position"]["step"]))
 
 
 class MisfitError(ValueError):
@@ -312,42 +345,6 @@ def _read_newest(folder: CheckpointFolder) -> _Read | None:
         _log.info("resuming from %s", checkpoint.folder)
         return manifest, tensors
     return None
-
-
-def checkpoints(
-    environment: Environment,
-    exchange: Exchange,
-    path: str | None = None,
-    keep_last: int | None = None,
-    *,
-    asynchronous: bool = False,
-) -> Checkpoints | None:
-    """The checkpoints of the job in this environment.
-
-    Args:
-        environment: of this process.
-        exchange: among the ranks.
-        path: folder for the checkpoints of jobs, the job's own are in `<path>/<uid>`, or in the path itself without an
-            operator; None takes the operator's choice.
-        keep_last: how many checkpoints stay; None takes the operator's choice, or 3.
-        asynchronous: write in a thread of rank 0 while the training goes on (see `Checkpoints`).
-
-    Returns:
-        None where neither names a folder.
-
-    Raises:
-        MisuseError: an older job is to be continued, but nothing says where its checkpoints are or which job this is.
-    """
-    job = environment.job
-    own = Path(path) / job.uid if path else Path(job.checkpoint_path) if job.checkpoint_path else None
-    if job.resume_from is not None and (own is None or not job.uid):
-        raise MisuseError("DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or the program's own folder")
-    if own is None:
-        return None
-    owner = JobIdentity(job.name, job.namespace, job.uid) if job.uid else None
-    keep_last = keep_last or job.checkpoint_keep_last or DEFAULT_KEEP_LAST
-    folder = CheckpointFolder(own, attempt=job.attempt, keep_last=keep_last)
-    return Checkpoints(folder, exchange, owner=owner, resume_from=job.resume_from, asynchronous=asynchronous)
 
 
 def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:

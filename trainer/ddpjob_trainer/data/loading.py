@@ -12,7 +12,6 @@ from ddpjob_trainer.data.sampler import ResumableSampler
 from ddpjob_trainer.data.sharing import Share
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
-from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.group import Group
 
 Collate = Callable[[list[Any]], Any]
@@ -67,7 +66,7 @@ class Loading:
             worker_init_fn=_leave_signals_to_the_trainer,
         )
 
-    def check(self, exchange: Exchange) -> None:
+    def check(self) -> None:
         """Look whether there is something to train on, and whether all ranks have as much; a collective.
 
         Ranks with orders of different lengths read some samples twice and others never, and then wait for each other.
@@ -75,7 +74,7 @@ class Loading:
         Raises:
             MisuseError: one of it is not so; on all ranks.
         """
-        sizes = [int(size) for size in exchange.gather_bytes(str(self._size).encode())]
+        sizes = [int(size) for size in self._group.exchange.gather_bytes(str(self._size).encode())]
         other = next((rank for rank, size in enumerate(sizes) if size != sizes[0]), None)
         if other is not None:
             raise MisuseError(

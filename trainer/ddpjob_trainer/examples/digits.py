@@ -18,20 +18,16 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils.data import TensorDataset
 
 from ddpjob_trainer import (
-    EpochLines,
-    Exchange,
     Interval,
     Settings,
-    Telemetry,
-    Trainer,
-    checkpoints,
     configure_logging,
     current_environment,
     process_group,
+    seed_everything,
+    train,
 )
 from ddpjob_trainer.examples.classification import cosine, cross_entropy, say_outcome
 from ddpjob_trainer.examples.data import DIGITS
-from ddpjob_trainer.process.randomness import seed_everything
 
 HELD_OUT: Final = 360
 SPLIT_SEED: Final = 1797
@@ -118,26 +114,21 @@ def main() -> None:
     with process_group(environment) as group:
         seed_everything(arguments.seed)
         digits = load_digits(arguments.data_fraction)
-        exchange = Exchange(group.device)
         model = build_model().to(group.device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate)
 
         def accuracy(model: nn.Module) -> float:
             images, labels = (part[group.rank :: group.world_size].to(group.device) for part in digits.held_out)
             correct = (model(images).argmax(1) == labels).sum() if len(labels) else 0
-            right, count = exchange.sum(float(correct), len(labels))
+            right, count = group.sum(float(correct), len(labels))
             return right / count
 
-        trainer = Trainer(
-            group=group,
-            model=model,
-            optimizer=optimizer,
-            scheduler=cosine(optimizer, arguments.total_epochs),
-            loss=cross_entropy,
-            dataset=TensorDataset(*digits.training),
-            evaluate=accuracy,
-            checkpoints=checkpoints(environment, exchange, arguments.checkpoint_dir),
-            settings=Settings(
+        train(
+            model,
+            optimizer,
+            cross_entropy,
+            TensorDataset(*digits.training),
+            Settings(
                 total_epochs=arguments.total_epochs,
                 batch_size=arguments.batch_size,
                 save_every=arguments.save_every,
@@ -145,9 +136,11 @@ def main() -> None:
                 seed=arguments.seed,
                 scheduler_interval=Interval.EPOCH,
             ),
-            listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
+            group=group,
+            scheduler=cosine(optimizer, arguments.total_epochs),
+            evaluate=accuracy,
+            checkpoint_dir=arguments.checkpoint_dir,
         )
-        trainer.run()
         model.eval()
         with torch.no_grad():
             final = accuracy(model)

@@ -185,7 +185,7 @@ def main() -> None:
         )
         # What it prints is in the log already.
         trainer.remove_callback(PrinterCallback)
-        train(trainer, environment, group, save_every=asked.save_every, checkpoint_dir=asked.checkpoint_dir)
+        train(trainer, group, save_every=asked.save_every, checkpoint_dir=asked.checkpoint_dir)
         final = trainer.evaluate()[ACCURACY]
         say_outcome(group, trainer.model, final, len(held_out))
 

@@ -23,22 +23,18 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision import datasets, models, transforms
 
 from ddpjob_trainer import (
-    EpochLines,
-    Exchange,
+    Group,
     Interval,
+    MisuseError,
     Settings,
-    Telemetry,
-    Trainer,
-    checkpoints,
     configure_logging,
     current_environment,
     process_group,
+    seed_everything,
+    train,
 )
 from ddpjob_trainer.examples.classification import cosine, cross_entropy, say_outcome
 from ddpjob_trainer.observability.log import say
-from ddpjob_trainer.process.environment import MisuseError
-from ddpjob_trainer.process.group import Group
-from ddpjob_trainer.process.randomness import seed_everything
 
 MODELS: Final = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 CHANNELS: Final = 3
@@ -163,15 +159,13 @@ def load_images(arguments: Arguments) -> Images:
 class Accuracy:
     """The part of all held-out images that a model recognises, of which each rank looks at its own share."""
 
-    def __init__(self, group: Group, exchange: Exchange, images: Dataset[Any], arguments: Arguments) -> None:
+    def __init__(self, group: Group, images: Dataset[Any], arguments: Arguments) -> None:
         """Args:
         group: the processes of the training.
-        exchange: among them.
         images: the held-out ones.
         arguments: the command line.
         """
         self._group = group
-        self._exchange = exchange
         own = Subset(images, range(group.rank, len(images), group.world_size))
         self._loader = DataLoader(own, batch_size=arguments.batch_size, num_workers=arguments.data_workers)
 
@@ -185,7 +179,7 @@ class Accuracy:
             found = model(images.to(self._group.device)).argmax(1)
             right += float((found == labels.to(self._group.device)).sum())
             count += len(labels)
-        total_right, total = self._exchange.sum(right, count)
+        total_right, total = self._group.sum(right, count)
         return total_right / total
 
 
@@ -201,31 +195,28 @@ def main() -> None:
         if group.first:
             source = f"{arguments.data}" if arguments.synthetic is None else "synthetic images"
             say(f"Dataset {source} | {len(images.training)} to train on, {len(images.held_out)} held out")
-        exchange = Exchange(group.device)
         model = models.get_model(arguments.model, num_classes=images.classes).to(group.device)
         # As large as the step is: arXiv:1706.02677.
         times = arguments.batch_size * group.world_size / 256
         rate = arguments.learning_rate
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-        accuracy = Accuracy(group, exchange, images.held_out, arguments)
-        Trainer(
-            group=group,
-            model=model,
-            optimizer=optimizer,
-            scheduler=cosine(optimizer, arguments.total_epochs, times),
-            loss=cross_entropy,
-            dataset=images.training,
-            evaluate=accuracy,
-            checkpoints=checkpoints(environment, exchange),
-            settings=Settings(
+        accuracy = Accuracy(group, images.held_out, arguments)
+        train(
+            model,
+            optimizer,
+            cross_entropy,
+            images.training,
+            Settings(
                 total_epochs=arguments.total_epochs,
                 batch_size=arguments.batch_size,
                 save_every=arguments.save_every,
                 data_workers=arguments.data_workers,
                 scheduler_interval=Interval.EPOCH,
             ),
-            listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
-        ).run()
+            group=group,
+            scheduler=cosine(optimizer, arguments.total_epochs, times),
+            evaluate=accuracy,
+        )
         model.eval()
         with torch.no_grad():
             final = accuracy(model)

@@ -9,20 +9,18 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import ddpjob_trainer
 from ddpjob_trainer import (
-    EpochLines,
-    Exchange,
+    Environment,
+    MisuseError,
     Settings,
-    Telemetry,
-    Trainer,
-    checkpoints,
     configure_logging,
     current_environment,
     process_group,
+    seed_everything,
 )
 from ddpjob_trainer.observability.log import say
-from ddpjob_trainer.process.environment import Backend, Environment, Launcher, MisuseError
-from ddpjob_trainer.process.randomness import seed_everything
+from ddpjob_trainer.process.environment import Backend, Launcher
 
 SAMPLES: Final = 2048
 FEATURES: Final = 20
@@ -106,19 +104,17 @@ def train(arguments: Arguments, environment: Environment | None = None) -> None:
     configure_logging(environment)
     with process_group(environment) as group:
         seed_everything(0)
-        model = nn.Linear(FEATURES, 1).to(group.device)
-        Trainer(
-            group=group,
-            model=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
-            loss=squared_error,
-            dataset=data(),
-            checkpoints=checkpoints(environment, Exchange(group.device)),
-            settings=Settings(
+        model = nn.Linear(FEATURES, 1)
+        ddpjob_trainer.train(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.01),
+            squared_error,
+            data(),
+            Settings(
                 total_epochs=arguments.total_epochs, save_every=arguments.save_every, batch_size=arguments.batch_size
             ),
-            listeners=(EpochLines(group, arguments.batch_size), Telemetry(environment, group)),
-        ).run()
+            group=group,
+        )
 
 
 def need_gpu(program: str) -> None:

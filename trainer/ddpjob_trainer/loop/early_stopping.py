@@ -1,40 +1,41 @@
-"""When a training has learned all that it will: evaluations that bring nothing better end it."""
+"""When to end a training whose evaluations no longer improve."""
 
 import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from ddpjob_trainer.loop.choice import one_of
+
 
 class Mode(StrEnum):
-    """Which of two evaluations is the better one."""
+    """Which of two evaluations is better."""
 
     MAX = "max"
-    """The larger, as of accuracies."""
+    """The larger one, for an accuracy."""
     MIN = "min"
-    """The smaller, as of losses."""
+    """The smaller one, for a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyStopping:
-    """After how many evaluations without anything better a training ends."""
+    """After how many evaluations without improvement a training ends."""
 
     patience: int
-    """Evaluations in a row that bring nothing better; with the last of them the training ends."""
+    """Evaluations in a row without improvement; the training ends with the last of them."""
     min_delta: float = 0.0
-    """By more than this an evaluation must be better than the best one so far to count."""
+    """An evaluation is an improvement if it is better than the best one so far by more than this."""
     mode: Mode = Mode.MAX
 
     def __post_init__(self) -> None:
         if self.patience < 1:
-            raise ValueError(f"patience must be at least 1, not {self.patience}")
+            raise ValueError(f"EarlyStopping.patience must be at least 1, not {self.patience}")
         if not 0 <= self.min_delta < math.inf:
-            raise ValueError(f"min_delta must be a number that is not below 0, not {self.min_delta}")
-        # A plain word is taken too.
-        object.__setattr__(self, "mode", Mode(self.mode))
+            raise ValueError(f"EarlyStopping.min_delta must be a finite number of at least 0, not {self.min_delta}")
+        object.__setattr__(self, "mode", one_of(Mode, "EarlyStopping.mode", self.mode))
 
     def better(self, value: float, best: float | None) -> bool:
-        """Whether an evaluation counts as better than the best so far; NaN never does."""
+        """Whether an evaluation is an improvement on the best one so far; NaN never is."""
         if math.isnan(value) or best is None:
             return not math.isnan(value)
         gain = value - best if self.mode is Mode.MAX else best - value
@@ -43,11 +44,11 @@ class EarlyStopping:
 
 @dataclass(frozen=True, slots=True)
 class Evaluations:
-    """What there is to remember of evaluations."""
+    """What has to be remembered of the evaluations so far."""
 
     best: float | None = None
-    in_vain: int = 0
-    """Evaluations since the best one."""
+    since_best: int = 0
+    """Evaluations in a row without improvement."""
     best_step: int | None = None
     """Optimizer steps before the best one."""
 
@@ -55,23 +56,28 @@ class Evaluations:
         """With one more evaluation."""
         if how.better(value, self.best):
             return Evaluations(value, 0, step)
-        return Evaluations(self.best, self.in_vain + 1, self.best_step)
+        return Evaluations(self.best, self.since_best + 1, self.best_step)
 
 
 class EarlyStop:
-    """Says when to end, and keeps its count in checkpoints."""
+    """Decides when to end; its count is kept in checkpoints."""
 
     def __init__(self, how: EarlyStopping) -> None:
         """Args:
-        how: when to end; after a resume another patience counts for the evaluations before it too.
+        how: when to end; after a resume a changed patience applies to the earlier evaluations too.
         """
         self._how = how
         self._evaluations = Evaluations()
 
     @property
     def due(self) -> bool:
-        """Whether the training is to end."""
-        return self._evaluations.in_vain >= self._how.patience
+        """Whether the training should end."""
+        return self.no_improvement_for >= self._how.patience
+
+    @property
+    def no_improvement_for(self) -> int:
+        """Evaluations in a row without improvement, 0 after an improvement."""
+        return self._evaluations.since_best
 
     @property
     def best_step(self) -> int | None:
@@ -79,7 +85,7 @@ class EarlyStop:
         return self._evaluations.best_step
 
     def add(self, value: float, step: int) -> None:
-        """Count an evaluation after so many optimizer steps."""
+        """Count an evaluation after this number of optimizer steps."""
         self._evaluations = self._evaluations.after(value, step, self._how)
 
     def state_dict(self) -> dict[str, Any]:
@@ -87,5 +93,6 @@ class EarlyStop:
         return asdict(self._evaluations)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with a count."""
-        self._evaluations = Evaluations(**state_dict)
+        """Continue from a saved count."""
+        # By position: checkpoints of older versions have other names.
+        self._evaluations = Evaluations(*state_dict.values())

@@ -1,4 +1,4 @@
-"""One step of the optimizer: mixed precision, gradients of several batches, clipping, compressed exchange."""
+"""One step of the optimizer: mixed precision, gradient accumulation, clipping, compressed exchange."""
 
 import warnings
 from collections.abc import Callable
@@ -12,13 +12,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.process.environment import MisuseError
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 """Given the model and a batch on its device, the loss to minimise: a tensor without dimensions.
 
-The mean over the batch's samples, as torch's losses have it by default: where batches differ in size, as at an epoch's
-end, each counts as many times as it has samples.
+The mean over the batch's samples, as torch's losses are by default: where batches differ in size, such as at the end of
+an epoch, each is weighted by its samples.
 """
 
 _POWER_SGD_AFTER: Final = 10
@@ -26,66 +27,60 @@ _POWER_SGD_AFTER: Final = 10
 
 
 class Precision(StrEnum):
-    """In which precision the forward pass computes; parameters stay float32."""
+    """Precision of the forward pass; parameters stay float32."""
 
     FLOAT32 = "fp32"
     BFLOAT16 = "bf16"
     FLOAT16 = "fp16"
-    """Smaller range: the loss is scaled, and a step whose gradients overflow is left out."""
+    """Smaller range: the loss is scaled, and a step whose gradients overflow is skipped."""
 
 
 class Compression(StrEnum):
-    """How gradients travel between the ranks."""
+    """How gradients are compressed between the ranks."""
 
     FLOAT16 = "fp16"
     BFLOAT16 = "bf16"
     POWER_SGD = "powersgd"
-    """As matrices of low rank (arXiv:1905.13727). What an approximation has left out is not saved in a checkpoint."""
+    """Matrices of low rank (arXiv:1905.13727). What the approximation has left out is not saved in a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimization:
-    """How a step is made."""
+    """How a step is computed."""
 
     precision: Precision = Precision.FLOAT32
     accumulate: int = 1
-    """Batches a step; their gradients are averaged, and exchanged once."""
+    """Batches per step; their gradients are averaged, and exchanged once."""
     clip_norm: float | None = None
-    """Gradients of a larger L2 norm are scaled down to it."""
+    """Gradients with a larger L2 norm are scaled down to it."""
     compression: Compression | None = None
     static_graph: bool = False
-    """Promise that every step uses the same parameters, by which DDP saves work (see DistributedDataParallel)."""
+    """Promise that every step uses the same parameters, which saves work (see DistributedDataParallel)."""
     find_unused_parameters: bool = False
-    """Let steps leave out some parameters, on each rank others; DDP then looks for them after each forward pass."""
+    """Allow steps that use only some parameters, which may differ per rank; DDP looks for them in each forward pass."""
     gradient_as_bucket_view: bool = False
-    """Let gradients share memory with the buffers in which they travel."""
+    """Let gradients share memory with the buffers that are exchanged."""
 
     def __post_init__(self) -> None:
-        # Plain words are taken too, and no other ones: what is none of the known would match none of the cases below.
-        object.__setattr__(self, "precision", _one_of(Precision, "precision", self.precision))
+        object.__setattr__(self, "precision", one_of(Precision, "Optimization.precision", self.precision))
         if self.compression is not None:
-            object.__setattr__(self, "compression", _one_of(Compression, "compression", self.compression))
+            object.__setattr__(self, "compression", one_of(Compression, "Optimization.compression", self.compression))
         if self.accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
+            raise ValueError(f"Optimization.accumulate must be at least 1, not {self.accumulate}")
         if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ValueError(f"clip_norm must be above 0, not {self.clip_norm}")
+            raise ValueError(f"Optimization.clip_norm must be above 0, not {self.clip_norm}")
         if self.static_graph and self.accumulate > 1:
             # https://github.com/pytorch/pytorch/issues/143580
-            raise ValueError("static_graph with accumulate above 1 fails in DistributedDataParallel: leave one of them")
+            raise ValueError(
+                "static_graph with accumulate above 1 fails in DistributedDataParallel: use only one of them"
+            )
         if self.precision is Precision.FLOAT16 and self.compression is Compression.POWER_SGD:
-            # A scaled loss overflows now and then by design, and PowerSGD adds what it has left out to all that follow.
-            raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: take bf16")
-
-
-def _one_of(words: type[StrEnum], name: str, value: str) -> StrEnum:
-    try:
-        return words(value)
-    except ValueError:
-        raise ValueError(f"{name} must be one of {', '.join(words)}, not {value}") from None
+            # A scaled loss overflows now and then by design, and PowerSGD keeps what it left out for all later steps.
+            raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: use bf16")
 
 
 class Optimizing:
-    """Makes the steps of a model that DistributedDataParallel wraps."""
+    """Computes the steps of a model wrapped by DistributedDataParallel."""
 
     def __init__(
         self,
@@ -108,10 +103,10 @@ class Optimizing:
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
 
     def distributed(self) -> DistributedDataParallel:
-        """The model as all ranks train it.
+        """The model that all ranks train together.
 
         Raises:
-            MisuseError: this torch cannot compress gradients so for the backend.
+            MisuseError: this torch cannot compress gradients this way for the backend.
         """
         model = DistributedDataParallel(
             self._module,
@@ -138,20 +133,20 @@ class Optimizing:
         Args:
             model: what `distributed` gave.
             batch: on the device.
-            last: of this step: with it the gradients are exchanged.
+            last: whether it is the last one of this step: then the gradients are exchanged.
             weight: of its loss in that of the step.
             computed: called between the forward and the backward pass.
         """
         if not self._parts:
             self._optimizer.zero_grad(set_to_none=True)
-            # What the optimizer does not change may have gradients too, which travel with the others.
+            # Parameters that the optimizer does not change may have gradients too, which are exchanged with the others.
             for each in self._parameters:
                 each.grad = None
         with nullcontext() if last else model.no_sync():
             with self._precision():
                 loss = self._loss(model, batch)
             computed()
-            # As shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
+            # Shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
             part = loss if weight == 1 else loss * weight
             (part if self.scaler is None else self.scaler.scale(part)).backward()
         self._parts.append(part.detach())
@@ -160,11 +155,11 @@ class Optimizing:
         """Change the parameters.
 
         Args:
-            measure: whether to tell of it.
-            scale: of the gradients that the ranks have exchanged, and of the loss.
+            measure: whether to return what it was.
+            scale: applied to the exchanged gradients, and to the loss.
 
         Returns:
-            With `measure` the loss, the gradients' norm before clipping and the learning rate.
+            With `measure`: the loss, the gradients' norm before clipping, and the learning rate.
         """
         norm, clip = None, self._how.clip_norm
         if scale != 1:
@@ -201,12 +196,12 @@ class Optimizing:
 
 
 def _values(gradient: torch.Tensor) -> torch.Tensor:
-    """What a norm is of: an embedding's may be sparse, several parts for a row, which torch has no norm for."""
+    """The values to take the norm of: an embedding's gradient may be sparse, for which torch has no norm."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _compress(model: DistributedDataParallel, compression: Compression) -> None:
-    # Takes a moment to import, which nobody else need wait for; some versions of torch warn of themselves meanwhile.
+    # Slow to import, so only where it is used; some versions of torch emit warnings about themselves.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: PLC0415
 
@@ -222,5 +217,5 @@ def _compress(model: DistributedDataParallel, compression: Compression) -> None:
     except TypeError as reason:
         raise MisuseError(
             f"torch {torch.__version__} has no compression={compression} for the backend {dist.get_backend()}: "
-            f"choose another one ({reason})"
+            f"choose another compression ({reason})"
         ) from reason

@@ -1,7 +1,7 @@
-"""A whole training in one call, for programs that bring nothing but a model and its data."""
+"""A whole training in one call."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -9,17 +9,16 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
-from ddpjob_trainer.checkpointing.checkpoints import checkpoints
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.data.loading import Collate
 from ddpjob_trainer.loop.optimization import Loss
 from ddpjob_trainer.loop.settings import Settings
-from ddpjob_trainer.loop.training_loop import Evaluate, Trainer
+from ddpjob_trainer.loop.training_loop import Evaluate, TrainingLoop
 from ddpjob_trainer.observability.listener import Listener
 from ddpjob_trainer.observability.log import EpochLines, configure_logging
 from ddpjob_trainer.observability.telemetry import Telemetry
 from ddpjob_trainer.process.environment import current_environment
-from ddpjob_trainer.process.exchange import Exchange
-from ddpjob_trainer.process.group import process_group
+from ddpjob_trainer.process.group import Group, process_group
 
 
 def train(
@@ -29,18 +28,18 @@ def train(
     dataset: Dataset[Any],
     settings: Settings,
     *,
+    group: Group | None = None,
     scheduler: LRScheduler | None = None,
     evaluate: Evaluate | None = None,
     collate_fn: Collate | None = None,
     checkpoint_dir: str | None = None,
     asynchronous: bool = False,
     listeners: Sequence[Listener] = (),
-    timeout: timedelta | None = None,
 ) -> None:
-    """Train with all processes that a launcher has started, or alone, and resume where the job's checkpoints end.
+    """Train with all processes that a launcher has started, or alone, and resume from the job's newest checkpoint.
 
-    Joins the process group, moves the model to the rank's device, logs, shows progress and metrics, saves, and stops as
-    one on SIGTERM. Whoever needs the parts puts them together as this function does.
+    Moves the model to the rank's device, prints each epoch, serves progress and metrics, saves, and stops all ranks
+    together on SIGTERM. Without a group it also configures logging, joins the process group, and leaves it at the end.
 
     Args:
         model: on any device.
@@ -48,30 +47,30 @@ def train(
         loss: of a batch, the mean over its samples.
         dataset: with a length; the same on all ranks, each reads its own part.
         settings: how to proceed.
-        scheduler: of the optimizer.
+        group: what `process_group` gave, for a program that needs the ranks before or after training, or in `evaluate`.
+        scheduler: of the optimizer; advanced after every step, or as the settings say.
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
-        checkpoint_dir: folder for checkpoints; None takes the operator's, and saves nothing where there is none.
-        asynchronous: checkpoints are written beside the training.
-        listeners: are told of everything, beside those that log and show progress.
-        timeout: how long a collective may take; None is torch's own choice for the backend.
+        checkpoint_dir: folder for checkpoints; None uses the operator's, and saves nothing without one.
+        asynchronous: write checkpoints while the training goes on.
+        listeners: are notified of everything, after those that print, log and serve progress.
 
     Raises:
-        MisuseError: the processes were started in a way that cannot work.
+        MisuseError: the processes were started in a way that cannot work, or the arguments contradict each other.
         Stopped: all ranks were asked to stop and have saved their last step; ends the process with exit code 143.
-        SaveError: a checkpoint could not be written.
-        MisfitError: the checkpoint to resume from is of another model.
+        SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which it
+            failed, whose end the others notice.
+        MisfitError: the checkpoint to resume from belongs to another model.
+        ResumeError: there are checkpoints, but none can be resumed from.
     """
-    environment = current_environment()
-    configure_logging(environment)
-    with process_group(environment, timeout) as group:
+    with _joined() if group is None else nullcontext(group) as ranks:
         # Parameters stay the same objects, so that the optimizer keeps them.
-        model.to(group.device)
+        model.to(ranks.device)
         if optimizer.state:
             # Adagrad has some before its first step; what is loaded goes where the parameters are.
             optimizer.load_state_dict(optimizer.state_dict())
-        Trainer(
-            group=group,
+        TrainingLoop(
+            group=ranks,
             model=model,
             optimizer=optimizer,
             loss=loss,
@@ -80,6 +79,14 @@ def train(
             scheduler=scheduler,
             evaluate=evaluate,
             collate_fn=collate_fn,
-            checkpoints=checkpoints(environment, Exchange(group.device), checkpoint_dir, asynchronous=asynchronous),
-            listeners=(EpochLines(group, settings.batch_size), Telemetry(environment, group), *listeners),
+            checkpoints=Checkpoints.of_job(ranks, checkpoint_dir, asynchronous=asynchronous),
+            listeners=(EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners),
         ).run()
+
+
+@contextmanager
+def _joined() -> Iterator[Group]:
+    environment = current_environment()
+    configure_logging(environment)
+    with process_group(environment) as group:
+        yield group

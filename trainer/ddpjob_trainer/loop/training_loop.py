@@ -26,21 +26,20 @@ from ddpjob_trainer.observability.log_steps import LogSteps
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError
-from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.stop import Stopped, StopRequests
 
 Evaluate = Callable[[nn.Module], float]
 """Given the model in evaluation mode, its accuracy from 0 to 1, or with `Mode.MIN` a loss; called on all ranks.
 
-All ranks go by what rank 0 has measured, whatever the others return.
+All ranks use the value of rank 0, whatever the others return.
 """
 
 _log = logging.getLogger(__name__)
 
 
-class Trainer:
-    """Trains a model with DistributedDataParallel, saves, and resumes where the last checkpoint was."""
+class TrainingLoop:
+    """Trains a model with DistributedDataParallel, saves, and resumes from the newest checkpoint."""
 
     def __init__(
         self,
@@ -69,19 +68,19 @@ class Trainer:
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoints: where to save and resume; None does neither.
-        listeners: are told of everything.
+        listeners: are notified of everything.
         clock: seconds.
 
         Raises:
-            MisuseError: the settings or the scheduler ask for evaluations, and there is no `evaluate`, or one of them
-                takes a larger value for better and the other a smaller one.
+            MisuseError: the settings or the scheduler need evaluations without `evaluate`, or disagree on whether a
+                larger value is better.
         """
         if evaluate is None:
             if settings.early_stopping is not None:
-                raise MisuseError("early_stopping goes by evaluations: give the Trainer evaluate=..., or leave it out")
+                raise MisuseError("early_stopping needs evaluations: pass evaluate=..., or remove early_stopping")
             if isinstance(scheduler, ReduceLROnPlateau):
-                raise MisuseError("ReduceLROnPlateau goes by evaluations: give the Trainer evaluate=...")
-        self._of_loss = _measures_loss(scheduler, settings.early_stopping)
+                raise MisuseError("ReduceLROnPlateau needs evaluations: pass evaluate=...")
+        self._measures_loss = _measures_loss(scheduler, settings.early_stopping)
         self._group = group
         self._module = model
         self._optimizer = optimizer
@@ -103,8 +102,7 @@ class Trainer:
         self._checkpoints = checkpoints
         self._listeners = listeners
         self._clock = clock
-        self._exchange = Exchange(group.device)
-        self._log_steps = LogSteps(self._exchange, self._logged)
+        self._log_steps = LogSteps(group.exchange, self._logged)
         self._loading = Loading(
             dataset,
             group,
@@ -114,9 +112,9 @@ class Trainer:
             workers=settings.data_workers,
             collate_fn=collate_fn,
         )
-        self._requests = StopRequests(self._exchange, first=group.first, clock=clock)
+        self._requests = StopRequests(group, clock=clock)
         self._position = Position()
-        # What a resume would find; at the beginning there is nothing worth saving.
+        # What a resume would find; at the beginning nothing is worth saving.
         self._saved = Position()
         self._pauses = dict[int, Pause]()
         self._prepared = False
@@ -140,31 +138,31 @@ class Trainer:
             Stopped: all ranks were asked to stop and have saved their last step; a resume goes on with the next one.
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
-            MisfitError: the checkpoint to resume from is of another model.
-            MisuseError: there is no sample to train on, or the ranks' data sets differ in length.
+            MisfitError: the checkpoint to resume from belongs to another model.
+            MisuseError: no sample would be read, or the ranks' data sets differ in length.
         """
         try:
             with self._requests:
-                self._loading.check(self._exchange)
+                self._loading.check()
                 plan = self._resume()
-                self._tell(lambda listener: listener.started(plan))
+                self._notify(lambda listener: listener.started(plan))
                 # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
                 model = self._optimizing.distributed()
                 while self._position.epoch < self._last_epoch:
                     self._train_epoch(model)
                     self._finish_epoch()
                 self._finish_saving()
-                self._tell(lambda listener: listener.finished())
+                self._notify(lambda listener: listener.finished())
         except Stopped as stopped:
             step = stopped.step
-            self._tell(lambda listener: listener.stopped(step))
+            self._notify(lambda listener: listener.stopped(step))
             raise
         except BaseException:
             self._log_steps.finish_if_soon()
             if self._checkpoints is not None:
                 self._checkpoints.close()
-                self._tell_of_saved()
-            self._tell(lambda listener: listener.failed())
+                self._report_saved()
+            self._notify(lambda listener: listener.failed())
             raise
 
     def _resume(self) -> Plan:
@@ -183,7 +181,7 @@ class Trainer:
 
     @property
     def _last_epoch(self) -> int:
-        """Epochs when the training ends, by what is known now."""
+        """Number of epochs after which the training ends, as far as is known now."""
         ended = self._early_stop is not None and self._early_stop.due
         return self._position.epoch if ended else self._settings.total_epochs
 
@@ -194,14 +192,14 @@ class Trainer:
         self._stop_if(self._requests.agreed_now(self._position.step))
         start = self._position
         share = self._loading.share(start.consumed)
-        self._tell(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
+        self._notify(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
         model.train()
         self._begin(Activity.DATA)
         most = self._settings.optimization.accumulate
         before = mark = self._clock()
-        waited, samples = 0.0, 0
+        data_seconds, samples = 0.0, 0
         for index, batch in enumerate(self._loading.batches(start)):
-            waited += self._clock() - mark
+            data_seconds += self._clock() - mark
             samples += share.samples(index)
             self._begin(Activity.STEP)
             part = index % most
@@ -212,7 +210,7 @@ class Trainer:
                 to_device(batch, self._group.device),
                 last=part + 1 == parts,
                 weight=share.weight(index, begin, parts),
-                computed=self._tells_of_loss(mark),
+                computed=self._loss_reporter(mark),
             )
             if part + 1 < parts:
                 self._begin(Activity.DATA)
@@ -227,14 +225,14 @@ class Trainer:
             now = self._clock()
             step, seconds = self._position.step, now - before
             for listener in self._listeners:
-                listener.step_finished(step, samples, seconds, waited)
+                listener.step_finished(step, samples, seconds, data_seconds)
             if record is not None:
                 loss, norm, rate = record
                 self._log_steps.begin(loss, norm, step=step, learning_rate=rate, consumed=self._consumed)
                 if first:
-                    # At once, whatever the next step waits for: training has begun.
+                    # Immediately, whatever the next step waits for: training has begun.
                     self._log_steps.finish()
-            self._tell_of_saved()
+            self._report_saved()
             if not self._prepared:
                 self._prepare_saving()
             # At the end of the epoch the position is the beginning of the next one.
@@ -244,16 +242,16 @@ class Trainer:
                 self._stop_if(self._requests.agreed(step))
             self._begin(Activity.DATA)
             before = mark = self._clock()
-            waited, samples = 0.0, 0
+            data_seconds, samples = 0.0, 0
 
-    def _tells_of_loss(self, begun: float) -> Callable[[], None]:
-        def tell() -> None:
+    def _loss_reporter(self, begun: float) -> Callable[[], None]:
+        def report() -> None:
             local = self._clock() - begun
             for listener in self._listeners:
                 listener.loss_computed(local)
             self._log_steps.finish()
 
-        return tell
+        return report
 
     def _finish_epoch(self) -> None:
         self._begin(Activity.STEP)
@@ -261,13 +259,13 @@ class Trainer:
         epoch = self._position.epoch + 1
         due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
         if due and self._evaluate is not None:
-            # An evaluation may last longer than a stop may take. A resume begins with the one that is still due.
+            # An evaluation may last longer than a stop may take. A resume begins with the evaluation that is still due.
             self._stop_if(self._requests.agreed_now(self._position.step))
         self._position = Position(epoch, 0, self._position.step)
         if self._by_epoch is not None:
             self._by_epoch.step()
         if due and self._evaluate is not None:
-            self._take_over(self._evaluated(self._evaluate))
+            self._apply(self._evaluated(self._evaluate))
         if due or self._is_save_step():
             self._save()
 
@@ -278,39 +276,38 @@ class Trainer:
             value = evaluate(self._module)
         self._begin(Activity.STEP)
         try:
-            # Where rank 0 alone measures, the others have nothing to give.
+            # The other ranks need not measure anything.
             own, wrong = float(value) if self._group.first else math.nan, False
         except (TypeError, ValueError):
             own, wrong = math.nan, True
-        # Ranks that did not agree to end, or on a learning rate, would wait for each other or train two models.
-        agreed, failed = self._exchange.first(own, wrong)
+        # Ranks that disagreed on the end, or on a learning rate, would wait for each other or train different models.
+        agreed, failed = self._group.exchange.first(own, wrong)
         if failed:
-            # What the other ranks' own have returned is as good as a number.
-            found = f", and a {type(value).__name__} came of it" if self._group.first else ""
+            # What the function returned on other ranks is irrelevant.
+            found = f", not {type(value).__name__}" if self._group.first else ""
             raise TypeError(f"evaluate must return a number on rank 0{found}")
         return agreed
 
-    def _take_over(self, value: float) -> None:
-        how = self._settings.early_stopping
-        if not self._of_loss:
-            self._tell(lambda listener: listener.evaluated(value))
+    def _apply(self, value: float) -> None:
+        stop = self._early_stop
+        if stop is not None:
+            stop.add(value, self._position.step)
+        no_improvement_for = None if stop is None else stop.no_improvement_for
+        if not self._measures_loss:
+            self._notify(lambda listener: listener.evaluated(value, no_improvement_for))
         if self._plateau is not None:
             self._plateau.step(value)
-        if self._early_stop is None or how is None:
-            return
-        self._early_stop.add(value, self._position.step)
-        if self._early_stop.due and self._position.epoch < self._settings.total_epochs:
+        if stop is not None and stop.due and self._position.epoch < self._settings.total_epochs:
             epoch, step = self._position.epoch, self._position.step
-            best = self._early_stop.best_step
-            than = "" if best is None else f" than that after step {best}"
-            _log.info("early stop after epoch %d: %d evaluations brought nothing better%s", epoch, how.patience, than)
+            best = "" if stop.best_step is None else f"; the best was after step {stop.best_step}"
+            _log.info("early stop after epoch %d: no improvement in %d evaluations%s", epoch, no_improvement_for, best)
             self._total_steps = step
-            self._tell(lambda listener: listener.shortened(epoch, step))
+            self._notify(lambda listener: listener.shortened(epoch, step))
 
     def _save(self) -> None:
         if self._checkpoints is None:
             return
-        # Where this process dies right after the save, nobody else will tell of the step.
+        # If this process dies right after the save, no other process reports the step.
         self._log_steps.finish()
         self._begin(Activity.CHECKPOINT)
         best = None if self._early_stop is None else self._early_stop.best_step
@@ -318,7 +315,7 @@ class Trainer:
         self._pauses[self._position.step] = pause
         self._saved = self._position
         self._begin(Activity.STEP)
-        self._tell_of_saved()
+        self._report_saved()
 
     def _prepare_saving(self) -> None:
         self._prepared = True
@@ -331,9 +328,9 @@ class Trainer:
         self._begin(Activity.CHECKPOINT)
         self._checkpoints.finish()
         self._begin(Activity.STEP)
-        self._tell_of_saved()
+        self._report_saved()
 
-    def _tell_of_saved(self) -> None:
+    def _report_saved(self) -> None:
         if not self._pauses or self._checkpoints is None:
             return
         durable = self._checkpoints.durable_step()
@@ -349,15 +346,15 @@ class Trainer:
         if self._position != self._saved:
             self._save()
         self._finish_saving()
-        resume = "from which a resume goes on" if self._checkpoints is not None else "and nothing is saved"
-        _log.info("asked to stop: all ranks end after step %d, %s", self._position.step, resume)
+        saved = "saved" if self._checkpoints is not None else "not saved"
+        _log.info("asked to stop: all ranks end after step %d (%s)", self._position.step, saved)
         raise Stopped(self._position.step)
 
     def _logged(self, record: LogRecord) -> None:
-        self._tell(lambda listener: listener.logged(record))
+        self._notify(lambda listener: listener.logged(record))
 
     def _is_log_step(self, step: int) -> bool:
-        # The first one shows at once that training has begun, the last one stays.
+        # The first one shows immediately that training has begun, the last one remains on display.
         return self._consumed == 0 or step == self._total_steps or step % self._settings.log_every == 0
 
     def _is_save_step(self) -> bool:
@@ -372,20 +369,20 @@ class Trainer:
         for listener in self._listeners:
             listener.activity_changed(activity)
 
-    def _tell(self, what: Callable[[Listener], None]) -> None:
+    def _notify(self, call: Callable[[Listener], None]) -> None:
         for listener in self._listeners:
-            what(listener)
+            call(listener)
 
 
 def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping | None) -> bool:
-    """Whether an evaluation is the better the smaller it is.
+    """Whether smaller evaluations are better.
 
     Raises:
-        MisuseError: the two take different values for better.
+        MisuseError: the two disagree.
     """
-    said = {} if early_stopping is None else {f"early_stopping has mode {early_stopping.mode}": early_stopping.mode}
+    modes = {} if early_stopping is None else {f"early_stopping has mode {early_stopping.mode}": early_stopping.mode}
     if isinstance(scheduler, ReduceLROnPlateau):
-        said[f"ReduceLROnPlateau has mode {scheduler.mode}"] = Mode(scheduler.mode)
-    if len(set(said.values())) > 1:
-        raise MisuseError(f"{' and '.join(said)}: both go by the same evaluations, and must agree on what is better")
-    return Mode.MIN in said.values()
+        modes[f"ReduceLROnPlateau has mode {scheduler.mode}"] = Mode(scheduler.mode)
+    if len(set(modes.values())) > 1:
+        raise MisuseError(f"{' and '.join(modes)}: both use the same evaluations and must agree on what is better")
+    return Mode.MIN in modes.values()

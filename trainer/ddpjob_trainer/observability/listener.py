@@ -1,4 +1,4 @@
-"""What a training tells while it runs, to whom it may concern."""
+"""What a training reports while it runs, and the interface of those who want to know."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from ddpjob_trainer.process.activity import Activity
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What lies before a training when it starts or resumes."""
+    """What a training has ahead when it starts or resumes."""
 
     total_epochs: int
     total_steps: int
     step: int
-    """Steps that are already done: 0, or those of the checkpoint."""
+    """Steps already done: 0, or those of the checkpoint."""
     resumed: bool
 
 
@@ -26,51 +26,64 @@ class LogRecord:
     learning_rate: float
     gradient_norm: float
     consumed: int
-    """Samples that all ranks together have consumed in this process' life."""
+    """Samples consumed by all ranks together since this process started."""
 
 
 class Listener:
-    """Told of a training's progress on every rank, in the thread that trains; does nothing unless overridden.
+    """Notified of a training's course on every rank, in the thread that trains; does nothing unless overridden.
 
-    Whatever a listener raises ends the training. One that changes the model does so in `step_finished`: what changes
-    later may miss the checkpoint of that step.
+    An exception raised by a listener ends the training. A listener that changes the model does so in `step_finished`:
+    later changes may miss the checkpoint of that step.
     """
 
     def started(self, plan: Plan) -> None:
-        """The training begins, or goes on from a checkpoint."""
+        """The training begins, or continues from a checkpoint."""
 
     def epoch_started(self, epoch: int, steps: int) -> None:
-        """An epoch, counted from 1, begins with so many steps before it."""
+        """An epoch, counted from 1, begins with this number of steps left."""
 
-    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
-        """A step is done: this rank's samples, seconds since the step before, seconds of it spent waiting for data."""
+    def step_finished(self, step: int, samples: int, seconds: float, data_seconds: float) -> None:
+        """A step is done.
+
+        Args:
+            step: its number, counted from 1.
+            samples: of this rank.
+            seconds: since the end of the previous step.
+            data_seconds: how many of them this rank waited for data.
+        """
 
     def loss_computed(self, seconds: float) -> None:
-        """The forward pass of a step is done, so long after the step before: from here on the ranks need each other."""
+        """The forward pass is done, `seconds` after the previous step: from here on the ranks need each other."""
 
     def activity_changed(self, activity: Activity) -> None:
-        """The rank now does this, which may be what it did before; `starting` at first, `finished` comes by itself."""
+        """The rank now does this, possibly the same as before; it begins with `starting`, and `finished` is implied."""
 
     def logged(self, record: LogRecord) -> None:
         """A log step is done."""
 
-    def checkpoint_saved(self, step: int, seconds: float) -> None:
-        """A checkpoint of this step is on disk; training stood still for so long.
+    def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
+        """A checkpoint of this step is on disk; training paused for `pause_seconds`.
 
-        One written asynchronously is told of after a later step; on other ranks than 0 with the next one.
+        An asynchronous one is reported after a later step; on ranks other than 0 together with the next one.
         """
 
-    def evaluated(self, accuracy: float) -> None:
-        """An evaluation is done, with an accuracy from 0 to 1; of one that measures a loss nobody is told."""
+    def evaluated(self, value: float, no_improvement_for: int | None) -> None:
+        """An evaluation is done; not called for evaluations that measure a loss.
 
-    def shortened(self, epochs: int, steps: int) -> None:
-        """The training ends early: it has so many epochs and steps instead of those planned."""
+        Args:
+            value: the accuracy, from 0 to 1.
+            no_improvement_for: evaluations in a row that were no improvement, 0 after an improvement; None without
+                early stopping.
+        """
+
+    def shortened(self, total_epochs: int, total_steps: int) -> None:
+        """The training ends early: it has this number of epochs and steps instead of those planned."""
 
     def finished(self) -> None:
         """All epochs are done."""
 
     def stopped(self, step: int) -> None:
-        """The training ends after this step because it was asked to; what there is to save is saved."""
+        """The training was asked to stop and ends after this step; everything is saved."""
 
     def failed(self) -> None:
         """The training ends with an exception."""

@@ -1,4 +1,4 @@
-"""What a training says on its standard streams."""
+"""What a training writes to its standard streams."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def configure_logging(environment: Environment) -> None:
-    """Log to standard error: everything on rank 0, warnings alone on the others."""
+    """Log to standard error: everything on rank 0, only warnings on the others."""
     logging.basicConfig(
         level=logging.INFO if environment.rank == 0 else logging.WARNING,
         format=f"%(asctime)s %(levelname)s [rank {environment.rank}] %(message)s",
@@ -23,13 +23,13 @@ def configure_logging(environment: Environment) -> None:
 
 
 class EpochLines(Listener):
-    """Prints `[GPU3] Epoch 7 | Batchsize: 32 | Steps: 14` on every rank, and what rank 0 logs beside it."""
+    """Prints `[GPU3] Epoch 7 | Batchsize: 32 | Steps: 14` on every rank, and logs losses and checkpoints on rank 0."""
 
     def __init__(self, group: Group, batch_size: int, stream: TextIO | None = None) -> None:
         """Args:
         group: the processes of the training.
-        batch_size: samples a process and step.
-        stream: gets the lines; None is standard output.
+        batch_size: samples per process and step.
+        stream: where to print; None is standard output.
         """
         self._group = group
         self._batch_size = batch_size
@@ -48,17 +48,17 @@ class EpochLines(Listener):
         """Log the loss."""
         _log.info("step %d/%d | loss %.6f", record.step, self._total_steps, record.loss)
 
-    def checkpoint_saved(self, step: int, seconds: float) -> None:
+    def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
         """Log the checkpoint."""
-        _log.info("checkpoint at step %d in %.3f s", step, seconds)
+        _log.info("checkpoint at step %d in %.3f s", step, pause_seconds)
 
-    def evaluated(self, accuracy: float) -> None:
+    def evaluated(self, value: float, no_improvement_for: int | None) -> None:  # noqa: ARG002 the accuracy is logged
         """Log the accuracy."""
-        _log.info("accuracy %.4f", accuracy)
+        _log.info("accuracy %.4f", value)
 
 
 def say(line: str, stream: TextIO | None = None) -> None:
-    """Print a line at once and in one piece, since all ranks of a node share one stream."""
+    """Print a line immediately and in one piece, since all ranks of a node share one stream."""
     stream = stream or sys.stdout
     stream.write(line + "\n")
     stream.flush()

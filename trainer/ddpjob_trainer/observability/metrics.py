@@ -18,7 +18,7 @@ _CHECKPOINT_BUCKETS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """What identifies a process and is constant while it lives."""
+    """What identifies a process and stays constant while it runs."""
 
     job: str
     rank: int
@@ -36,14 +36,14 @@ class ProcessInfo:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The memory of the process' GPU in bytes, read at each scrape without waiting for the GPU."""
+    """Memory of the process' GPU in bytes, read at each scrape without waiting for the GPU."""
 
     allocated: Callable[[], float]
-    """Held by tensors."""
+    """Occupied by tensors."""
     reserved: Callable[[], float]
-    """Taken from the GPU, tensors' and kept for later ones."""
+    """Reserved by torch, occupied or cached."""
     total: float
-    """What the GPU has."""
+    """Installed in the GPU."""
 
 
 class TrainerMetrics:
@@ -52,29 +52,30 @@ class TrainerMetrics:
     def __init__(self, info: ProcessInfo, gpu: GpuMemory | None = None) -> None:
         """Args:
         info: the process.
-        gpu: the memory of its GPU; None where it computes on CPUs, which then has no such metrics.
+        gpu: memory of its GPU; None on a CPU, which has no such metrics.
         """
         self._registry = CollectorRegistry()
         self._values = (info.job, str(info.rank))
         self.epoch = self._gauge("epoch", "Epoch in progress, counted from 1.")
-        self.planned_epochs = self._gauge("planned_epochs", "Epochs that the training will have.")
-        self.planned_steps = self._gauge("planned_steps", "Optimizer steps that the training will have.")
+        self.planned_epochs = self._gauge("planned_epochs", "Epochs planned for the training.")
+        self.planned_steps = self._gauge("planned_steps", "Optimizer steps planned for the training.")
         self.loss = self._gauge("loss", "Training loss on the last log step, mean over all ranks.")
         self.learning_rate = self._gauge("learning_rate", "Learning rate of the first parameter group.")
         self.gradient_norm = self._gauge("gradient_norm", "L2 norm of all gradients on the last log step.")
         self.accuracy = self._gauge("accuracy_ratio", "Accuracy of the last evaluation, from 0 to 1.")
-        self.samples_per_second = self._gauge("samples_per_second", "Samples that all ranks together consume a second.")
+        self.samples_per_second = self._gauge("samples_per_second", "Samples per second of all ranks together.")
         self.checkpoint_step = self._gauge("last_checkpoint_step", "Step of the last checkpoint saved or resumed from.")
         self.checkpoint_time = self._gauge(
-            "last_checkpoint_timestamp_seconds", "When this process last saved a checkpoint, in Unix time; 0 before."
+            "last_checkpoint_timestamp_seconds",
+            "When this process last saved a checkpoint, in Unix time; 0 if never.",
         )
         self.steps = StepTotals(_PREFIX, _LABELS, self._values)
         self._registry.register(self.steps)
         self.checkpoint_seconds = self._histogram(
-            "checkpoint_duration_seconds", "Seconds that training stood still for a checkpoint.", _CHECKPOINT_BUCKETS
+            "checkpoint_duration_seconds", "Seconds that training paused for a checkpoint.", _CHECKPOINT_BUCKETS
         )
         self._gauge("world_size", "Processes of the training.").set(info.world_size)
-        restarts = self._gauge("process_restarts", "Restarts of the processes by torchrun within the attempt.")
+        restarts = self._gauge("process_restarts", "Restarts of the processes by torchrun within this attempt.")
         restarts.set(info.process_restarts)
         self._process_info(info)
         if gpu is not None:
@@ -94,11 +95,11 @@ class TrainerMetrics:
         return family.labels(*self._values)
 
     def _gpu_memory(self, gpu: GpuMemory) -> None:
-        allocated = self._gauge("gpu_memory_allocated_bytes", "Memory of the GPU that tensors hold.")
+        allocated = self._gauge("gpu_memory_allocated_bytes", "GPU memory occupied by tensors.")
         allocated.set_function(gpu.allocated)
-        reserved = self._gauge("gpu_memory_reserved_bytes", "Memory of the GPU that torch has taken, in use or kept.")
+        reserved = self._gauge("gpu_memory_reserved_bytes", "GPU memory reserved by torch, occupied or cached.")
         reserved.set_function(gpu.reserved)
-        self._gauge("gpu_memory_total_bytes", "Memory that the GPU has.").set(gpu.total)
+        self._gauge("gpu_memory_total_bytes", "Total memory of the GPU.").set(gpu.total)
 
     def _process_info(self, info: ProcessInfo) -> None:
         values = {
@@ -112,7 +113,7 @@ class TrainerMetrics:
         }
         family = Gauge(
             f"{_PREFIX}_process_info",
-            "Always 1; its labels say what the process is.",
+            "Always 1; its labels describe the process.",
             (*_LABELS, *values),
             registry=self._registry,
         )

@@ -1,4 +1,4 @@
-"""How far the training is, in the form that people and the operator read."""
+"""Progress of a training, in the form that people and the operator read."""
 
 import json
 import math
@@ -17,16 +17,16 @@ _DECIMALS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One moment of a training; None is not known (yet)."""
+    """Snapshot of a training; None means not known (yet)."""
 
     rank: int
     world_size: int
     attempt: int
     epoch: int | None = None
-    """The epoch in progress, counted from 1; at the end the last one."""
+    """The current epoch, counted from 1; at the end the last one."""
     total_epochs: int | None = None
     step: int = 0
-    """Completed optimizer steps since the very beginning, those before a resume included."""
+    """Completed optimizer steps, including those before a resume."""
     total_steps: int | None = None
     loss: float | None = None
     """Mean over all ranks on the last log step; may be NaN or infinite."""
@@ -35,7 +35,7 @@ class Progress:
     seconds_per_step: float | None = None
     learning_rate: float | None = None
     last_step_time: float | None = None
-    """End of the last step, seconds since the Unix epoch."""
+    """End of the last step, in seconds since the Unix epoch."""
     last_checkpoint_step: int | None = None
     accuracy: float | None = None
     """Of the last evaluation, from 0 to 1."""
@@ -47,13 +47,13 @@ class Progress:
     quiet_seconds: float = 0.0
     """Since its last sign of progress: a finished step, or a checkpoint or evaluation that began or ended."""
     stack: str | None = None
-    """Where a rank that hangs is, as the end of a traceback."""
+    """Where a rank hangs: the innermost calls of a traceback."""
     process_restarts: int = 0
     """How often torchrun has restarted the processes within the attempt."""
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds that the remaining steps will take at the present speed."""
+        """Seconds that the remaining steps will take at the current speed."""
         if self.finished:
             return 0.0
         if self.total_steps is None or self.seconds_per_step is None:
@@ -61,7 +61,7 @@ class Progress:
         return max(self.total_steps - self.step, 0) * self.seconds_per_step
 
     def as_json(self) -> str:
-        """The answer of /progress. NaN and infinity are no JSON numbers: the loss is then null, with `lossText`."""
+        """The response of /progress. JSON has neither NaN nor infinity: the loss is then null, with `lossText`."""
         fields: dict[str, Any] = {
             "epoch": self.epoch,
             "totalEpochs": self.total_epochs,
@@ -97,12 +97,12 @@ class Progress:
 
 
 class ProgressFile:
-    """Keeps the last progress in a file that outlives the process."""
+    """Keeps the latest progress in a file that outlives the process."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         """Args:
         path: replaced as a whole, never seen half written.
-        clock: seconds, for the interval between two writes.
+        clock: seconds, to limit how often it is written.
         """
         self._path = path
         self._clock = clock
@@ -110,7 +110,7 @@ class ProgressFile:
 
     @property
     def due(self) -> bool:
-        """Whether the last write is a second ago, so that the next one would not be left out."""
+        """Whether the next write would not be skipped: the last one was at least a second ago."""
         return self._written is None or self._clock() - self._written >= LEAST_SECONDS_BETWEEN_FILES
 
     def write(self, progress: Progress, *, last: bool = False) -> None:

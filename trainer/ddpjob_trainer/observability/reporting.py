@@ -1,4 +1,4 @@
-"""Progress and metrics of a loop of one's own in two calls: one before it, one for each step."""
+"""Progress and metrics of a custom loop in two calls: one before the loop, one per step."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from ddpjob_trainer.process.group import Group, choose_backend, choose_device
 
 
 class StepReports:
-    """Told of every step by the loop, and tells who shows them."""
+    """Passes the steps of a custom loop on to a listener."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class StepReports:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
-        listener: shows what it is told.
-        epochs: that the training will have.
-        steps_per_epoch: steps of the optimizer in each.
-        done: steps before this process, of which a checkpoint tells.
-        world_size: processes of the training.
-        log_every: steps between two times that the loss is read back, which waits for the device.
+        listener: is notified of the steps.
+        epochs: total number of epochs.
+        steps_per_epoch: optimizer steps per epoch.
+        done: steps done before this process started, known from a checkpoint.
+        world_size: number of processes.
+        log_every: steps between two readings of the loss, each of which waits for the device.
         clock: seconds.
         """
         for name, number in (("epochs", epochs), ("steps_per_epoch", steps_per_epoch), ("log_every", log_every)):
@@ -54,11 +54,11 @@ class StepReports:
             listener.finished()
 
     def step(self, loss: torch.Tensor | float | None = None, samples: int = 0) -> None:
-        """A step of the optimizer is done; with the last planned one the training counts as finished.
+        """Report a finished optimizer step; after the last planned one the training counts as finished.
 
         Args:
-            loss: of this rank; shown by rank 0, read every `log_every` steps.
-            samples: of this rank's step; shown as the speed of all ranks.
+            loss: of this rank; read every `log_every` steps, and shown by rank 0.
+            samples: of this rank in this step; used for the speed of all ranks.
         """
         now = self._clock()
         self._step += 1
@@ -75,24 +75,25 @@ class StepReports:
 
 
 def report_progress(epochs: int, steps_per_epoch: int, *, done: int = 0, log_every: int = 10) -> StepReports:
-    """Serve /progress and /metrics for a loop of one's own; call `step` of the result after each of its steps.
+    """Serve /progress and /metrics for a custom loop; call `step` of the result after each optimizer step.
 
-    The launcher's variables say which rank this is; the process group may be there already, or be made later.
+    The rank comes from the launcher's variables; the process group may exist already, or be created later.
 
     Args:
-        epochs: that the training will have.
-        steps_per_epoch: steps of the optimizer in each, as `len(loader)`.
-        done: steps before this process, where it has resumed.
-        log_every: steps between two times that the loss is read back, which waits for the device.
+        epochs: total number of epochs.
+        steps_per_epoch: optimizer steps per epoch, such as `len(loader)`.
+        done: steps done before this process started, after a resume.
+        log_every: steps between two readings of the loss, each of which waits for the device.
 
     Raises:
         MisuseError: the process was started in a way that cannot work.
     """
     environment = current_environment()
     device = choose_device(environment)
-    group = Group(environment.rank, environment.world_size, device, choose_backend(environment.job.backend, device))
+    backend = choose_backend(environment.job.backend, device)
+    group = Group(environment.rank, environment.world_size, device, backend, environment)
     return StepReports(
-        Telemetry(environment, group),
+        Telemetry(group),
         epochs=epochs,
         steps_per_epoch=steps_per_epoch,
         done=done,

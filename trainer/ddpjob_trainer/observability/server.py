@@ -1,7 +1,7 @@
-"""A small HTTP server inside a training process, made so that no client can get in the way of the training.
+"""A small HTTP server inside a training process, built so that no client can disturb the training.
 
-One daemon thread runs an event loop of its own. A client that says nothing, reads nothing or sends byte by byte is
-cut off after a few seconds, and of clients beyond a bound the newest are turned away.
+One daemon thread runs its own event loop. A client that sends nothing, reads nothing or sends byte by byte is
+disconnected after a few seconds, and clients beyond a limit are refused.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Final
 
 Route = Callable[[], tuple[str, bytes]]
-"""Gives the content type and the body of a page; runs in the server's thread."""
+"""Returns the content type and the body of a page; runs in the server's thread."""
 
 PATIENCE_SECONDS: Final = 5.0
 MOST_CLIENTS: Final = 64
@@ -37,14 +37,14 @@ class HttpServer:
         """Bind the port; nothing is served before `start`.
 
         Args:
-            port: 0 takes a free one, see `port`.
+            port: 0 selects a free one, see `port`.
             routes: path to page.
-            patience: seconds that a client has to send its request and to take the answer.
-            most_clients: connections at once.
+            patience: seconds that a client has to send its request and to read the response.
+            most_clients: maximum number of simultaneous connections.
 
         Raises:
             OSError: the port is in use.
-            OverflowError: there is no such port.
+            OverflowError: the number is not a valid port.
         """
         self._socket = _listen(port)
         self._routes = dict(routes)
@@ -57,7 +57,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
+        """The bound port."""
         port: int = self._socket.getsockname()[1]
         return port
 
@@ -97,7 +97,7 @@ class HttpServer:
                     writer.close()
                     await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.CancelledError):
-            # A client that went away or dawdled is not this process' trouble.
+            # A client that disconnected or was too slow does not matter here.
             pass
         finally:
             self._clients -= 1
@@ -124,8 +124,8 @@ class HttpServer:
             return _response(HTTPStatus.NOT_FOUND, with_body=method == "GET")
         try:
             kind, body = route()
-        except Exception:  # noqa: BLE001 a page's fault must not end the server
-            _log.exception("cannot make the page %s", target)
+        except Exception:  # noqa: BLE001 a failing page must not end the server
+            _log.exception("cannot render the page %s", target)
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR, with_body=method == "GET")
         return _response(HTTPStatus.OK, kind, body, with_body=method == "GET")
 
@@ -134,7 +134,7 @@ def _listen(port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    # Either there is no IPv6 here, or the port is in use, which this attempt reports.
+    # Either this machine has no IPv6, or the port is in use, which this attempt reports.
     return socket.create_server(("", port))
 
 

@@ -15,27 +15,25 @@ from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, Trainer
 from ddpjob_trainer.observability.progress import Progress, ProgressFile
 from ddpjob_trainer.observability.server import HttpServer
 from ddpjob_trainer.process.activity import Activity, Pulse
-from ddpjob_trainer.process.environment import Environment
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.watchdog import Watchdog
 
 _NEWEST_WEIGHT: Final = 0.3
-"""Of the newest measurement in the shown speed: smooth enough to read, quick enough to follow."""
+"""Weight of the newest measurement in the displayed speed: smooth enough to read, quick enough to follow."""
 
 _log = logging.getLogger(__name__)
 
 
 class Telemetry(Listener):
-    """Turns what a training tells into metrics and progress, and shows where it hangs.
+    """Turns what a training reports into metrics and progress, and shows where it hangs.
 
-    None of its own troubles reach the training. A training loop of one's own calls the methods of Listener: `started`,
-    `step_finished` and, now and then, `logged`; `activity_changed` before checkpoints and evaluations keeps these from
-    being taken for a hang, and `finished` ends all judgement.
+    Its own failures never reach the training. A custom training loop calls the methods of Listener: `started`,
+    `step_finished` and, now and then, `logged`; `activity_changed` before checkpoints and evaluations keeps them from
+    being mistaken for a hang, and `finished` ends the detection of hangs.
     """
 
     def __init__(
         self,
-        environment: Environment,
         group: Group,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -44,12 +42,12 @@ class Telemetry(Listener):
         """Bind the port of the environment and serve /metrics and /progress on it.
 
         Args:
-            environment: of this process.
             group: the processes of the training.
             clock: seconds, for speeds.
             wall_clock: seconds since the Unix epoch, for what people read.
         """
-        self.metrics = TrainerMetrics(_info(environment, group), _gpu_memory(group))
+        environment = group.environment
+        self.metrics = TrainerMetrics(_info(group), _gpu_memory(group))
         self._clock = clock
         self._wall_clock = wall_clock
         self._pulse = Pulse(clock)
@@ -61,8 +59,8 @@ class Telemetry(Listener):
         )
         self._mark: tuple[float, int, int] | None = None
         self._stepped: float | None = None
-        # Of the last log step: the record, samples a second and seconds a step. What a step costs is to leave it here;
-        # to make a Progress of it is left to those who ask.
+        # Of the last log step: the record, samples per second, seconds per step. A step only stores them; a Progress is
+        # made on request.
         self._logged: tuple[LogRecord | None, float | None, float | None] = (None, None, None)
         self._file: ProgressFile | None = None
         if group.first and environment.job.progress_file:
@@ -75,11 +73,11 @@ class Telemetry(Listener):
 
     @property
     def port(self) -> int | None:
-        """The port that answers, None where nothing is served."""
+        """The port that is served, or None."""
         return None if self._server is None else self._server.port
 
     def progress(self) -> Progress:
-        """How far the training is now."""
+        """The current progress of the training."""
         step, ended = self.metrics.steps.newest
         record, speed, per_step = self._logged
         moment = self._pulse.moment()
@@ -108,7 +106,7 @@ class Telemetry(Listener):
             self._server = None
 
     def started(self, plan: Plan) -> None:
-        """Take over what lies before the training."""
+        """Show what the training has ahead."""
         self._progress = replace(
             self._progress,
             total_epochs=plan.total_epochs,
@@ -121,19 +119,19 @@ class Telemetry(Listener):
         if plan.resumed:
             self.metrics.checkpoint_step.set(plan.step)
 
-    def epoch_started(self, epoch: int, steps: int) -> None:  # noqa: ARG002 the steps are shown in total
+    def epoch_started(self, epoch: int, steps: int) -> None:  # noqa: ARG002 the total number of steps is shown
         """An epoch begins."""
         self._progress = replace(self._progress, epoch=epoch)
         self.metrics.epoch.set(epoch)
 
-    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
+    def step_finished(self, step: int, samples: int, seconds: float, data_seconds: float) -> None:
         """Count a step."""
         self._pulse.step_finished(step)
         self._stepped = self._clock()
-        self.metrics.steps.add(step, self._wall_clock(), samples=samples, waited=waited, seconds=seconds)
+        self.metrics.steps.add(step, self._wall_clock(), samples=samples, data_seconds=data_seconds, seconds=seconds)
 
     def loss_computed(self, seconds: float) -> None:
-        """Count what this rank did alone."""
+        """Count the time in which this rank needed no other."""
         self.metrics.steps.add_local(seconds)
 
     def activity_changed(self, activity: Activity) -> None:
@@ -141,39 +139,39 @@ class Telemetry(Listener):
         self._pulse.change(activity)
 
     def logged(self, record: LogRecord) -> None:
-        """Take over what was read back from the device."""
+        """Show what was read back from the device."""
         self._logged = (record, *self._measured_speed(record))
         self.metrics.loss.set(record.loss)
         self.metrics.learning_rate.set(record.learning_rate)
         self.metrics.gradient_norm.set(record.gradient_norm)
         self._write()
 
-    def checkpoint_saved(self, step: int, seconds: float) -> None:
+    def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
         """A checkpoint is on disk."""
         self._progress = replace(self._progress, last_checkpoint_step=step)
         self.metrics.checkpoint_step.set(step)
         self.metrics.checkpoint_time.set(self._wall_clock())
-        self.metrics.checkpoint_seconds.observe(seconds)
+        self.metrics.checkpoint_seconds.observe(pause_seconds)
 
-    def evaluated(self, accuracy: float) -> None:
-        """Take over an accuracy."""
-        self._progress = replace(self._progress, accuracy=accuracy)
-        self.metrics.accuracy.set(accuracy)
+    def evaluated(self, value: float, no_improvement_for: int | None) -> None:  # noqa: ARG002 the accuracy is shown
+        """Show an accuracy."""
+        self._progress = replace(self._progress, accuracy=value)
+        self.metrics.accuracy.set(value)
 
-    def shortened(self, epochs: int, steps: int) -> None:
-        """Take over what the training has come to have."""
-        self._progress = replace(self._progress, total_epochs=epochs, total_steps=steps)
-        self.metrics.planned_epochs.set(epochs)
-        self.metrics.planned_steps.set(steps)
+    def shortened(self, total_epochs: int, total_steps: int) -> None:
+        """Show how long the training has become."""
+        self._progress = replace(self._progress, total_epochs=total_epochs, total_steps=total_steps)
+        self.metrics.planned_epochs.set(total_epochs)
+        self.metrics.planned_steps.set(total_steps)
 
     def finished(self) -> None:
         """Leave the final progress in the file."""
         self._pulse.change(Activity.FINISHED)
-        # A training that was resumed after its end has had no epoch at all.
+        # A training that is resumed after its end has no epoch at all.
         self._progress = replace(self._progress, epoch=self._progress.total_epochs, finished=True)
         self._write(last=True)
 
-    def stopped(self, step: int) -> None:  # noqa: ARG002 it is known from step_finished
+    def stopped(self, step: int) -> None:  # noqa: ARG002 known from step_finished
         """Leave the last progress in the file."""
         self._write(last=True)
 
@@ -182,8 +180,8 @@ class Telemetry(Listener):
         self._write(last=True)
 
     def _measured_speed(self, record: LogRecord) -> tuple[float | None, float | None]:
-        """Samples a second and seconds a step."""
-        # A step is logged some time after its end.
+        """Samples per second and seconds per step."""
+        # A step is logged some time after it has ended.
         now, (_, speed, per_step) = self._clock() if self._stepped is None else self._stepped, self._logged
         before, self._mark = self._mark, (now, record.step, record.consumed)
         if before is None or now <= before[0] or record.step <= before[1]:
@@ -197,11 +195,11 @@ class Telemetry(Listener):
         if self._file is None or not (last or self._file.due):
             return
         try:
-            # The stack is for those who look while it hangs, and the file is kept small for the report.
+            # The stack is for a look at a process that hangs; the file is kept small for the report.
             self._file.write(replace(self.progress(), stack=None), last=last)
         except OSError as reason:
             self._file = None
-            _log.warning("progress is no longer written to a file: %s", reason)
+            _log.warning("progress is no longer written to the file: %s", reason)
 
     def _serve(self, port: int | None) -> HttpServer | None:
         if port is None:
@@ -213,7 +211,7 @@ class Telemetry(Listener):
         try:
             server = HttpServer(port, routes)
         except (OSError, OverflowError) as reason:
-            _log.warning("port %d serves no metrics and no progress, training goes on without: %s", port, reason)
+            _log.warning("cannot serve metrics and progress on port %d, training continues without: %s", port, reason)
             return None
         server.start()
         return server
@@ -227,7 +225,7 @@ def _gpu_memory(group: Group) -> GpuMemory | None:
     device = group.device
     if device.type != "cuda":
         return None
-    # The allocator's own books: asking the driver would wait for it.
+    # The allocator's own counters: asking the driver would wait for the GPU.
     return GpuMemory(
         allocated=lambda: float(torch.cuda.memory_allocated(device)),
         reserved=lambda: float(torch.cuda.memory_reserved(device)),
@@ -235,7 +233,8 @@ def _gpu_memory(group: Group) -> GpuMemory | None:
     )
 
 
-def _info(environment: Environment, group: Group) -> ProcessInfo:
+def _info(group: Group) -> ProcessInfo:
+    environment = group.environment
     device = group.device.type
     if device == "cuda":
         with suppress(RuntimeError):

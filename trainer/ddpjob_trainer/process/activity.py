@@ -1,4 +1,4 @@
-"""What a rank does at this moment, and since when: what tells a rank that is behind from those that wait for it."""
+"""What a rank is doing, and since when: this distinguishes a rank that is behind from those that wait for it."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 
 class Activity(StrEnum):
-    """What a rank does."""
+    """What a rank is doing."""
 
     STARTING = "starting"
     DATA = "data"
-    """Waits for its data loader."""
+    """Waiting for its data loader."""
     STEP = "step"
     """Forward, backward, a collective or the optimizer."""
     CHECKPOINT = "checkpoint"
@@ -21,20 +21,20 @@ class Activity(StrEnum):
 
 
 LONG: Final = frozenset({Activity.CHECKPOINT, Activity.EVALUATION})
-"""Activities that rightly last many steps."""
+"""Activities that may last as long as many steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment of a rank; all seconds are of the process' own clock, which no other machine's is compared with."""
+    """State of a rank at one moment; all seconds are of the process' own clock, never compared between machines."""
 
     activity: Activity
     activity_seconds: float
     step: int | None
-    """The last one that this process has finished; None before its first."""
+    """The last one finished by this process; None before its first."""
     seconds_since_step: float | None
     quiet_seconds: float
-    """Since the last finished step, or since something long began or ended after it."""
+    """Since the last finished step, or since a long activity began or ended after it."""
 
 
 class _State(NamedTuple):
@@ -46,19 +46,19 @@ class _State(NamedTuple):
 
 
 class Pulse:
-    """Told by the thread that trains, read by others."""
+    """Written by the thread that trains, read by others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Args:
-        clock: seconds, the same whatever is done to the machine's time.
+        clock: seconds, unaffected by changes of the machine's time.
         """
         self._clock = clock
         now = clock()
-        # Replaced as one, so that a reader never sees a half of it.
+        # Replaced as a whole, so that a reader never sees half of it.
         self._state = _State(Activity.STARTING, now, None, now, now)
 
     def change(self, activity: Activity) -> None:
-        """Something else begins, or the same goes on."""
+        """Something else begins, or the same continues."""
         state = self._state
         if activity is state.activity:
             return
@@ -68,14 +68,14 @@ class Pulse:
 
     def step_finished(self, step: int) -> None:
         """A step is done."""
-        # A loop that tells nothing but its steps is within one from its first on.
+        # A loop that reports only its steps is considered within one from its first step on.
         if self._state.activity is Activity.STARTING:
             self.change(Activity.STEP)
         state, now = self._state, self._clock()
         self._state = _State(state.activity, state.since, step, now, now)
 
     def moment(self) -> Moment:
-        """What is now."""
+        """The current state."""
         state, now = self._state, self._clock()
         return Moment(
             activity=state.activity,

@@ -1,4 +1,4 @@
-"""Bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
+"""Exchanges bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
 
 import json
 import time
@@ -13,26 +13,26 @@ from ddpjob_trainer.process.lifetime import keep_for_ever
 
 _HELD: Final = 64
 _GATHERED: Final = 4
-"""Each has a tensor for every rank."""
+"""Each holds a tensor per rank."""
 _LENGTH: Final = 8
-"""Bytes of a length."""
+"""Bytes that encode a length."""
 _SOON: Final = 100
-"""How often is asked within a second."""
+"""How often to ask within a second."""
 
 
 class Gathering:
-    """What rank 0 will have from every rank. Any of its threads may ask."""
+    """What rank 0 will receive from every rank. Any of its threads may ask."""
 
     def __init__(self, work: dist.Work, parts: list[torch.Tensor]) -> None:
         """Args:
-        work: that of the collective.
-        parts: into which it receives, of each rank the length and then the bytes.
+        work: of the collective.
+        parts: where it receives each rank's length, followed by its bytes.
         """
         self._work = work
         self._parts = parts
 
     def result(self) -> list[bytes]:
-        """Wait, and return what every rank gave, in the order of ranks.
+        """Wait, and return every rank's data, in the order of ranks.
 
         Raises:
             RuntimeError: a rank is gone.
@@ -47,21 +47,21 @@ class Mean:
 
     def __init__(self, work: dist.Work, total: torch.Tensor) -> None:
         """Args:
-        work: that of the collective.
-        total: which becomes the sum.
+        work: of the collective.
+        total: becomes the sum.
         """
         self._work = work
         self._total = total
 
     def done_soon(self, pause: Callable[[float], object] = time.sleep) -> bool:
-        """Whether `result` need not wait, within a second.
+        """Whether `result` will not wait; waits a second at most to find out.
 
-        Even a process that is alone has its result a moment after the call, from the group's thread.
+        Even a single process gets its result a moment after the call, from the group's thread.
 
         Raises:
             RuntimeError: a rank or the device is gone.
         """
-        # Not the wait of the work with a timeout: nccl's ends the process group when it runs out.
+        # Not the work's own wait with a timeout: with nccl it ends the process group when it expires.
         for _ in range(_SOON):
             if self._work.is_completed():
                 return True
@@ -69,7 +69,7 @@ class Mean:
         return False
 
     def result(self) -> float:
-        """Wait for it.
+        """Wait for the mean.
 
         Raises:
             RuntimeError: a rank is gone.
@@ -79,21 +79,21 @@ class Mean:
 
 
 class Exchange:
-    """Moves small things between all ranks; every rank calls the same methods in the same order."""
+    """Moves small values between all ranks; every rank calls the same methods in the same order."""
 
     def __init__(self, device: torch.device) -> None:
         """Args:
         device: where the backend expects tensors: the GPU for nccl, else the CPU.
         """
         self._device = device
-        # The group's threads let go of a tensor some time after the collective; see keep_for_ever.
+        # The group's threads release a tensor some time after the collective; see keep_for_ever.
         self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
         self._gathered: deque[list[torch.Tensor]] = deque(maxlen=_GATHERED)
         keep_for_ever(self._held)
         keep_for_ever(self._gathered)
 
     def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
-        """Rank 0's value on every rank; what the others give is ignored."""
+        """Rank 0's value on every rank; the others' values are ignored."""
         data = json.dumps(value).encode() if dist.get_rank() == 0 else b""
         length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
         dist.broadcast(self._hold(length), src=0)
@@ -120,7 +120,7 @@ class Exchange:
         return received
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
-        """What every rank gave, in the order of ranks, on every rank."""
+        """Every rank's data, in the order of ranks, on every rank."""
         size = dist.get_world_size()
         length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
         lengths = self._hold_all([torch.zeros_like(length) for _ in range(size)])
@@ -133,23 +133,23 @@ class Exchange:
         return [_bytes(part[: int(each)]) for part, each in zip(parts, lengths, strict=True)]
 
     def begin_to_gather(self, data: bytes, capacity: int) -> Gathering:
-        """Give rank 0 something without waiting here for any other rank.
+        """Send data to rank 0 without waiting for any other rank.
 
-        With gloo the next collective does not wait for it either; nccl and mpi make one after the other.
+        With gloo the next collective does not wait for it either; nccl and mpi run one after the other.
 
         Args:
-            data: what this rank gives.
-            capacity: how many bytes a rank may give; the same on all ranks.
+            data: of this rank.
+            capacity: maximum number of bytes per rank; the same on all ranks.
 
         Returns:
-            What will have been gathered, which is of use to rank 0 alone.
+            What will have been gathered; only useful on rank 0.
 
         Raises:
-            ValueError: it is more than a rank may give.
+            ValueError: the data exceeds the capacity.
         """
         if len(data) > capacity:
-            raise ValueError(f"{len(data)} bytes are to be gathered, of {capacity} at most")
-        # One collective of a size that all ranks know: to agree on a size would be to wait.
+            raise ValueError(f"cannot gather {len(data)} bytes: at most {capacity} are allowed")
+        # One collective of a size known to all ranks: agreeing on a size would mean waiting.
         padded = self._empty(_LENGTH + capacity)
         framed = len(data).to_bytes(_LENGTH) + data
         padded[: len(framed)] = self._tensor(framed)
@@ -164,12 +164,12 @@ class Exchange:
         return [float(each) for each in numbers]
 
     def begin_mean(self, value: torch.Tensor) -> Mean:
-        """Take the mean over all ranks of a number that each holds as a tensor on its device, waiting for none here."""
+        """Start to average a number that each rank holds as a tensor on its device, without waiting."""
         total = value.detach().to(self._device, dtype=torch.float32, copy=True)
         return Mean(dist.all_reduce(self._hold(total), async_op=True), total)
 
     def sum(self, *values: float) -> list[float]:
-        """The sums over all ranks of each of some numbers."""
+        """The sums over all ranks, one for each of the numbers."""
         total = torch.tensor(values, dtype=torch.float64, device=self._device)
         dist.all_reduce(self._hold(total))
         return [float(each) for each in total]
@@ -186,7 +186,7 @@ class Exchange:
         return torch.zeros(length, dtype=torch.uint8, device=self._device)
 
     def _tensor(self, data: bytes) -> torch.Tensor:
-        # torch warns of memory that cannot be written to.
+        # torch warns about read-only memory.
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self._device) if data else self._empty(0)
 
 

@@ -1,4 +1,4 @@
-"""Ends a process that was asked to stop and cannot, with what SIGTERM does to a process that does not handle it."""
+"""Ends a process that was asked to stop but cannot, as SIGTERM ends a process without a handler."""
 
 import ctypes
 import os
@@ -13,14 +13,14 @@ from ddpjob_trainer.process.activity import LONG, Pulse
 from ddpjob_trainer.process.watchdog import dump_stacks
 
 LEAST_PATIENCE: Final = 10.0
-"""Seconds without a finished step after SIGTERM: less than the 30 of a pod or of torchrun, which end in SIGKILL."""
+"""Seconds without a finished step after SIGTERM: less than the 30 of a pod or torchrun, which end in SIGKILL."""
 STEPS_OF_PATIENCE: Final = 3
 _INTERVAL: Final = 0.25
 _NO_DESCRIPTOR: Final = -1
 
 
 class LastResort:
-    """Waits for SIGTERM in a thread, and from then on for a step to end.
+    """Waits in a thread for SIGTERM, and then for a step to end.
 
     Python runs its handlers in the main thread, and never while that waits in a collective for a rank that is gone.
     """
@@ -30,8 +30,8 @@ class LastResort:
     ) -> None:
         """Args:
         pulse: of this process.
-        seconds_per_step: as measured, 0 where nothing is known.
-        leave: told in one line why the process must end; None shows all stacks and ends it.
+        seconds_per_step: as measured, 0 if unknown.
+        leave: called with the reason why the process must end, in one line; None prints all stacks and ends it.
         """
         self._pulse = pulse
         self._seconds_per_step = seconds_per_step
@@ -43,7 +43,7 @@ class LastResort:
         self._thread = threading.Thread(target=self._watch, name="ddpjob-last-resort", daemon=True)
 
     def start(self) -> None:
-        """Watch until `close`; only in the main thread, and not where something else is told of signals already."""
+        """Watch until `close`; only in the main thread, and not if something else already receives signals this way."""
         before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         if before != _NO_DESCRIPTOR:
             signal.set_wakeup_fd(before)
@@ -61,20 +61,20 @@ class LastResort:
         self._reader.close()
 
     def leave_signals_alone(self) -> None:
-        """Be told of no further signal."""
+        """Receive no further signals."""
         if self._watching:
             self._watching = False
             signal.set_wakeup_fd(_NO_DESCRIPTOR)
 
     def overdue(self, seconds: float) -> bool:
-        """Whether it is in vain to wait on, so many seconds after SIGTERM."""
+        """Whether waiting any longer is pointless, this number of seconds after SIGTERM."""
         now = self._pulse.moment()
         patience = max(LEAST_PATIENCE, STEPS_OF_PATIENCE * self._seconds_per_step())
-        # What rightly lasts long is left to whoever has asked, and to their SIGKILL.
+        # Long activities may go on until the sender of SIGTERM sends SIGKILL.
         return now.activity not in LONG and min(seconds, now.quiet_seconds) >= patience
 
     def _watch(self) -> None:
-        # Every signal of the process is told here, as one byte each.
+        # Every signal of the process arrives here, as one byte each.
         while signal.SIGTERM not in (received := self._reader.recv(64)):
             if not received:
                 return
@@ -84,14 +84,14 @@ class LastResort:
                 now = self._pulse.moment()
                 self._leave(
                     f"asked to stop, but no step has ended for {now.quiet_seconds:.0f} s (activity {now.activity}): "
-                    "this rank ends without saving; the stacks of all its threads:"
+                    "this rank ends without saving; stacks of all threads:"
                 )
                 return
 
 
 def _end_process(reason: str) -> None:
     dump_stacks(reason)
-    # Python lets no thread but the main one do this.
+    # Python lets only the main thread do this.
     default = ctypes.c_void_p(int(signal.SIG_DFL))
     ctypes.CDLL(None).signal(ctypes.c_int(signal.SIGTERM), default)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The state of every generator of random numbers that a training step may draw from."""
+"""The state of every random number generator that a training step may draw from."""
 
 import base64
 import json
@@ -10,22 +10,22 @@ import torch
 from numpy.typing import NDArray
 
 CAPACITY: Final = 32 * 1024
-"""No captured state has more bytes: those of PyTorch, Python and NumPy have some 14 KB as text."""
+"""Upper limit of the bytes of a captured state: PyTorch, Python and NumPy have about 14 KB as text."""
 
 
 def seed_everything(seed: int) -> None:
     """Seed torch (all devices), Python and NumPy.
 
     Args:
-        seed: the same on all ranks makes equal models; another one per rank makes, say, their dropout differ.
+        seed: the same on all ranks gives equal models; a different one per rank makes, for example, dropout differ.
     """
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 the generator that user code without one of its own draws from
+    np.random.seed(seed % 2**32)  # noqa: NPY002 the generator that user code draws from by default
 
 
 def seed_of(*numbers: int) -> int:
-    """A seed for what these numbers name together, the same in every process, and another one for other numbers."""
+    """A seed derived from these numbers: the same in every process, and different for different numbers."""
     return hash(numbers) % 2**63
 
 
@@ -45,7 +45,7 @@ def restore(captured: bytes) -> None:
     """Put all generators of this process into a captured state.
 
     Raises:
-        ValueError: these bytes hold no such state.
+        ValueError: the bytes are not such a state.
     """
     state = json.loads(captured)
     torch.set_rng_state(_tensor(state["torch"]))
@@ -64,7 +64,7 @@ def _numpy_state() -> dict[str, Any]:
 
 
 def _text(state: NDArray[Any]) -> str:
-    # A list of numbers would keep the training waiting ten times as long.
+    # A list of numbers would make the training wait ten times as long.
     return base64.b64encode(state.tobytes()).decode()
 
 

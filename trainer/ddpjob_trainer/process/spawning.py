@@ -1,4 +1,4 @@
-"""Several processes of one training, spawned by a program that plain python has started."""
+"""Several processes of one training, spawned by a program started with plain python."""
 
 import os
 import signal
@@ -15,28 +15,28 @@ import torch.multiprocessing as mp
 from ddpjob_trainer.process.environment import Environment, Launcher, MisuseError
 
 AGREED_STOP: Final = 128 + signal.SIGTERM
-"""Exit code of a rank that has saved and left because all were asked to stop."""
+"""Exit code of a rank that has saved and left because all ranks were asked to stop."""
 
 
 def spawn(train: Callable[[], None], environment: Environment, processes: int | None = None) -> None:
     """Run a function in several processes of this node, each of which finds its place in its environment.
 
-    With several nodes each of them calls this alike. SIGTERM is passed on, and the processes are waited for; a stop on
-    which all ranks have agreed ends this process as it has ended them.
+    With several nodes, call it on each of them. SIGTERM is passed on, and the processes are waited for; when all ranks
+    have agreed to stop, this process ends with the same exit code.
 
     Args:
-        train: of a module that can be imported, since each process is a new interpreter.
-        environment: of this process, which is none of the ranks.
-        processes: how many on this node; None takes what the job asks for, else one for each GPU, else one.
+        train: function of an importable module, since each process is a new interpreter.
+        environment: of this process, which is not one of the ranks.
+        processes: how many on this node; None uses the number that the job requests, else one per GPU, else one.
 
     Raises:
-        MisuseError: another launcher has started several processes already.
-        torch.multiprocessing.ProcessRaisedException: one has raised; the message holds its traceback.
-        torch.multiprocessing.ProcessExitedException: one has ended with another exit code than 0, or was killed.
+        MisuseError: another launcher has already started several processes.
+        torch.multiprocessing.ProcessRaisedException: one has raised an exception; the message holds its traceback.
+        torch.multiprocessing.ProcessExitedException: one has ended with an exit code other than 0, or was killed.
     """
     if environment.launcher not in (Launcher.PYTHON, Launcher.SINGLE):
         raise MisuseError(
-            f"{environment.launcher} has started a process for each rank already: start this program with plain python"
+            f"{environment.launcher} has already started a process per rank: start this program with plain python"
         )
     count = processes or environment.job.processes_per_node or torch.cuda.device_count() or 1
     address = environment.master_address or "127.0.0.1"
@@ -56,7 +56,7 @@ def spawn(train: Callable[[], None], environment: Environment, processes: int | 
         while left:
             ended = [left.pop(sentinel) for sentinel in wait(list(left)) if isinstance(sentinel, int)]
             if any(process.exitcode not in (0, AGREED_STOP) for process in ended):
-                # Ends the others, and raises what has happened.
+                # Ends the others, and raises the failure.
                 while not context.join():
                     pass
     finally:
@@ -66,7 +66,7 @@ def spawn(train: Callable[[], None], environment: Environment, processes: int | 
 
 
 def place(environment: Environment, local_rank: int, processes: int, address: str, port: int) -> Mapping[str, str]:
-    """The variables that tell a spawned process its place."""
+    """The variables that give a spawned process its place."""
     return {
         "RANK": str(environment.rank * processes + local_rank),
         "WORLD_SIZE": str(environment.world_size * processes),

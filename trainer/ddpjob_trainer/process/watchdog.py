@@ -1,4 +1,4 @@
-"""Shows where a rank hangs: a thread of it dumps the stacks of all others once no step has ended for too long."""
+"""Shows where a rank hangs: one of its threads dumps all stacks when no step has finished for too long."""
 
 import contextlib
 import faulthandler
@@ -12,22 +12,22 @@ from typing import Final
 from ddpjob_trainer.process.activity import LONG, Activity, Pulse
 
 PATIENCE_WITH_LONG: Final = 10
-"""How many deadlines a checkpoint or an evaluation may last."""
-_CHECKS_A_DEADLINE: Final = 20
+"""How many deadlines a checkpoint or an evaluation may take."""
+_CHECKS_PER_DEADLINE: Final = 20
 _LONGEST_INTERVAL: Final = 5.0
 _SHOWN_CALLS: Final = 8
 _LONGEST_STACK: Final = 2000
 
 
 class Watchdog:
-    """Judges a rank from its first finished step on; one that never reports a step is never judged."""
+    """Watches a rank from its first finished step on; a rank that never reports a step is never considered to hang."""
 
     def __init__(self, rank: int, pulse: Pulse, deadline: float, say: Callable[[str], None] | None = None) -> None:
         """Args:
-        rank: of this process, for the dump's head.
+        rank: of this process, for the heading of the dump.
         pulse: of this process.
         deadline: seconds without a finished step after which the stacks are dumped.
-        say: takes the dump's head and writes the stacks; None writes both to standard error.
+        say: called with the heading, writes the stacks; None writes both to standard error.
         """
         self._rank = rank
         self._pulse = pulse
@@ -49,11 +49,11 @@ class Watchdog:
             self._thread.join()
 
     def stack(self, step: int) -> str | None:
-        """Where the training was when it was found to hang after this step; None where it was not, or goes on."""
+        """Where the training was found to hang after this step; None if it was not, or has continued."""
         return self._stack if self._dumped == step else None
 
     def check(self) -> None:
-        """Dump the stacks where it is time to; once for each stall, a new step ends it."""
+        """Dump the stacks if no step has finished for too long; once per stall, which ends with a new step."""
         now = self._pulse.moment()
         if now.step is None or now.step == self._dumped or now.activity is Activity.FINISHED:
             return
@@ -64,24 +64,24 @@ class Watchdog:
         self._dumped = now.step
         self._say(
             f"rank {self._rank} has finished no step for {now.seconds_since_step:.0f} s: step {now.step} is done, "
-            f"activity {now.activity} for {now.activity_seconds:.0f} s; the stacks of all its threads:"
+            f"activity {now.activity} for {now.activity_seconds:.0f} s; stacks of all threads:"
         )
 
     def _watch(self) -> None:
-        interval = min(self._deadline / _CHECKS_A_DEADLINE, _LONGEST_INTERVAL)
+        interval = min(self._deadline / _CHECKS_PER_DEADLINE, _LONGEST_INTERVAL)
         while not self._closing.wait(interval):
             self.check()
 
 
 def training_stack() -> str:
-    """The innermost calls of the thread that trains, as a traceback shows them."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 there is no other way to it
+    """The innermost calls of the thread that trains, formatted as in a traceback."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 no public function returns it
     return "".join(traceback.format_stack(frame, limit=None)[-_SHOWN_CALLS:])[-_LONGEST_STACK:] if frame else ""
 
 
 def dump_stacks(head: str) -> None:
     """Write a line and the stacks of all threads of this process to standard error."""
-    # A closed stream is no reason to end the thread that watches.
+    # A closed stream must not end the thread that watches.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{head}\n{_stacks()}\n")
         sys.stderr.flush()
@@ -95,4 +95,4 @@ def _stacks() -> str:
             file.seek(0)
             return file.read().decode(errors="replace")
     except OSError as reason:
-        return f"(there are none without a folder for temporary files: {reason})"
+        return f"(no stacks: no folder for temporary files: {reason})"

@@ -13,17 +13,16 @@ import torch
 from torch.utils.data import TensorDataset
 
 from ddpjob_trainer import (
+    Checkpoints,
     EpochLines,
-    Exchange,
     Group,
     Optimization,
     Settings,
-    Trainer,
-    checkpoints,
     configure_logging,
     current_environment,
     process_group,
 )
+from ddpjob_trainer.loop.training_loop import TrainingLoop
 from ddpjob_trainer.observability.log import say
 
 ENVIRONMENT = current_environment()
@@ -44,13 +43,13 @@ def train(group: Group, batch_size: int, options: dict[str, object]) -> None:
             say(f"computed in {out.dtype}")
         return torch.nn.functional.mse_loss(out.float(), batch[1])
 
-    Trainer(
+    TrainingLoop(
         group=group,
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         loss=loss,
         dataset=TensorDataset(features, targets),
-        checkpoints=checkpoints(ENVIRONMENT, Exchange(group.device)),
+        checkpoints=Checkpoints.of_job(group),
         settings=Settings(
             total_epochs=int(os.environ.get("EPOCHS", "2")),
             batch_size=batch_size,

@@ -26,21 +26,20 @@ from torch.utils.data import Dataset
 
 from ddpjob_trainer import (
     Checkpoints,
-    Exchange,
     Listener,
+    LogRecord,
+    Plan,
     Settings,
     Telemetry,
-    Trainer,
-    checkpoints,
     configure_logging,
     current_environment,
     process_group,
+    seed_everything,
 )
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder
 from ddpjob_trainer.examples.digest import parameters_digest
-from ddpjob_trainer.observability.listener import LogRecord, Plan
+from ddpjob_trainer.loop.training_loop import TrainingLoop
 from ddpjob_trainer.observability.log import say
-from ddpjob_trainer.process.randomness import seed_everything
 
 SIZE = 102
 HANGS_AFTER = 20
@@ -79,10 +78,10 @@ class Witness(Listener):
         self.evaluation = evaluation
         self.read: list[int] = []
 
-    def step_finished(self, step: int, samples: int, seconds: float, waited: float) -> None:
+    def step_finished(self, step: int, samples: int, seconds: float, data_seconds: float) -> None:
         say(f"RANK {self.rank} STEP {step} READ {self.read}")
         assert samples == len(self.read)
-        assert 0 <= waited <= seconds
+        assert 0 <= data_seconds <= seconds
         self.stop_if(str(step))
         if step == self.fail_at:
             raise ValueError("failed on purpose")
@@ -96,8 +95,9 @@ class Witness(Listener):
         time.sleep(self.evaluation)
         return 0.5
 
-    def evaluated(self, accuracy: float) -> None:
-        say(f"RANK {self.rank} EVALUATED {accuracy}")
+    def evaluated(self, value: float, no_improvement_for: int | None) -> None:
+        assert no_improvement_for is None
+        say(f"RANK {self.rank} EVALUATED {value}")
 
     def stopped(self, step: int) -> None:
         say(f"RANK {self.rank} STOPPED AFTER {step}")
@@ -113,9 +113,9 @@ class Witness(Listener):
     def epoch_started(self, epoch: int, steps: int) -> None:
         say(f"RANK {self.rank} EPOCH {epoch} STEPS {steps}")
 
-    def checkpoint_saved(self, step: int, seconds: float) -> None:
+    def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
         say(f"RANK {self.rank} SAVED {step}")
-        assert seconds >= 0
+        assert pause_seconds >= 0
         if self.die_at and step >= self.die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -174,13 +174,12 @@ def main() -> None:
             wrong = (model(numbers) - numbers.sum(1, keepdim=True) + noise) ** 2
             return wrong.mean() * (float("nan") if options.nan else 1.0)
 
-        exchange = Exchange(group.device)
         if options.die_while_saving is None:
-            saved = checkpoints(environment, exchange, options.folder, asynchronous=options.asynchronous)
+            saved = Checkpoints.of_job(group, options.folder, asynchronous=options.asynchronous)
         else:
             deadly = Deadly(Path(options.folder), options.die_while_saving)
-            saved = Checkpoints(deadly, exchange, asynchronous=options.asynchronous)
-        Trainer(
+            saved = Checkpoints(deadly, group, asynchronous=options.asynchronous)
+        TrainingLoop(
             group=group,
             model=model,
             optimizer=optimizer,
@@ -197,7 +196,7 @@ def main() -> None:
                 seed=3,
                 data_workers=options.data_workers,
             ),
-            listeners=(Telemetry(environment, group), witness),
+            listeners=(Telemetry(group), witness),
         ).run()
         digest = parameters_digest(model)
         say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {digest}")
