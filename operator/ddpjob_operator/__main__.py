@@ -11,11 +11,13 @@ from ddpjob_operator.logs import set_up_logging
 
 
 def main() -> int:
-    """Run the operator until it is told to stop. Returns the exit code."""
+    """Run the operator until it is asked to stop. Returns the exit code."""
     default = Options()
     parser = argparse.ArgumentParser(prog="ddpjob-operator", description="Runs DDPJobs in a Kubernetes cluster.")
     parser.add_argument("--namespace", help="the only namespace to serve (default: all)")
-    parser.add_argument("--workers", type=int, default=default.workers, help="jobs worked on at once (%(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=default.workers, help="number of jobs reconciled concurrently (%(default)s)"
+    )
     parser.add_argument("--port", type=int, default=default.port, help="port of /metrics and /healthz (%(default)s)")
     parser.add_argument(
         "--poll-interval",
@@ -27,27 +29,29 @@ def main() -> int:
         "--progress-writes",
         type=float,
         default=default.progress_writes,
-        help="most progress updates written a second, over all jobs (%(default)s)",
+        help="maximum number of progress updates written per second, over all jobs (%(default)s)",
     )
     parser.add_argument(
         "--requests-in-flight",
         type=int,
         default=default.requests_in_flight,
-        help="most requests to the API server at once (%(default)s)",
+        help="maximum number of concurrent requests to the API server (%(default)s)",
     )
     parser.add_argument(
         "--watch-seconds",
         type=float,
         default=default.watch_seconds,
-        help="length of one watch request; a silent one is noticed a third later (%(default)s)",
+        help="seconds that one watch request lasts; a silent one is noticed a third later (%(default)s)",
     )
     parser.add_argument(
         "--stuck-after",
         type=float,
         default=default.stuck_after,
-        help="seconds after which a job that waits or is worked on makes /healthz fail (%(default)s)",
+        help="seconds after which a job that waits or is being reconciled makes /healthz fail (%(default)s)",
     )
-    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="form of the log (%(default)s)")
+    parser.add_argument(
+        "--log-format", choices=["text", "json"], default="text", help="format of the log (%(default)s)"
+    )
     options = vars(parser.parse_args())
     set_up_logging(options.pop("log_format"))
     try:

@@ -1,4 +1,4 @@
-"""Puts the operator together and runs it until it is told to stop or a part of it fails."""
+"""Puts the operator together and runs it until it is asked to stop or a part of it fails."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be set from outside. Durations are in seconds."""
+    """What can be configured. Durations are in seconds."""
 
     namespace: str | None = None
     workers: int = 8
@@ -46,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A resource that is watched, whether it has been listed, and since when its watch is silent."""
+    """A watched resource, whether it has been listed, and how long its watch has been silent."""
 
     resource: str
     synced: asyncio.Event
@@ -59,7 +59,7 @@ class Operator:
     def __init__(self, connection: Connection, options: Options) -> None:
         """Args:
         connection: the cluster.
-        options: what was set from outside.
+        options: the configuration.
         """
         loop = asyncio.get_running_loop()
         margin = max(2.0, options.watch_seconds / 3)
@@ -118,7 +118,7 @@ class Operator:
             Watched("pods", self._pods.synced, lambda: self._pods.silent_for),
             Watched("services", self._services.synced, lambda: self._services.silent_for),
         )
-        # Two watches in a row that brought nothing, and the time to connect.
+        # Two watches in a row without any sign of life, and the time to connect.
         dead_after = 2 * limits.silence + margin
         self._checks = (
             *(watch_is_alive(watch.resource, watch.silent_for, dead_after) for watch in self._watches),
@@ -142,7 +142,7 @@ class Operator:
         """Work until SIGTERM or SIGINT.
 
         Raises:
-            Exception: a part that must run has failed; the process should end and be started again.
+            Exception: an essential part has failed; the process should end and be restarted.
         """
         loop = asyncio.get_running_loop()
         stop, stop_kopf, kopf_started = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -153,7 +153,7 @@ class Operator:
             readiness=self._missing,
         ) as port:
             _log.info("serving /metrics, /healthz and /readyz on port %d", port)
-            # Before kopf: at its end kopf cancels every task that was begun after it.
+            # Before kopf: when kopf ends, it cancels every task that was started after it.
             tasks = [asyncio.create_task(part) for part in self._parts()]
             stopped = asyncio.create_task(stop.wait())
             kopf = asyncio.create_task(self._jobs.run(stop=stop_kopf, started=kopf_started))
@@ -162,10 +162,10 @@ class Operator:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             for number in (signal.SIGTERM, signal.SIGINT):
-                # Kopf's own handlers would let it wait for our tasks, and fail on a second signal.
+                # With its own handlers kopf would wait for our tasks, and fail on a second signal.
                 loop.add_signal_handler(number, stop.set)
             done, _ = await asyncio.wait((stopped, kopf, *tasks), return_when=asyncio.FIRST_COMPLETED)
-            _log.info("stopping" if stopped in done else "stopping, because a part has ended")
+            _log.info("stopping" if stopped in done else "stopping because a part has ended")
             await _cancel(tasks)
         stop_kopf.set()
         await asyncio.wait((kopf,), timeout=_STOP_SECONDS)
@@ -184,7 +184,7 @@ class Operator:
         )
 
     async def _work(self) -> None:
-        # A job must not be judged by pods that have only not been listed yet.
+        # A job must not be judged by pods that merely have not been listed yet.
         await self._pods.synced.wait()
         await self._services.synced.wait()
         await self._controller.work()
@@ -201,7 +201,7 @@ async def operate(options: Options) -> None:
     """Connect and run one operator.
 
     Raises:
-        ConfigException: there is no cluster to connect to.
+        ConfigException: no cluster is configured.
     """
     await Operator(await connect(), options).run()
 

@@ -18,14 +18,14 @@ _log = logging.getLogger(__name__)
 
 
 class RequestObserver(Protocol):
-    """Is told of each answer to a request that kopf made."""
+    """Called with each answer to a request of kopf's."""
 
     def __call__(self, method: str, path: str, query: str, code: int) -> None:
         """Args: method, URL path and query of the request, and the answer's HTTP status code."""
 
 
 class Connection:
-    """How the API server is reached. Tokens that rotate are read again from their file or plugin."""
+    """How the API server is reached. Rotated tokens are read again from their file or plugin."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -58,7 +58,7 @@ class Connection:
         return response
 
     def open_session(self, observer: RequestObserver) -> aiohttp.ClientSession:
-        """A session for kopf with these very credentials, which also follow a token's rotation; its user closes it."""
+        """A session for kopf with the same credentials, which follow a token's rotation too; the caller closes it."""
         trace = aiohttp.TraceConfig()
 
         async def sign(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams) -> None:
@@ -83,13 +83,13 @@ class Connection:
 
 
 async def connect(path: str | None = None) -> Connection:
-    """The cluster that KUBECONFIG names, else the one this process runs in, else that of ~/.kube/config.
+    """The cluster that KUBECONFIG names, else the one that this process runs in, else that of ~/.kube/config.
 
     Args:
         path: a kubeconfig to use instead of all these.
 
     Raises:
-        ConfigException: none of them is there or can be read.
+        ConfigException: none of them exists or can be read.
     """
     configuration = Configuration()
     path = path or _configuration_file()
@@ -108,5 +108,7 @@ def _configuration_file() -> str | None:
         return None
     path = named or str(Path.home() / ".kube" / "config")
     if not any(Path(part).exists() for part in path.split(os.pathsep)):
-        raise ConfigException(f"there is no cluster to connect to: {path} does not exist and this is no pod")
+        raise ConfigException(
+            f"no cluster to connect to: {path} does not exist, and this process does not run in a pod"
+        )
     return path

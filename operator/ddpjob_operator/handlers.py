@@ -1,4 +1,4 @@
-"""The watch of DDPJobs, which kopf carries. The only module that knows kopf.
+"""The watch of DDPJobs, run by kopf. The only module that knows kopf.
 
 Of kopf's handlers only on.event is used: it is level-triggered and writes nothing. Change handlers would write
 annotations, timers and daemons would add finalizers.
@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 class JobWatch:
     """Keeps the cache of jobs up to date through kopf.
 
-    What kopf does not tell is heard on its HTTP session: that the API server still answers, and that a watch was begun
-    again with a LIST. Nobody tells of the deletions between the two, so the cache is then compared with a LIST of our
-    own. Kopf's internals could be wrapped instead, but they change without notice.
+    What kopf does not report is observed on its HTTP session: that the API server still answers, and that a watch was
+    restarted with a LIST. Deletions between the two are not reported at all, so the cache is then compared with a LIST
+    of our own. Kopf's internals could be wrapped instead, but they change without notice.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class JobWatch:
         limits: WatchLimits | None = None,
     ) -> None:
         """Args:
-        connection: what kopf logs in with.
+        connection: the credentials that kopf logs in with.
         kube: for the comparison after a gap.
         store: the cache of jobs.
         namespace: the only one to watch, None for all.
         clock: monotonic seconds.
-        count: told verb, resource and code of each request of kopf's.
+        count: called with verb, resource and code of each of kopf's requests.
         limits: durations of a watch.
         """
         self._connection = connection
@@ -67,7 +67,7 @@ class JobWatch:
         self._lists = 0
         self._gap = asyncio.Event()
         self.synced = asyncio.Event()
-        """Set once kopf has listed the jobs and begun to watch."""
+        """Set once kopf has listed the jobs and started to watch them."""
 
     @property
     def silent_for(self) -> float:
@@ -84,7 +84,7 @@ class JobWatch:
         await kopf.operator(
             registry=self._registry(),
             settings=self._settings(),
-            # Left to itself, kopf asks for the user's name and the DNS for the host's; neither need exist in a pod.
+            # By default kopf looks up the user's name, and the host's in DNS; neither has to exist in a pod.
             identity="ddpjob-operator",  # type: ignore[arg-type]  # a str by a name that kopf does not export
             standalone=True,
             clusterwide=self._namespace is None,
@@ -94,7 +94,7 @@ class JobWatch:
         )
 
     async def close_gaps(self) -> None:
-        """Compare the cache with a LIST after each watch that was begun again with one, until cancelled."""
+        """Compare the cache with a LIST whenever kopf had to list again, until cancelled."""
         while True:
             await self._gap.wait()
             self._gap.clear()
@@ -106,7 +106,7 @@ class JobWatch:
                     version = page.resource_version
                 self._store.replace(records, version)
             except ApiError as failure:
-                _log.warning("jobs deleted while the watch was broken cannot be found yet: %s", failure)
+                _log.warning("cannot list jobs to find those deleted while the watch was broken: %s", failure)
                 self._gap.set()
                 await asyncio.sleep(_RETRY_LIST)
 
@@ -146,7 +146,7 @@ class JobWatch:
         settings.networking.request_timeout = 15.0
         settings.networking.connect_timeout = 5.0
         settings.networking.error_backoffs = _Patience()
-        # A worker has nothing to finish: it only fills the cache.
+        # A worker of kopf's has nothing to finish: it only fills the cache.
         settings.queueing.exit_timeout = 0.2
         return settings
 
@@ -168,7 +168,7 @@ class JobWatch:
 
 
 class _Patience:
-    """Delays between kopf's tries of a request, without end: a control plane that is away must not end the operator."""
+    """Endless delays between kopf's retries: a control plane that is down must not end the operator."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((0.2, 0.5, 1.0, 2.0, 4.0), itertools.repeat(8.0))

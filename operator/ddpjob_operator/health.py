@@ -1,4 +1,4 @@
-"""Whether the operator still does its work, in plain sentences."""
+"""Whether the operator still works, in plain sentences."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,33 +14,33 @@ _BEAT: Final = 1.0
 
 
 def watch_is_alive(resource: str, silent_for: Callable[[], float], limit: float) -> Check:
-    """A watch that gives no sign of life for longer than `limit` seconds is dead."""
+    """A watch without a sign of life for longer than `limit` seconds is dead."""
 
     def check() -> str | None:
         silence = silent_for()
         if silence <= limit:
             return None
-        return f"the watch of {resource} has given no sign of life for {silence:.0f} s (limit {limit:.0f} s)"
+        return f"the watch of {resource} has shown no sign of life for {silence:.0f} s (limit {limit:.0f} s)"
 
     return check
 
 
 def queue_moves(queue: WorkQueue[Key], limit: float) -> Check:
-    """A queue is stuck when a job waits, or is worked on, for longer than `limit` seconds."""
+    """The queue is stuck when a job waits, or is reconciled, for longer than `limit` seconds."""
 
     def check() -> str | None:
         if queue.oldest > limit:
             return f"the oldest of {queue.depth} waiting jobs has waited for {queue.oldest:.0f} s (limit {limit:.0f} s)"
         running = queue.longest_running
         if running is not None and running[1] > limit:
-            return f"job {'/'.join(running[0])} has been worked on for {running[1]:.0f} s (limit {limit:.0f} s)"
+            return f"job {'/'.join(running[0])} has been reconciled for {running[1]:.0f} s (limit {limit:.0f} s)"
         return None
 
     return check
 
 
 class LoopMeter:
-    """Measures how late the event loop is: what blocks it blocks every job."""
+    """Measures how late the event loop is: whatever blocks it blocks every job."""
 
     def __init__(self, *, clock: Callable[[], float], limit: float = 10.0) -> None:
         self._clock = clock
@@ -62,5 +62,5 @@ class LoopMeter:
 
 
 def problems(checks: tuple[Check, ...]) -> list[str]:
-    """All that is wrong now."""
+    """Everything that is wrong now."""
     return [said for check in checks if (said := check()) is not None]

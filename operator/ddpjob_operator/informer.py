@@ -1,4 +1,4 @@
-"""Keeps a store equal to what the API server has: LIST, then WATCH, through every way in which a stream can fail."""
+"""Keeps a store in sync with the API server: LIST, then WATCH, through every way in which a stream can fail."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from ddpjob_core.engine.store import R, Store, version_number
 from ddpjob_operator.kube import Kube, WatchEvent
 
 _DOUBTED_AFTER: Final = 3
-"""Failures in a row after which the version to watch from is no longer trusted, and all is listed anew."""
+"""Consecutive failures after which the version to watch from is no longer trusted, and all is listed again."""
 _SHORTEST_WATCH: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long things may last, in seconds.
+    """How long things may take, in seconds.
 
-    A watch is short: a stream that died without a word is noticed soon, and the reconnect itself is a sign of life.
+    A watch is short: a stream that died silently is noticed soon, and the reconnect itself is a sign of life.
     """
 
     watch: float = 30.0
@@ -35,7 +35,7 @@ class WatchLimits:
 
 
 class Informer(Generic[R]):
-    """Follows all objects of one resource that carry a label."""
+    """Follows all objects of one resource that match a label selector."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Informer(Generic[R]):
         kube: the API server.
         resource: what is watched.
         store: what is kept up to date.
-        parse: makes a record of a raw object, None for one that cannot be known by name and uid.
+        parse: makes a record of a raw object, None for one without name, namespace or uid.
         namespace: the only one to watch, None for all.
         selector: label selector, evaluated by the server.
         clock: monotonic seconds.
         limits: durations.
-        reconnected: told why a stream was given up, in one word.
+        reconnected: called with why a stream ended, in one word.
         """
         self._kube = kube
         self._resource = resource
@@ -82,7 +82,7 @@ class Informer(Generic[R]):
         return self._clock() - self._alive_at
 
     async def run(self) -> None:
-        """Follow until cancelled. No failure ends it."""
+        """Follow until cancelled, whatever fails."""
         failures = 0
         while True:
             self._moved = False
@@ -97,9 +97,9 @@ class Informer(Generic[R]):
                 reason = "gone"
             except ApiError as failure:
                 reason = "failed"
-                _log.warning("the watch of %s is renewed: %s", self._resource.plural, failure)
+                _log.warning("restarting the watch of %s: %s", self._resource.plural, failure)
             self._reconnected(reason)
-            # A stream that brought something was a success, whatever ended it. One that only ever ends is a failure.
+            # A stream that delivered something was a success, however it ended. One that only ends is a failure.
             failures = 0 if self._moved else failures + 1
             if failures >= _DOUBTED_AFTER:
                 self._since = None
@@ -110,7 +110,7 @@ class Informer(Generic[R]):
         version = ""
         async with aclosing(self._kube.list_pages(self._resource, self._namespace, selector=self._selector)) as pages:
             async for page in pages:
-                # Trimmed at once: only one chunk of whole objects is in memory.
+                # Trimmed immediately: only one chunk of whole objects is in memory.
                 records += [record for raw in page.items if (record := self._parse(raw)) is not None]
                 version = page.resource_version
                 self._alive_at = self._clock()
@@ -141,14 +141,14 @@ class Informer(Generic[R]):
     def _take(self, event: WatchEvent) -> None:
         metadata = event.object.get("metadata")
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        # Only ever forward: an event that comes again must not make all later ones come again.
+        # Only forward: a repeated event must not make all later ones repeat.
         if isinstance(version, str) and version_number(version) > version_number(self._since or ""):
             self._since = version
         if event.type == "BOOKMARK":
             return
         record = self._parse(event.object)
         if record is None:
-            _log.warning("an event on %s without name, namespace or uid is ignored", self._resource.plural)
+            _log.warning("ignoring an event on %s without name, namespace or uid", self._resource.plural)
         elif event.type == "DELETED":
             self._store.deleted(record)
         else:

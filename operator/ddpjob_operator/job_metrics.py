@@ -1,4 +1,4 @@
-"""Metrics of single jobs, made from the cache at the moment of a scrape: their series end with the job."""
+"""Metrics of each job, computed from the cache at each scrape: their series end with the job."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -18,22 +18,22 @@ _LABELS: Final = ("namespace", "ddpjob")
 
 
 def restarts_of(status: DDPJobStatus) -> Mapping[str, int]:
-    """How often the job was restarted, by kind."""
+    """How often the job has been restarted, by kind."""
     restarts = status.restarts
     return dict(zip(RESTART_KINDS, (restarts.counted, restarts.ignored, restarts.process), strict=True))
 
 
 class JobMetrics(Collector):
-    """What the status of each job says, for alerts and for dashboards of trainings that nobody scrapes."""
+    """What the status of each job says, for alerts and for dashboards of trainings that are not scraped."""
 
     def __init__(self, jobs: Iterable[JobRecord]) -> None:
         """Args:
-        jobs: all jobs there are, whenever it is gone through.
+        jobs: yields all existing jobs each time it is iterated.
         """
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        """One family for each fact."""
+        """One family per fact."""
         families = _Families()
         for job in self._jobs:
             families.add((job.namespace, job.name), job.status or DDPJobStatus())
@@ -42,11 +42,11 @@ class JobMetrics(Collector):
 
 class _Families:
     def __init__(self) -> None:
-        self._phase = _gauge("phase", "Always 1; the label says in which phase the job is.", "phase")
-        self._attempt = _gauge("attempt", "Number of the job's set of pods, from 0.")
+        self._phase = _gauge("phase", "Always 1; the label is the job's phase.", "phase")
+        self._attempt = _gauge("attempt", "Number of the job's current attempt, from 0.")
         self._restarts = CounterMetricFamily(
             f"{_PREFIX}_restarts",
-            "Restarts: counted or ignored ones of all pods, or of the worker processes in running pods.",
+            "Restarts: of all pods (counted or ignored), or of the worker processes in running pods (process).",
             labels=(*_LABELS, "kind"),
         )
         self._failure = _gauge(
@@ -54,14 +54,16 @@ class _Families:
             "Always 1, once an attempt has failed and until the job succeeds; the label is its class.",
             "class",
         )
-        self._stalled = _gauge("stalled", "1 while no step is made for longer than spec.progressDeadline, else 0.")
-        self._nodes = _gauge("nodes", "Pods of the attempt: desired ones, and ready ones, whose program runs.", "state")
-        self._step = _gauge("step", "Completed optimizer steps, once any were reported.")
-        self._planned = _gauge("planned_steps", "Optimizer steps that the training will have, once reported.")
+        self._stalled = _gauge(
+            "stalled", "1 while no step has been completed for longer than spec.progressDeadline, else 0."
+        )
+        self._nodes = _gauge("nodes", "Pods of the attempt: desired, and ready ones, whose program runs.", "state")
+        self._step = _gauge("step", "Completed optimizer steps, once reported.")
+        self._planned = _gauge("planned_steps", "Optimizer steps planned for the whole training, once reported.")
         self._progress = _gauge("progress_ratio", "Completed part of the planned steps, from 0 to 1.")
-        self._loss = _gauge("loss", "Training loss as last reported.")
+        self._loss = _gauge("loss", "The last reported training loss.")
         self._last_step = _gauge("last_step_timestamp_seconds", "When the last step ended, by the clock of rank 0.")
-        self._start = _gauge("start_timestamp_seconds", "When the job was started or last resumed.")
+        self._start = _gauge("start_timestamp_seconds", "When the job started or was last resumed.")
 
     @property
     def all(self) -> list[Metric]:

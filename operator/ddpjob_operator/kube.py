@@ -1,6 +1,6 @@
-"""The few requests that the operator makes, over raw JSON.
+"""The few requests that the operator makes, with raw JSON.
 
-The generated models of the client are not used: parsing a pod into them costs more than all the rest of a watch event.
+The client's generated models are not used: parsing a pod into one costs more than the rest of a watch event.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ _METHODS: Final[Mapping[Verb, str]] = {
     "delete": "DELETE",
 }
 _LONGEST_LINE: Final = 16 * 1024 * 1024
-"""Far above what etcd can hold: a stream that sends more without a line's end is broken."""
+"""Far more than etcd can hold: a stream that sends more without the end of a line is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A chunk of a LIST: all chunks of one LIST have the same resource version."""
+    """A chunk of a LIST; all chunks of one LIST have the same resource version."""
 
     items: list[Json]
     resource_version: str
@@ -51,12 +51,12 @@ class WatchEvent:
 
 
 class Kube(ObjectApi, Protocol):
-    """The API server, which also tells what it has and what changes. Every method raises an `ApiError`."""
+    """The API server, which can also list objects and watch their changes. Every method raises an `ApiError`."""
 
     def list_pages(
         self, resource: Resource, namespace: str | None, *, selector: str = ""
     ) -> AsyncGenerator[Page, None]:
-        """LIST in chunks, consistent with the newest writes. Expired: the continuation has expired, begin again."""
+        """LIST in chunks, consistent with the newest writes. Raises Expired where the list has to be started again."""
         ...
 
     def watch(
@@ -78,7 +78,7 @@ class Kube(ObjectApi, Protocol):
 
 
 class KubeClient:
-    """`Kube` over the connection of kubernetes.aio, with an own limit on requests in flight and 429 obeyed."""
+    """`Kube` over the connection of kubernetes.aio, with a limit on concurrent requests, and obeying 429."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class KubeClient:
     ) -> None:
         """Args:
         connection: address and credentials.
-        count: told verb, resource and code of each answer.
-        answered: told verb, resource and seconds to the first byte of each answer that is no watch's.
-        in_flight: most requests at once, watches not counted.
-        timeout: seconds that a request may take as a whole.
+        count: called with verb, resource and code of each answer.
+        answered: called with verb, resource and seconds to the first byte of each answer except those to watches.
+        in_flight: maximum number of concurrent requests, not counting watches.
+        timeout: seconds that a whole request may take.
         page_size: objects in a chunk of a LIST.
         """
         self._connection = connection
@@ -186,13 +186,13 @@ class KubeClient:
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     raise Unavailable(f"the answer to {verb} {path} broke off: {error!r}") from error
                 except ValueError as error:
-                    raise Unexpected(f"the answer to {verb} {path} is no JSON") from error
+                    raise Unexpected(f"the answer to {verb} {path} is not JSON") from error
         if not isinstance(answer, dict):
-            raise Unexpected(f"the answer to {verb} {path} is no object")
+            raise Unexpected(f"the answer to {verb} {path} is not an object")
         return answer
 
     async def _obey(self) -> None:
-        # One request that was told to wait speaks for all: the server counts them by client.
+        # A wait that one request was asked for applies to all: the server counts them per client.
         loop = asyncio.get_running_loop()
         wait = self._not_before - loop.time()
         if wait > 0:
@@ -229,7 +229,7 @@ class KubeClient:
                 raise await self._failure(response, f"{verb} {path}")
             yield response
         finally:
-            # Closed, not released: what is left of a watch must not be read to its end.
+            # Closed, not released: the rest of a watch must not be read.
             response.close() if verb == "watch" else response.release()
 
     async def _failure(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
@@ -244,7 +244,7 @@ class KubeClient:
 
 
 async def _lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
-    # Not the reader's own readline: its longest line is shorter than the largest object.
+    # Not the reader's own readline, whose limit is shorter than the largest object.
     rest = bytearray()
     while True:
         try:
@@ -255,12 +255,12 @@ async def _lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"the stream broke: {error!r}") from error
         if not chunk:
-            # What is left without its line's end was cut off: it comes again with the next watch.
+            # A last line without its end was cut off: the next watch repeats it.
             return
         rest += chunk
         if b"\n" not in chunk:
             if len(rest) > _LONGEST_LINE:
-                raise Unavailable("the stream sent an endless line")
+                raise Unavailable("the stream sent a line without an end")
             continue
         *lines, tail = bytes(rest).split(b"\n")
         rest = bytearray(tail)
@@ -274,7 +274,7 @@ def _event(line: bytes) -> WatchEvent:
         raw = json.loads(line)
         kind, body = raw["type"], raw["object"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Unavailable(f"the stream sent something that is no event: {line[:80]!r}") from error
+        raise Unavailable(f"the stream sent something other than an event: {line[:80]!r}") from error
     if not isinstance(body, dict):
         raise Unavailable(f"the stream sent an event without an object: {line[:80]!r}")
     if kind == "ERROR":

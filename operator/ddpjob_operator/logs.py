@@ -1,4 +1,4 @@
-"""Log lines for people, or as JSON for machines."""
+"""Log lines as text for people, or as JSON for machines."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(kind: LogFormat) -> None:
-    """Log to stderr; of kopf only what needs attention."""
+    """Log to stderr, kopf's messages only from WARNING on."""
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_JsonFormatter() if kind == "json" else text)

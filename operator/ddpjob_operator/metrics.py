@@ -1,4 +1,4 @@
-"""The operator's own metrics. Names of jobs are on gauges alone that end with their job; see job_metrics.py."""
+"""The operator's own metrics. Only gauges that end with their job carry its name; see job_metrics.py."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ def _zero() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """What is read at the moment when the metrics are."""
+    """Values that are read at each scrape."""
 
     jobs: Iterable[JobRecord] = ()
     queue_depth: Callable[[], float] = _zero
@@ -37,60 +37,60 @@ class Readings:
 
 
 class Metrics:
-    """All metrics in a registry of their own, prefixed `ddpjob_operator_`, beside those of the process."""
+    """All metrics, prefixed `ddpjob_operator_`, and those of the process, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.reconcile_seconds = Histogram(
             "ddpjob_operator_reconcile_seconds",
-            "Duration of one look at one job, its writes included.",
+            "Duration of one reconcile of one job, including its writes.",
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.errors = Counter(
             "ddpjob_operator_reconcile_errors",
-            "Looks at a job that ended in an unexpected error.",
+            "Reconciles that ended in an unexpected error.",
             registry=self.registry,
         )
         self.conflicts = Counter(
             "ddpjob_operator_status_conflicts",
-            "Status writes refused because the job had changed meanwhile.",
+            "Status writes refused because the job had changed in the meantime.",
             registry=self.registry,
         )
         self.requests = Counter(
             "ddpjob_operator_api_requests",
-            "Requests to the API server; the code is unanswered where no answer came.",
+            "Requests to the API server; the code is unanswered where there was no answer.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
         self.request_seconds = Histogram(
             "ddpjob_operator_api_request_seconds",
-            "Time until the API server began to answer; without watches and without the framework's own requests.",
+            "Time until the API server began to answer, without watches and without kopf's own requests.",
             ["verb", "resource"],
             buckets=_SECONDS,
             registry=self.registry,
         )
         self._restarts = Counter(
             "ddpjob_operator_restarts",
-            "Restarts of jobs: counted or ignored ones of all pods, or of the worker processes in running pods.",
+            "Restarts of jobs: of all pods (counted or ignored), or of the worker processes in running pods (process).",
             ["kind"],
             registry=self.registry,
         )
         self._failures = Counter(
             "ddpjob_operator_failures",
-            "Failures that ended an attempt, by the class of their cause.",
+            "Failures that ended an attempt, by the class of the cause.",
             ["class"],
             registry=self.registry,
         )
         self.reconnects = Counter(
             "ddpjob_operator_watch_reconnects",
-            "Watches of pods and services that were begun again: ended by the server, failed, or gone (listed anew).",
+            "Restarted watches of pods and services: ended by the server, failed, or gone (listed again).",
             ["resource", "reason"],
             registry=self.registry,
         )
         self.polls = Counter(
             "ddpjob_operator_progress_polls",
-            "Reads of a training's progress by outcome.",
+            "Reads of a training's progress, by outcome.",
             ["outcome"],
             registry=self.registry,
         )
@@ -99,20 +99,26 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def read(self, readings: Readings) -> None:
-        """Take these values whenever the metrics are read."""
-        self._gauge("queue_depth", "Jobs that wait to be looked at.", readings.queue_depth)
-        self._gauge("queue_oldest_seconds", "How long the longest waiting job waits.", readings.queue_oldest_seconds)
+        """Read these values at each scrape."""
+        self._gauge("queue_depth", "Jobs that wait to be reconciled.", readings.queue_depth)
         self._gauge(
-            "reconcile_longest_seconds", "Age of the longest look that is not over.", readings.reconcile_longest_seconds
+            "queue_oldest_seconds", "How long the oldest waiting job has waited.", readings.queue_oldest_seconds
         )
-        self._gauge("progress_targets", "Trainings whose progress is read.", readings.progress_targets)
+        self._gauge(
+            "reconcile_longest_seconds",
+            "Age of the longest reconcile still running.",
+            readings.reconcile_longest_seconds,
+        )
+        self._gauge("progress_targets", "Trainings whose progress is being read.", readings.progress_targets)
         self._gauge("pods", "Pods in the cache.", readings.pods)
         self._gauge(
-            "event_loop_lag_seconds", "How late the event loop was when last measured.", readings.event_loop_lag_seconds
+            "event_loop_lag_seconds",
+            "How late the event loop was at the last measurement.",
+            readings.event_loop_lag_seconds,
         )
         ages = Gauge(
             "ddpjob_operator_watch_age_seconds",
-            "Time since the watch of a resource last gave a sign of life.",
+            "Time since the last sign of life of a resource's watch.",
             ["resource"],
             registry=self.registry,
         )
@@ -142,18 +148,18 @@ class Metrics:
         self.requests.labels(verb, resource, code).inc()
 
     def answered(self, verb: str, resource: str, seconds: float) -> None:
-        """Count how long the API server took to begin its answer."""
+        """Observe how long the API server took to begin its answer."""
         self.request_seconds.labels(verb, resource).observe(seconds)
 
     def status_written(self, before: DDPJobStatus | None, after: DDPJobStatus) -> None:
-        """Count the restarts and the failure that this status tells of and the one before did not."""
+        """Count the restarts and the failure that this status reports and the previous one did not."""
         older = restarts_of(before or DDPJobStatus())
         for kind, number in restarts_of(after).items():
             self._restarts.labels(kind).inc(max(0, number - older[kind]))
         failure, known = after.failure, before.failure if before is not None else None
         if failure is None or failure.failure_class is None:
             return
-        # A cause that becomes better known, by a message or a traceback, is no other failure.
+        # A cause that becomes better known, by a message or a traceback, is not another failure.
         if known is None or (failure.attempt, failure.failure_class) != (known.attempt, known.failure_class):
             self._failures.labels(failure.failure_class).inc()
 
@@ -162,7 +168,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _begin_at_zero(self) -> None:
-        # The first of a kind would else appear as 1, and no rate would show it.
+        # Otherwise the first of a kind would appear as 1, and no rate would show it.
         for kind in RESTART_KINDS:
             self._restarts.labels(kind)
         for failure in FailureClass:

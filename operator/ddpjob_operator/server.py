@@ -17,13 +17,13 @@ async def serve(
     health: Callable[[], list[str]],
     readiness: Callable[[], list[str]],
 ) -> AsyncIterator[int]:
-    """Serve on all addresses while entered; yields the port, which the system chooses where 0 was asked for.
+    """Serve on all addresses while entered; yields the port, which the system chooses if 0 was asked for.
 
     Args:
         port: TCP port.
-        metrics: Prometheus' text.
-        health: what is wrong, nothing where all is well.
-        readiness: what is still missing before the work begins.
+        metrics: in Prometheus' text format.
+        health: what is wrong, empty where nothing is.
+        readiness: what is still missing before work can begin.
     """
 
     async def show_metrics(_: web.Request) -> web.Response:
@@ -54,7 +54,7 @@ async def serve(
 
 
 def _listen(port: int) -> socket.socket:
-    # One socket for both families: two of their own would get two ports where 0 is asked for.
+    # One socket for both families: two sockets would get two ports if 0 is asked for.
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))

@@ -7,7 +7,7 @@ from ddpjob_core.engine.protocols import SshKey
 
 
 def new_ssh_key() -> SshKey:
-    """A new ECDSA key on the curve P-256: made in a millisecond, and known to every sshd of the last ten years."""
+    """A new ECDSA key on the curve P-256: quick to generate, and supported by every sshd of the last ten years."""
     key = ec.generate_private_key(ec.SECP256R1())
     return SshKey(
         private=key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode(),

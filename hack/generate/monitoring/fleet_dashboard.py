@@ -91,7 +91,7 @@ _WORK: Final = Row(
     (
         Panel(
             title="Queue",
-            text="Jobs that wait to be looked at. It empties within seconds unless something is wrong.",
+            text="Jobs that wait to be reconciled. The queue empties within seconds unless something is wrong.",
             unit="none",
             queries=(Query("max(ddpjob_operator_queue_depth)", "waiting"),),
         ),

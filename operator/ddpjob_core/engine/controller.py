@@ -1,7 +1,7 @@
-"""The part of an operator that is the same wherever its objects are kept: caches, queue, progress and reconciles.
+"""The part of an operator that does not depend on where its objects are kept: caches, queue, progress and reconciles.
 
-What brings the objects in (watches of a cluster, or processes of this machine) puts them into the caches; whatever
-changes there puts its job into the queue.
+The source of the objects (watches of a cluster, or processes of this machine) puts them into the caches; each change
+there puts the job into the queue.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ _LONGEST_GATHER_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How often progress is read, in seconds, and how many progress writes there may be a second."""
+    """Seconds between two reads of progress, and progress writes per second."""
 
     poll_interval: float = 2.0
     progress_writes: float = 50.0
 
 
 class Controller:
-    """Decides about jobs whenever something of theirs changes in the caches."""
+    """Reconciles a job whenever one of its objects changes in the caches."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Controller:
         advice: Advice = IN_A_CLUSTER,
     ) -> None:
         """Args:
-        kube: where objects are made and deleted and a status is written.
-        metrics: counts.
-        open_transport: opens what progress is read by.
+        kube: creates and deletes objects and writes status.
+        metrics: counts what happens.
+        open_transport: opens the transport that progress is read by.
         new_ssh_key: makes the keys of jobs that need ssh.
         now: wall clock.
         call_later: of the event loop.
         instance: who posts events, such as the operator's pod.
-        rates: how often, how many.
+        rates: how often progress is read and written.
         locate: where a rank is reached.
         advice: what messages say about where jobs run.
         """
@@ -96,7 +96,7 @@ class Controller:
         )
 
     async def work(self) -> None:
-        """Look at one job after the other until cancelled; several of these may run."""
+        """Reconcile one job after another until cancelled; several of these may run."""
         await self.queue.work(self._reconciler.reconcile)
 
     def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
@@ -119,10 +119,10 @@ class Controller:
                 if isinstance(record, PodRecord):
                     self.poller.ended(job, record)
                     job.vanished.saw(record, gone=after is None)
-                # A look costs in proportion to the pods, and so do the events that a phase of all of them brings.
+                # A reconcile costs in proportion to the pods, and so does the burst of events when all of them change.
                 pods = self.caches.pods.count(job.uid)
                 self.queue.add_after(job.key, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
             named = (record.namespace, record.job or "")
             if record.job and (job is None or named != job.key):
-                # A job whose names are taken by another's children waits for them to go.
+                # A job whose names are taken by another job's children waits for them to be deleted.
                 self.queue.add(named)

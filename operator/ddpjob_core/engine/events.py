@@ -1,4 +1,4 @@
-"""Kubernetes Events on a DDPJob, for `kubectl describe` and whoever watches them."""
+"""Kubernetes Events on a DDPJob, for `kubectl describe` and for those who watch them."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class EventPoster:
-    """Posts each event once. One that cannot be posted is logged and lost: it must not hold the job up."""
+    """Posts each event once. One that cannot be posted is logged and dropped: it must not delay the job."""
 
     def __init__(self, kube: ObjectApi, *, now: Callable[[], datetime], instance: str) -> None:
         """Args:
@@ -33,11 +33,11 @@ class EventPoster:
         self._instance = instance
 
     async def post(self, job: JobRecord, event: Event) -> None:
-        """Post an event on the job. Raises nothing."""
+        """Post an event on the job. It never raises."""
         try:
             await self._kube.create(EVENTS, self._manifest(job, event))
         except ApiError as failure:
-            _log.warning("the event %s on %s/%s is lost: %s", event.reason, job.namespace, job.name, failure)
+            _log.warning("event %s on %s/%s was dropped: %s", event.reason, job.namespace, job.name, failure)
 
     def _manifest(self, job: JobRecord, event: Event) -> Json:
         now = format_time(self._now())

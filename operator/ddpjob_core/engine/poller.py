@@ -3,7 +3,6 @@
 import asyncio
 import heapq
 import json
-import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,8 +22,6 @@ _LONGEST_ANSWER: Final = 64 * 1024
 
 _FRESH: Final = 0.25
 """Seconds before a write at which its progress is read: a poll takes a fraction of that."""
-
-_log = logging.getLogger(__name__)
 
 
 Locate: TypeAlias = Callable[[PollTarget], tuple[str, int]]

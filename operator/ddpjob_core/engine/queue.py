@@ -1,4 +1,4 @@
-"""A work queue of keys: each key waits once however often it is added, and is worked on once at a time."""
+"""A work queue of keys: a key waits only once however often it is added, and is processed by one worker at a time."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Timer(Protocol):
-    """A call that will be made, unless it is cancelled."""
+    """A call that will be made unless it is cancelled."""
 
     def cancel(self) -> None:
         """Do not make it."""
@@ -32,10 +32,10 @@ class _Delayed:
 
 
 class WorkQueue(Generic[K]):
-    """Keys to work on, now or later.
+    """Keys to process, now or later.
 
-    Nothing is lost: a key that is added while it is worked on is worked on again afterwards, because the work may have
-    looked before what the key was added for.
+    Nothing is lost: a key that is added while it is being processed is processed again afterwards, since the worker may
+    have read the state before the change that the key was added for.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class WorkQueue(Generic[K]):
         self._available = asyncio.Event()
 
     def add(self, key: K) -> None:
-        """Work on the key as soon as a worker is free."""
+        """Process the key as soon as a worker is free."""
         if key in self._running:
             self._again.add(key)
             return
@@ -69,9 +69,9 @@ class WorkQueue(Generic[K]):
         self._available.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Work on the key after so many seconds; the earliest of several such wishes counts.
+        """Process the key after so many seconds; the earliest of several such requests counts.
 
-        Any work on the key before then takes the wish back: it has seen all there is and wishes anew.
+        A worker that takes the key before then cancels the request: it sees everything and makes a new one if needed.
         """
         if seconds <= 0:
             self.add(key)
@@ -82,14 +82,14 @@ class WorkQueue(Generic[K]):
             if earlier.due <= due:
                 return
             earlier.timer.cancel()
-        self._delayed[key] = _Delayed(due, self._call_later(seconds, lambda: self._ripen(key)))
+        self._delayed[key] = _Delayed(due, self._call_later(seconds, lambda: self._promote(key)))
 
     def retry(self, key: K, after: float | None = None) -> float:
-        """Work on the key again after a failure; returns in how many seconds.
+        """Process the key again after a failure; returns the delay in seconds.
 
         Args:
             key: what failed.
-            after: seconds that the server asked for; else they double with each failure in a row.
+            after: least delay, as the server asked for it. Otherwise it doubles with each consecutive failure.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         backoff = min(_FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), _LONGEST_BACKOFF) * self._jitter()
@@ -98,20 +98,20 @@ class WorkQueue(Generic[K]):
         return seconds
 
     def succeeded(self, key: K) -> None:
-        """The next failure of the key is a first one again."""
+        """The next failure of the key counts as the first."""
         self._failures.pop(key, None)
 
     async def work(self, handle: Callable[[K], Awaitable[None]]) -> None:
-        """Hand keys to `handle`, one after the other, until cancelled. Run it as often as there should be workers.
+        """Pass keys to `handle`, one after another, until cancelled. Run it once per worker.
 
-        `handle` deals with its own failures; one that it lets through is logged and retried.
+        `handle` deals with its own failures; an exception that it raises is logged, and the key is retried.
         """
         while True:
             key = await self._take()
             try:
                 await handle(key)
-            except Exception:  # noqa: BLE001 one broken key must not take a worker from all others
-                _log.exception("the work on %s failed", key)
+            except Exception:  # noqa: BLE001 one broken key must not stop a worker
+                _log.exception("processing %s failed", key)
                 self.retry(key)
             finally:
                 self._done(key)
@@ -123,12 +123,12 @@ class WorkQueue(Generic[K]):
 
     @property
     def oldest(self) -> float:
-        """Seconds that the longest waiting key has waited, 0 where none waits."""
+        """Seconds that the oldest waiting key has waited, 0 where none waits."""
         return self._clock() - next(iter(self._waiting.values())) if self._waiting else 0.0
 
     @property
     def longest_running(self) -> tuple[K, float] | None:
-        """The key that is worked on the longest, and for how many seconds."""
+        """The key that has been processed the longest, and for how many seconds."""
         if not self._running:
             return None
         key = min(self._running, key=self._running.__getitem__)
@@ -152,6 +152,6 @@ class WorkQueue(Generic[K]):
             self._again.discard(key)
             self.add(key)
 
-    def _ripen(self, key: K) -> None:
+    def _promote(self, key: K) -> None:
         self._delayed.pop(key, None)
         self.add(key)

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Works on one job at a time for each worker; the queue sees to it that no job is worked on twice at once."""
+    """Reconciles jobs; the queue ensures that no job is reconciled by two workers at a time."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Reconciler:
         poller: reads progress.
         progress_writes: spreads the writes that can wait.
         events: posts events.
-        metrics: counts.
+        metrics: counts what happens.
         new_ssh_key: makes the keys of jobs that need ssh.
         now: wall clock.
         """
@@ -80,7 +80,7 @@ class Reconciler:
         self._actions = ActionRunner(kube, caches, new_ssh_key)
 
     async def reconcile(self, key: Key) -> None:
-        """Look at one job. Failures put it back into the queue with a growing delay; none is raised."""
+        """Reconcile one job. It never raises: a failure puts the job back into the queue with a growing delay."""
         job = self._caches.jobs.get(*key)
         if job is None:
             self._queue.succeeded(key)
@@ -91,11 +91,11 @@ class Reconciler:
             except ApiError as failure:
                 after = failure.after if isinstance(failure, Unavailable) else None
                 seconds = self._queue.retry(key, after)
-                _log.warning("%s/%s: %s; next try in %.1f s", *key, failure, seconds)
-            except Exception:  # noqa: BLE001 a bug met by this job alone: all others go on
+                _log.warning("%s/%s: %s; retrying in %.1f s", *key, failure, seconds)
+            except Exception:  # noqa: BLE001 a bug that this job meets must not stop the others
                 self._metrics.reconcile_failed()
                 seconds = self._queue.retry(key)
-                _log.exception("%s/%s cannot be worked on; next try in %.1f s", *key, seconds)
+                _log.exception("%s/%s: reconcile failed unexpectedly; retrying in %.1f s", *key, seconds)
             else:
                 self._queue.succeeded(key)
 
@@ -133,7 +133,7 @@ class Reconciler:
             _log.error("%s/%s does not converge: %d reconciles in a row have acted", *key, memory.rounds)
             self._queue.retry(key)
         elif acted:
-            # The answers are in the caches: the next step need not wait for the watch to show them.
+            # The answers are in the caches: the next step does not have to wait for the watch to show them.
             self._queue.add(key)
 
     def _observe(self, job: JobRecord, memory: JobMemory) -> Observed:
@@ -154,7 +154,7 @@ class Reconciler:
         )
 
     async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> bool:
-        """Whether the status was written; if not, the job is looked at again when its newer version is known."""
+        """Whether the status was written; if not, the job is reconciled again when its newer version is known."""
         assert plan.status is not None  # noqa: S101 the caller has looked
         manifest = {
             "apiVersion": API_VERSION,
@@ -178,7 +178,7 @@ class Reconciler:
             if cached is None or version_of(cached) > version_of(job):
                 self._queue.add(key)
             else:
-                # The watch brings the newer version, and with it the next look.
+                # The watch will show the newer version, which starts the next reconcile.
                 self._queue.add_after(key, _CATCH_UP)
             return False
         self._metrics.status_written(job.status, plan.status)
@@ -206,6 +206,6 @@ class Reconciler:
             known = memory.rejections.get(rejection.object)
             if known is None or known[0] != rejection:
                 news = True
-                _log.warning("%s/%s: %s is refused: %s", job.namespace, job.name, rejection.object, rejection.message)
+                _log.warning("%s/%s: %s was refused: %s", job.namespace, job.name, rejection.object, rejection.message)
             memory.rejections[rejection.object] = (rejection, self._now())
         return outcome, news

@@ -1,8 +1,8 @@
-"""Caches of records that watches and the answers of our own writes keep up to date together.
+"""Caches of records, kept up to date by watches and by the answers to our own writes together.
 
-Both tell of the same objects, in no fixed order: a pod just created is not in the watch yet, and an old event may still
-come after a deletion was answered. A newer resourceVersion wins, whoever brings it, and what is known to be gone stays
-gone. Events that come twice, late or in another order are therefore harmless.
+Both report the same objects, in no fixed order: a pod that was just created is not in the watch yet, and an old event
+may arrive after a deletion was answered. The newer resourceVersion wins, whichever source it comes from, and an object
+that is known to be deleted stays deleted. Events that arrive twice, late or in another order are therefore harmless.
 """
 
 from collections import OrderedDict
@@ -13,12 +13,12 @@ Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 _FOREVER: Final = float("inf")
-_GRAVES: Final = 8192
-"""How many deleted objects are remembered: far more than a stream can be behind."""
+_TOMBSTONES: Final = 8192
+"""How many deleted objects are remembered: far more than a watch can lag behind."""
 
 
 class Record(Protocol):
-    """What a cached object is known by."""
+    """What identifies a cached object."""
 
     @property
     def namespace(self) -> str:
@@ -39,24 +39,24 @@ class Record(Protocol):
 
 R = TypeVar("R", bound=Record)
 Listener: TypeAlias = Callable[[R | None, R | None], None]
-"""Is told of the record before and after a change; None stands for an object that is not there."""
+"""Called with the record before and after a change; None stands for an object that does not exist."""
 
 
 class Store(Generic[R]):
-    """Records by namespace and name, and by whatever groups each record belongs to."""
+    """Records by namespace and name, and by the groups that each record belongs to."""
 
     def __init__(
         self, *, groups: Callable[[R], Iterable[str]] = lambda _: (), listener: Listener[R] = lambda _, __: None
     ) -> None:
         """Args:
-        groups: names of the groups that a record is found by.
+        groups: names of the groups that a record belongs to.
         listener: called after each change.
         """
         self._groups_of = groups
         self._listener = listener
         self._records: dict[Key, R] = {}
         self._groups: dict[str, dict[Key, R]] = {}
-        self._graves: OrderedDict[str, float] = OrderedDict()
+        self._tombstones: OrderedDict[str, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -77,36 +77,36 @@ class Store(Generic[R]):
         return len(self._groups.get(group, {}))
 
     def seen(self, record: R) -> None:
-        """A watch or LIST showed this state of an object."""
+        """A watch or a LIST showed this state of an object."""
         self._put(record, replace_equal=False)
 
     def remember(self, record: R) -> None:
-        """A write of ours was answered with this state, which the watch will show later.
+        """One of our writes was answered with this state, which the watch will show later.
 
-        It wins over a cached record of the same version too: a graceful deletion can be answered with the old version.
+        It also replaces a cached record of the same version: a graceful deletion can be answered with the old version.
         """
         self._put(record, replace_equal=True)
 
     def deleted(self, record: R) -> None:
-        """A watch showed that this object is gone, or has lost the label that it was watched by.
+        """A watch showed that this object was deleted, or has lost the label that the watch selects.
 
-        In the second case it can come back under the same uid, with a newer version.
+        In the second case it can come back with the same uid and a newer version.
         """
-        self._bury(record.uid, version_of(record))
+        self._mark_deleted(record.uid, version_of(record))
         current = self._records.get((record.namespace, record.name))
         if current is not None and current.uid == record.uid and version_of(current) <= version_of(record):
-            # What is shown last may be more than what was known: how a container ended, for one.
+            # The last state may say more than the cached one, such as how a container ended.
             self._drop(current, last=record)
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
-        """An answer told that the object of this uid is gone for good."""
-        self._bury(uid, _FOREVER)
+        """An answer showed that the object with this uid no longer exists."""
+        self._mark_deleted(uid, _FOREVER)
         current = self._records.get((namespace, name))
         if current is not None and current.uid == uid:
             self._drop(current)
 
     def replace(self, records: Iterable[R], list_version: str) -> None:
-        """A LIST showed all there is. What it does not show was deleted unnoticed, unless it is newer than the LIST."""
+        """A LIST showed every object. Others were deleted unnoticed, unless they are newer than the LIST."""
         shown: set[str] = set()
         for record in records:
             shown.add(record.uid)
@@ -114,12 +114,12 @@ class Store(Generic[R]):
         at = version_number(list_version)
         for record in tuple(self._records.values()):
             if record.uid not in shown and version_of(record) <= at:
-                self._bury(record.uid, at)
+                self._mark_deleted(record.uid, at)
                 self._drop(record)
 
     def _put(self, record: R, *, replace_equal: bool) -> None:
         version = version_of(record)
-        if version <= self._graves.get(record.uid, -1.0):
+        if version <= self._tombstones.get(record.uid, -1.0):
             return
         key = (record.namespace, record.name)
         current = self._records.get(key)
@@ -128,8 +128,8 @@ class Store(Generic[R]):
             if not newer and not (replace_equal and version == version_of(current) and current != record):
                 return
             if current.uid != record.uid:
-                # The name has a new holder, so the old one is gone although no deletion was shown.
-                self._bury(current.uid, _FOREVER)
+                # Another object has the name, so the old one is gone although no deletion was shown.
+                self._mark_deleted(current.uid, _FOREVER)
             self._leave_groups(key, current)
         self._records[key] = record
         for group in self._groups_of(record):
@@ -149,18 +149,18 @@ class Store(Generic[R]):
             if not members:
                 self._groups.pop(group, None)
 
-    def _bury(self, uid: str, version: float) -> None:
-        self._graves[uid] = max(version, self._graves.pop(uid, -1.0))
-        if len(self._graves) > _GRAVES:
-            self._graves.popitem(last=False)
+    def _mark_deleted(self, uid: str, version: float) -> None:
+        self._tombstones[uid] = max(version, self._tombstones.pop(uid, -1.0))
+        if len(self._tombstones) > _TOMBSTONES:
+            self._tombstones.popitem(last=False)
 
 
 def version_of(record: Record) -> float:
-    """The record's version as a number: Kubernetes compares those of one kind as integers (KEP-5504)."""
+    """The record's version as a number: versions of one kind are compared as integers (KEP-5504)."""
     return version_number(record.resource_version)
 
 
 def version_number(version: str) -> float:
-    """A resourceVersion as a number, 0 for what is none."""
-    # A float holds integers up to 2**53 exactly: at 10,000 writes a second that lasts 28,000 years.
+    """A resourceVersion as a number, 0 where it is not one."""
+    # A float holds integers up to 2**53 exactly: enough for 28,000 years at 10,000 writes per second.
     return float(version) if version.isascii() and version.isdigit() else 0.0

@@ -13,7 +13,7 @@ from ddpjob_operator.server import serve
 def test_a_silent_watch_is_named_with_its_silence() -> None:
     assert watch_is_alive("pods", lambda: 90.0, 90.0)() is None
     said = watch_is_alive("pods", lambda: 91.0, 90.0)()
-    assert said == "the watch of pods has given no sign of life for 91 s (limit 90 s)"
+    assert said == "the watch of pods has shown no sign of life for 91 s (limit 90 s)"
 
 
 async def test_a_queue_whose_work_does_not_end_is_stuck() -> None:
@@ -31,7 +31,7 @@ async def test_a_queue_whose_work_does_not_end_is_stuck() -> None:
     await begun.wait()
     assert check() is None
     now = 61.0
-    assert check() == "job default/digits has been worked on for 61 s (limit 60 s)"
+    assert check() == "job default/digits has been reconciled for 61 s (limit 60 s)"
     queue.add(("default", "other"))
     now = 122.0
     assert check() == "the oldest of 1 waiting jobs has waited for 61 s (limit 60 s)"
