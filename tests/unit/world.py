@@ -10,6 +10,7 @@ from typing import Any
 
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
+from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.attempt import current_attempt
@@ -22,7 +23,6 @@ from ddpjob_core.observations.observed import (
     ServiceRecord,
     Terminated,
 )
-from ddpjob_core.observations.refusals import object_name
 from ddpjob_core.status.events import Event
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
@@ -52,12 +52,12 @@ class World:
     pods: dict[str, PodRecord] = field(default_factory=dict)
     service: ServiceRecord | None = None
     last_write: datetime | None = None
-    foreign: dict[str, str] = field(default_factory=dict)
+    foreign: dict[ObjectName, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
-    known: dict[str, int] = field(default_factory=dict)
+    known: dict[ObjectName, int] = field(default_factory=dict)
     """The attempt for which an object that no watch shows was created."""
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     vanished: dict[str, PodRecord] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The parts of the Kubernetes Pod API that a DDPJob has outside `template`, declared so that the API server validates them."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -9,6 +9,23 @@ from ddpjob_core.api.constants import RESERVED_ENV_NAMES, RESERVED_ENV_PREFIXES
 
 Manifest: TypeAlias = dict[str, Any]
 """An object as the API server takes it."""
+
+
+class ObjectName(NamedTuple):
+    """Kind and name of an object of the job's namespace."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        """As a sentence names it, such as `pod digits-a0-1`."""
+        return f"{self.kind.lower()} {self.name}"
+
+
+def object_name(manifest: Manifest) -> ObjectName:
+    """Kind and name of a manifest's object."""
+    return ObjectName(manifest["kind"], manifest["metadata"]["name"])
+
 
 Quantity = Annotated[
     int | str,

@@ -8,7 +8,7 @@ from typing import Final
 
 from ddpjob_core.api.constants import KIND
 from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
-from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.resources import JOBS, PODS
 from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
@@ -17,7 +17,6 @@ from ddpjob_core.engine.kinds import KINDS, Kind
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
-from ddpjob_core.observations.refusals import object_name
 
 _LARGEST_BATCH: Final = 64
 
@@ -26,12 +25,12 @@ _LARGEST_BATCH: Final = 64
 class Outcome:
     """What became of the actions of one plan."""
 
-    done: set[str] = field(default_factory=set)
-    """Objects whose action succeeded, as `pod digits-a0-1`."""
+    done: set[ObjectName] = field(default_factory=set)
+    """Objects whose action succeeded."""
     rejected: list[Rejection] = field(default_factory=list)
     failures: list[ApiError] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
-    """Objects that were created or found to exist and that no watch shows, as `configmap digits-launcher`."""
+    known: set[ObjectName] = field(default_factory=set)
+    """Objects that were created or found to exist and that no watch shows."""
 
 
 class ActionRunner:
@@ -42,13 +41,13 @@ class ActionRunner:
         self._caches = caches
         self._new_ssh_key = new_ssh_key
 
-    async def run(self, job: JobRecord, actions: Sequence[Action], *, skip: Callable[[str], bool]) -> Outcome:
+    async def run(self, job: JobRecord, actions: Sequence[Action], *, skip: Callable[[ObjectName], bool]) -> Outcome:
         """Carry out what is not skipped: deletions and what pods need to start, then the pods, then the job's deletion.
 
         Args:
             job: whose actions they are.
             actions: in the plan's order.
-            skip: whether an object, named as in `pod digits-a0-1`, is left alone for now.
+            skip: whether an object is left alone for now.
         """
         outcome = Outcome()
         chosen = [action for action in actions if not skip(object_of(action))]
@@ -190,15 +189,15 @@ class _Taken(Exception):  # noqa: N818 caught right here
     """The name is taken; the text says by whom."""
 
 
-def object_of(action: Action) -> str:
-    """Kind and name of an action's object, as `pod digits-a0-1`."""
+def object_of(action: Action) -> ObjectName:
+    """Kind and name of an action's object; a deletion is never taken for a creation."""
     match action:
         case Create(manifest):
             return object_name(manifest)
         case DeletePod(name) | DeleteStray(name):
-            return f"deletion of pod {name}"
-        case DeleteJob():
-            return "deletion of the job"
+            return ObjectName("deletion of pod", name)
+        case DeleteJob(uid):
+            return ObjectName("deletion of job", uid)
 
 
 def _owner(raw: Json) -> str:

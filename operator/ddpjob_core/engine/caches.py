@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.kubernetes import Manifest, ObjectName
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.host_network import on_host_network, ports_in_common, ports_of
 from ddpjob_core.children.pod import processes_of
@@ -20,22 +20,22 @@ class Caches:
     pods: Store[PodRecord]
     services: Store[ServiceRecord]
 
-    def foreign(self, job: JobRecord) -> dict[str, str]:
-        """Objects with names of this job's own that are not its own, as `pod digits-a0-1`, mapped to their owners."""
+    def foreign(self, job: JobRecord) -> dict[ObjectName, str]:
+        """Objects with names of this job's own that are not its own, mapped to their owners."""
         found = {
-            f"pod {pod.name}": _owner(pod)
+            ObjectName("Pod", pod.name): _owner(pod)
             for pod in self.pods.group(name_group(job.namespace, job.name))
             if pod.owner_uid != job.uid
         }
         service = self.services.get(job.namespace, job.name)
         if service is not None and service.owner_uid != job.uid:
-            found[f"service {service.name}"] = _owner(service)
+            found[ObjectName("Service", service.name)] = _owner(service)
         return found
 
-    def own(self, job: JobRecord) -> set[str]:
-        """Names of the job's own objects that exist, as `pod digits-a0-1`."""
-        found = {f"pod {pod.name}" for pod in self.pods.group(job.uid)}
-        return found | {f"service {job.name}"} if self.service(job) is not None else found
+    def own(self, job: JobRecord) -> set[ObjectName]:
+        """The job's own objects that exist."""
+        found = {ObjectName("Pod", pod.name) for pod in self.pods.group(job.uid)}
+        return found | {ObjectName("Service", job.name)} if self.service(job) is not None else found
 
     def holds(self, job: JobRecord, manifest: Manifest) -> bool:
         """Whether the job's own object of this kind and name is cached."""

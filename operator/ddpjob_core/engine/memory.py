@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.engine.limiter import Turn
 from ddpjob_core.engine.store import Key
 from ddpjob_core.engine.vanished import VanishedPods
@@ -40,7 +41,7 @@ class JobMemory:
         uid: the job's uid.
         key: the job's namespace and name.
         attempt: the attempt that `known` and `rejections` belong to.
-        known: objects that no watch shows and that exist, as `configmap digits-launcher`.
+        known: objects that no watch shows and that exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
         rounds: reconciles in a row that have each acted.
         last_status_write: when this process last wrote the status.
@@ -52,8 +53,8 @@ class JobMemory:
     uid: str
     key: Key
     attempt: int = 0
-    known: set[str] = field(default_factory=set)
-    rejections: dict[str, tuple[Rejection, datetime]] = field(default_factory=dict)
+    known: set[ObjectName] = field(default_factory=set)
+    rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
     rounds: int = 0
     last_status_write: datetime | None = None
     turn: Turn = field(default_factory=Turn)

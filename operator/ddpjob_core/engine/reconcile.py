@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from ddpjob_core.api.constants import API_VERSION, KIND
 from ddpjob_core.api.errors import ApiError, Conflict, NotFound, Unavailable
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import JOBS
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.actions import ActionRunner, Outcome
@@ -193,7 +194,7 @@ class Reconciler:
         """What became of the actions, and whether something was refused that the status does not say yet."""
         begun = self._now()
 
-        def left_alone(name: str) -> bool:
+        def left_alone(name: ObjectName) -> bool:
             refused = memory.rejections.get(name)
             return refused is not None and begun - refused[1] < _LEFT_ALONE
 

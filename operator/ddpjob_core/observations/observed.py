@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.wire.progress import ProgressReport
@@ -131,8 +132,7 @@ class Rejection:
     """An action of an earlier plan that the API server refused, remembered until an action of that name succeeds."""
 
     kind: RejectionKind
-    object: str
-    """Kind and name, as `pod digits-a0-1`."""
+    object: ObjectName
     message: str
 
 
@@ -140,15 +140,13 @@ class Rejection:
 class Observed:
     """One job and all that belongs to it.
 
-    `pods` are those whose controller is this very job (by uid), of all attempts. `vanished` are pods of it that
-    no longer exist, as they were seen last, their trainers ended. `foreign` maps objects that
-    carry our label but another owner's uid, as `pod digits-a0-1` or `service digits`, to a description of that owner:
-    names that must be waited for.
-    `known` are objects that no watch shows (ConfigMap, claim, Secret), as `configmap digits-launcher`, which this
-    process has created or found for the current attempt. `ranks` are the newest
-    answers of the ranks that were asked, `waits` those of nodes that wait for another.
-    `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their ports.
-    `last_status_write` is when this process last wrote the job's status.
+    `pods` are those whose controller is this very job (by uid), of all attempts. `vanished` are pods of it that no
+    longer exist, as they were last seen, their trainers ended. `foreign` maps objects that carry our label but another
+    owner's uid to a description of that owner: names that must be waited for.
+    `known` are objects that no watch shows (ConfigMap, claim, Secret), which this process has created or found for the
+    current attempt. `ranks` are the newest answers of the ranks that were asked, `waits` those of nodes that wait for
+    another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their
+    ports. `last_status_write` is when this process last wrote the job's status.
     """
 
     job: JobRecord
@@ -156,11 +154,11 @@ class Observed:
     pods: tuple[PodRecord, ...] = ()
     vanished: tuple[PodRecord, ...] = ()
     service: ServiceRecord | None = None
-    foreign: Mapping[str, str] = field(default_factory=dict)
+    foreign: Mapping[ObjectName, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: tuple[RankReport, ...] = ()
     waits: tuple[RendezvousWait, ...] = ()
-    known: frozenset[str] = frozenset()
+    known: frozenset[ObjectName] = frozenset()
     port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     last_status_write: datetime | None = None

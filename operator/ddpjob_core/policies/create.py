@@ -1,5 +1,6 @@
 """Making the pods of an attempt, all of them or none."""
 
+from ddpjob_core.api.kubernetes import object_name
 from ddpjob_core.children.actions import Create
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
@@ -10,7 +11,7 @@ from ddpjob_core.children.ssh_key import build_ssh_key, needs_ssh_key
 from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, abandoned_pods_run
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.node_lost import nodes_lost
-from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER, object_name, taken_names
+from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER, taken_names
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.restart_backoff import not_before

@@ -3,6 +3,7 @@
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import grouped_by_message
+from ddpjob_core.observations.observed import Rejection, RejectionKind
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.refusals import taken_names
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
@@ -47,11 +48,21 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
     if situation.observed.rejections:
         # In the order of their names: the answers come in any order, which is no news.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
-        told = grouped_by_message([(rejection.object, rejection.message) for rejection in refused], NAMED_OBJECTS)
-        return refused[0].kind.value, f"the API server refuses to create {told}"
+        listed = grouped_by_message(
+            [(str(rejection.object), rejection.message) for rejection in refused],
+            NAMED_OBJECTS,
+            causes=[_cause(rejection) for rejection in refused],
+        )
+        return refused[0].kind.value, f"the API server refuses to create {listed}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
         return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
     return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
+
+
+def _cause(rejection: Rejection) -> tuple[str, str]:
+    # The API server's own message names the object, but what refuses one pod refuses all alike.
+    own_words = rejection.kind is not RejectionKind.NAME_TAKEN
+    return rejection.kind.value, rejection.object.kind if own_words else rejection.message
 
 
 def _pods_scheduled(situation: Situation) -> Fact:

@@ -8,6 +8,7 @@ import pytest
 from world import START, World, spec_of, words
 
 from ddpjob_core.api import ConditionType, Phase
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.actions import DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
@@ -466,7 +467,9 @@ def test_a_template_that_cannot_work_fails_the_job_and_names_the_field() -> None
 
 def test_a_pod_that_the_server_calls_invalid_fails_the_job_with_the_servers_words() -> None:
     world = World()
-    world.rejections = (Rejection(RejectionKind.INVALID, "pod digits-a0-0", 'unknown field "spec.volums"'),)
+    world.rejections = (
+        Rejection(RejectionKind.INVALID, ObjectName("Pod", "digits-a0-0"), 'unknown field "spec.volums"'),
+    )
     world.settle()
     assert world.status is not None
     failed = world.status.condition(ConditionType.FAILED)
@@ -670,7 +673,7 @@ def test_a_finished_job_tells_that_a_changed_spec_was_seen() -> None:
 
 def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
     world = World(spec=spec_of(nodes=5))
-    world.rejections = (Rejection(RejectionKind.FORBIDDEN, "pod digits-a0-0", "exceeded quota"),)
+    world.rejections = (Rejection(RejectionKind.FORBIDDEN, ObjectName("Pod", "digits-a0-0"), "exceeded quota"),)
     plan = world.reconcile()
     assert plan.status is not None
     told = plan.status.condition(ConditionType.PODS_SCHEDULED)
@@ -681,17 +684,32 @@ def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
     assert plan.requeue_after == timedelta(seconds=10)
 
 
+def test_pods_that_are_refused_alike_are_named_together_with_the_first_message() -> None:
+    names = [ObjectName("Pod", f"digits-a0-{ordinal}") for ordinal in range(2)]
+    refused = [Rejection(RejectionKind.FORBIDDEN, name, f'pods "{name.name}" is forbidden: quota') for name in names]
+    plan = World(rejections=tuple(refused)).reconcile()
+    assert plan.status is not None
+    shown = plan.status.condition(ConditionType.PODS_SCHEDULED)
+    assert shown is not None
+    assert shown.message == (
+        'the API server refuses to create pod digits-a0-0, pod digits-a0-1 (2): pods "digits-a0-0" is forbidden: quota'
+    )
+
+
 def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world = World()
     world.rejections = (
-        Rejection(RejectionKind.NAME_TAKEN, f"configmap {launcher_config_name('digits')}", "it belongs to somebody"),
+        Rejection(
+            RejectionKind.NAME_TAKEN, ObjectName("ConfigMap", launcher_config_name("digits")), "it belongs to somebody"
+        ),
     )
     plan = world.reconcile()
     assert words(plan.actions) == ["Create ConfigMap"]
 
 
 def test_all_that_is_refused_is_named_in_whatever_order_the_answers_came() -> None:
-    refused = [Rejection(RejectionKind.NAME_TAKEN, name, "it is another's") for name in ("service d", "configmap d")]
+    names = (ObjectName("Service", "d"), ObjectName("ConfigMap", "d"))
+    refused = [Rejection(RejectionKind.NAME_TAKEN, name, "it is another's") for name in names]
     messages = set()
     for rejections in (refused, refused[::-1]):
         world = World(rejections=tuple(rejections))
@@ -704,7 +722,7 @@ def test_all_that_is_refused_is_named_in_whatever_order_the_answers_came() -> No
 
 
 def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
-    world = World(foreign={"pod digits-a0-1": "DDPJob digits (uid older)"})
+    world = World(foreign={ObjectName("Pod", "digits-a0-1"): "DDPJob digits (uid older)"})
     plan = world.reconcile()
     assert plan.actions == ()
     assert plan.status is not None

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from ddpjob_core.api import DDPJobStatus
 from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import JOBS, PODS, SERVICES, Resource
 from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.decide import Plan
@@ -200,7 +201,7 @@ async def test_the_next_look_sees_what_was_done_without_waiting_for_the_watch(be
     seen = bench.observed[-1]
     assert [pod.name for pod in seen.pods] == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
     assert seen.service is not None
-    assert seen.known == {"configmap digits-launcher"}
+    assert seen.known == {ObjectName("ConfigMap", "digits-launcher")}
     assert seen.job.status == STATUS
     assert seen.last_status_write == bench.now
     assert not bench.looks_again()
@@ -256,7 +257,11 @@ async def test_a_refusal_stops_the_other_pods_and_is_told_to_the_next_decision(
     assert bench.looks_again()
     await bench.look()
     [rejection] = bench.observed[-1].rejections
-    assert (rejection.kind, rejection.object, rejection.message) == (kind, "pod digits-a0-1", str(failure))
+    assert (rejection.kind, rejection.object, rejection.message) == (
+        kind,
+        ObjectName("Pod", "digits-a0-1"),
+        str(failure),
+    )
 
 
 async def test_what_was_refused_is_left_alone_for_a_while_and_forgotten_once_it_succeeds(bench: Bench) -> None:
@@ -327,7 +332,7 @@ async def test_a_key_that_a_dead_process_had_made_counts_as_made_and_is_not_look
     bench.kube.failures["create secrets digits-ssh"] = AlreadyExists("there")
     assert await bench.look(Plan(actions=(key,))) == ["create secrets digits-ssh"]
     await bench.look()
-    assert bench.observed[-1].known == {"secret digits-ssh"}
+    assert bench.observed[-1].known == {ObjectName("Secret", "digits-ssh")}
     assert not bench.observed[-1].rejections
 
 
@@ -400,8 +405,8 @@ async def test_children_of_an_older_job_of_the_same_name_are_seen_as_foreign(ben
     seen = bench.observed[-1]
     assert (seen.pods, seen.service) == ((), None)
     assert seen.foreign == {
-        "pod digits-a0-0": "DDPJob digits (uid older)",
-        "service digits": "DDPJob digits (uid older)",
+        ObjectName("Pod", "digits-a0-0"): "DDPJob digits (uid older)",
+        ObjectName("Service", "digits"): "DDPJob digits (uid older)",
     }
 
 
