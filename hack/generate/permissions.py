@@ -14,28 +14,34 @@ Permission = tuple[str, str]
 """Resource (with its group, if it has one) and verb."""
 
 _REASONS: Final[dict[Permission, str]] = {
-    ("ddpjobs.ddpjob.dev", "list"): "Read all jobs at the start, and again where a watch was broken for too long.",
-    ("ddpjobs.ddpjob.dev", "watch"): "Hear of new, changed and deleted jobs.",
+    ("ddpjobs.ddpjob.dev", "list"): "Read all jobs at startup, and again after a watch was broken for too long.",
+    ("ddpjobs.ddpjob.dev", "watch"): "Learn of new, changed and deleted jobs.",
     ("ddpjobs.ddpjob.dev", "delete"): "Delete a finished job when spec.ttlSecondsAfterFinished has passed.",
     ("ddpjobs.ddpjob.dev/status", "update"): "Write the status; the rest of a job is never written.",
-    ("pods", "create"): "Make one pod for each node of a training.",
-    ("pods", "delete"): "End an attempt on restart and suspension, and clean up after the end.",
-    ("pods", "get"): "See who holds a name that is taken, and find a pod that has lost its labels.",
-    ("pods", "list"): "Read the pods of all jobs at the start, and again where a watch was broken for too long.",
-    ("pods", "watch"): "Hear how the pods fare.",
-    ("services", "create"): "Make the headless service through which the nodes of a job find each other.",
-    ("services", "get"): "See who holds a name that is taken.",
+    ("pods", "create"): "Create one pod per node of a training.",
+    ("pods", "delete"): "End an attempt on restart or suspension, and clean up when the job finishes.",
+    ("pods", "get"): "Find out who owns a name that is taken, and find a pod that has lost its labels.",
+    ("pods", "list"): "Read the pods of all jobs at startup, and again after a watch was broken for too long.",
+    ("pods", "watch"): "Learn of changes of the pods.",
+    ("services", "create"): "Create the headless service through which the nodes of a job find each other.",
+    ("services", "get"): "Find out who owns a name that is taken.",
     (
         "services",
         "list",
-    ): "Read the services of all jobs at the start, and again where a watch was broken for too long.",
-    ("services", "watch"): "Know a job's service when it is there, and hear when a name that was taken is free.",
-    ("configmaps", "create"): "Bring the launcher into the pods. None is listed, and only a job's own is read.",
-    ("configmaps", "get"): "See who holds a name that is taken.",
-    ("persistentvolumeclaims", "create"): "Make the claim for checkpoints that spec.checkpoint.size asks for.",
-    ("persistentvolumeclaims", "get"): "Use again a claim that was kept for a job of the same name.",
-    ("secrets", "create"): "Make the ssh key of a job whose launcher is mpirun. None is ever read, not even that one.",
-    ("events", "create"): "Tell what happens to a job in `kubectl describe ddpjob`.",
+    ): "Read the services of all jobs at startup, and again after a watch was broken for too long.",
+    ("services", "watch"): "Learn when a job's service exists, and when a name that was taken is free.",
+    (
+        "configmaps",
+        "create",
+    ): "Deliver the launcher to the pods. ConfigMaps are never listed, and only a job's own is read.",
+    ("configmaps", "get"): "Find out who owns a name that is taken.",
+    ("persistentvolumeclaims", "create"): "Create the claim for checkpoints that spec.checkpoint.size requests.",
+    ("persistentvolumeclaims", "get"): "Reuse a claim that was kept for a job of the same name.",
+    (
+        "secrets",
+        "create",
+    ): "Create the ssh key of a job whose launcher is mpirun. No secret is ever read, not even that one.",
+    ("events", "create"): "Report what happens to a job in `kubectl describe ddpjob`.",
 }
 
 _INTRODUCTION: Final = """\
@@ -43,10 +49,10 @@ _INTRODUCTION: Final = """\
 
 <!-- Generated from manifests/base/cluster-role.yaml by `python -m hack.generate`; do not edit. -->
 
-All of it in every namespace, by the ClusterRole `ddpjob-operator`. What is not here is refused: no secret can be read,
-nothing is patched, no finalizers, no namespaces, no custom resource definitions. A test compares this list with what
-the API server's audit log says was used. Discovery (`/api`, `/apis`) is open to every authenticated client. Training
-pods get no credential of the cluster.
+The ClusterRole `ddpjob-operator` grants the permissions below, in all namespaces. Everything else is denied: the
+operator cannot read secrets, patch anything, or access finalizers, namespaces or custom resource definitions. A test
+compares this list with what was used according to the API server's audit log. Discovery (`/api`, `/apis`) is open to
+every authenticated client. Training pods get no credentials for the cluster.
 """
 
 
@@ -66,11 +72,11 @@ def permissions_page(permissions: Iterable[Permission]) -> str:
     """The page, in Markdown.
 
     Raises:
-        KeyError: something is granted without a reason, or a reason is left of something that is not.
+        KeyError: a permission is granted without a reason, or a reason is given for one that is not granted.
     """
     listed = list(permissions)
     lost = sorted(set(_REASONS) - set(listed))
     if lost:
-        raise KeyError(f"hack/generate/permissions.py gives reasons for what is not granted: {lost}")
+        raise KeyError(f"hack/generate/permissions.py gives reasons for permissions that are not granted: {lost}")
     rows = [f"| {resource} | {verb} | {_REASONS[resource, verb]} |" for resource, verb in listed]
     return "\n".join([_INTRODUCTION, "| resource | verb | why |", "|---|---|---|", *rows]) + "\n"

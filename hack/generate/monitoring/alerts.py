@@ -12,7 +12,7 @@ _HEADER: Final = "# Generated from hack/generate/monitoring/alerts.py by `python
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert: what is asked, how long it must hold, and the page that says what to do."""
+    """An alert: its query, how long it must hold, and the runbook."""
 
     name: str
     expression: str
@@ -21,10 +21,10 @@ class Alert:
     summary: str
     text: str
     runbook: str
-    """Name of the page in docs/runbooks, without its ending."""
+    """Name of the page in docs/runbooks, without its extension."""
 
     def rule(self) -> dict[str, Any]:
-        """As Prometheus reads it."""
+        """The rule in the form that Prometheus reads."""
         return {
             "alert": self.name,
             "expr": self.expression.strip() + "\n",
@@ -40,7 +40,7 @@ class Alert:
 
 _JOB: Final = "{{ $labels.namespace }}/{{ $labels.ddpjob }}"
 
-# Where two operators are scraped for a moment, as during an update, their series of one job are one to an alert.
+# While two operators are scraped, as during an update, an alert treats their series of one job as one.
 ALERTS: Final = (
     Alert(
         name="DDPJobStalled",
@@ -49,8 +49,9 @@ max by (namespace, ddpjob) (ddpjob_operator_job_stalled) == 1
 """,
         lasting="1m",
         severity="warning",
-        summary=f"DDPJob {_JOB} stands still",
-        text="No step for longer than its spec.progressDeadline. The condition TrainingStalled names the rank.",
+        summary=f"DDPJob {_JOB} is stalled",
+        text="It has made no step for longer than its spec.progressDeadline. The condition TrainingStalled names the "
+        "rank.",
         runbook="stalled",
     ),
     Alert(
@@ -64,9 +65,9 @@ max by (namespace, ddpjob) (changes(ddpjob_operator_job_step[2h])) > 0
 """,
         lasting="0m",
         severity="warning",
-        summary=f"DDPJob {_JOB} is restarted again and again",
-        text="{{ $value | humanize }} restarts of its pods or worker processes in 15 minutes, or in two hours without "
-        "a step.",
+        summary=f"DDPJob {_JOB} keeps restarting",
+        text="Its pods or worker processes were restarted {{ $value | humanize }} times in 15 minutes, or in two hours "
+        "without a step.",
         runbook="crash-looping",
     ),
     Alert(
@@ -83,7 +84,7 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
         lasting="5m",
         severity="warning",
         summary=f"DDPJob {_JOB} has made no step for half an hour",
-        text="Its pods are up and it has reported steps before, but the number of steps does not change.",
+        text="Its pods are running and it has reported steps before, but its step does not change.",
         runbook="no-progress",
     ),
     Alert(
@@ -102,9 +103,9 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
 """,
         lasting="10m",
         severity="info",
-        summary=f"Rank {{{{ $labels.rank }}}} of DDPJob {_JOB} keeps the others waiting",
-        text="It spends {{ $value | humanizePercentage }} of the time more on its own data and forward pass than the "
-        "others do on average.",
+        summary=f"Rank {{{{ $labels.rank }}}} of DDPJob {_JOB} slows down the others",
+        text="The time that it spends on its own data and forward pass exceeds the average of the other ranks by "
+        "{{ $value | humanizePercentage }} of the elapsed time.",
         runbook="straggler",
     ),
     Alert(
@@ -114,8 +115,8 @@ absent(ddpjob_operator_queue_depth) == 1
 """,
         lasting="5m",
         severity="critical",
-        summary="No ddpjob operator is scraped",
-        text="Trainings go on, but none is started, restarted or judged, and no status is written.",
+        summary="Prometheus finds no ddpjob operator",
+        text="Running trainings continue, but no job is started, restarted or checked, and no status is written.",
         runbook="operator-down",
     ),
     Alert(
@@ -129,8 +130,8 @@ max by (namespace) (
 """,
         lasting="0m",
         severity="critical",
-        summary="The ddpjob operator is restarted again and again",
-        text="{{ $value | humanize }} restarts in half an hour. Meanwhile no job is started, restarted or judged.",
+        summary="The ddpjob operator keeps restarting",
+        text="{{ $value | humanize }} restarts in half an hour. Between them no job is started, restarted or checked.",
         runbook="operator-down",
     ),
     Alert(
@@ -144,8 +145,8 @@ max(ddpjob_operator_event_loop_lag_seconds) > 5
 """,
         lasting="2m",
         severity="critical",
-        summary="The ddpjob operator does not get on with its work",
-        text="A job waits or is looked at, or the event loop is late, for {{ $value | humanizeDuration }}.",
+        summary="The ddpjob operator is stuck",
+        text="The queue age, the longest reconcile or the event loop lag is {{ $value | humanizeDuration }}.",
         runbook="operator-stuck",
     ),
     Alert(
@@ -159,8 +160,8 @@ sum by (resource) (increase(ddpjob_operator_api_requests_total{verb="watch", cod
 """,
         lasting="1m",
         severity="warning",
-        summary="The ddpjob operator's watch of {{ $labels.resource }} fails or is silent",
-        text="What changes in the cluster reaches the operator late or not at all.",
+        summary="The ddpjob operator's watch of {{ $labels.resource }} is failing or silent",
+        text="The operator learns of changes in the cluster late or not at all.",
         runbook="watch-errors",
     ),
 )

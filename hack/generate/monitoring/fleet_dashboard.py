@@ -1,4 +1,4 @@
-"""The dashboard of all jobs and of the operator: what needs somebody's attention, and whether the operator keeps up."""
+"""The dashboard of all jobs and of the operator: what needs attention, and whether the operator keeps up."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from hack.generate.monitoring.panels import Dashboard, Panel, Query, Row, Show
 
 _JOBS: Final = 'namespace=~"$namespace", ddpjob=~"$ddpjob"'
 _RATE: Final = "[$__rate_interval]"
-# What tells the operator's own process from all others that Prometheus scrapes.
+# Selects the operator's own process among all that Prometheus scrapes.
 _OWN: Final = "and on (namespace, pod, instance) ddpjob_operator_queue_depth"
 
 
@@ -30,28 +30,30 @@ _FLEET: Final = Row(
     (
         Panel(
             title="Jobs by state",
-            text="All DDPJobs of the cluster by phase.",
+            text="All DDPJobs in the cluster by phase.",
             unit="none",
             show=Show.STACK,
             queries=(Query("sum by (phase) (ddpjob_operator_jobs)", "{{phase}}"),),
         ),
         Panel(
             title="Restarts",
-            text="Restarts of all jobs: of all pods (counted, ignored) and of worker processes in running pods.",
+            text="Restarts of all jobs: of all pods (counted, ignored) and of the worker processes in running pods "
+            "(process).",
             unit="none",
             show=Show.BARS,
             queries=(Query(_increase("restarts_total", "kind"), "{{kind}}"),),
         ),
         Panel(
             title="Failures by class",
-            text="What ended attempts. Many of one class at once point at the cluster and not at the programs.",
+            text="Root causes that ended attempts. Many of one class at the same time point to the cluster, not to "
+            "the programs.",
             unit="none",
             show=Show.BARS,
             queries=(Query(_increase("failures_total", "class"), "{{class}}"),),
         ),
         Panel(
             title="Progress",
-            text="Of the chosen jobs that have reported any.",
+            text="Share of the planned steps that are done, for the selected jobs that report progress.",
             unit="percentunit",
             most=1,
             queries=(
@@ -63,7 +65,7 @@ _FLEET: Final = Row(
         ),
         Panel(
             title="Restarts of jobs",
-            text="The ten of the chosen jobs that were restarted most.",
+            text="The ten selected jobs with the most restarts, without ignored ones.",
             unit="none",
             queries=(
                 Query(
@@ -75,7 +77,7 @@ _FLEET: Final = Row(
         ),
         Panel(
             title="Stalled jobs",
-            text="Of the chosen jobs those that make no step for longer than their spec.progressDeadline.",
+            text="Selected jobs that have made no step for longer than their spec.progressDeadline.",
             unit="bool_yes_no",
             queries=(
                 Query(
@@ -91,35 +93,36 @@ _WORK: Final = Row(
     (
         Panel(
             title="Queue",
-            text="Jobs that wait to be reconciled. The queue empties within seconds unless something is wrong.",
+            text="Jobs that wait for a reconcile. The queue empties within seconds unless something is wrong.",
             unit="none",
             queries=(Query("max(ddpjob_operator_queue_depth)", "waiting"),),
         ),
         Panel(
             title="Queue age",
-            text="How long the longest waiting job waits, and how long the longest look at a job lasts.",
+            text="How long the oldest job in the queue has been waiting, and how long the longest reconcile has been "
+            "running.",
             unit="s",
             queries=(
                 Query("max(ddpjob_operator_queue_oldest_seconds)", "waiting"),
-                Query("max(ddpjob_operator_reconcile_longest_seconds)", "looked at"),
+                Query("max(ddpjob_operator_reconcile_longest_seconds)", "reconciling"),
             ),
         ),
         Panel(
             title="Reconcile latency",
-            text="Duration of one look at one job, its requests included.",
+            text="Duration of one reconcile of one job, including its requests.",
             unit="s",
             queries=_quantiles("reconcile_seconds", ""),
         ),
         Panel(
             title="Reconciles",
-            text="Looks at jobs; each costs in proportion to the job's pods.",
+            text="Reconciles of jobs. The cost of each is proportional to the number of the job's pods.",
             unit="ops",
-            queries=(Query(f"sum(rate(ddpjob_operator_reconcile_seconds_count{_RATE}))", "looks"),),
+            queries=(Query(f"sum(rate(ddpjob_operator_reconcile_seconds_count{_RATE}))", "reconciles"),),
         ),
         Panel(
             title="Errors and conflicts",
-            text="Looks that ended in a bug, and status writes refused because the job had changed. The latter are "
-            "ordinary while somebody edits a job.",
+            text="Reconciles that failed with an unexpected error, and status writes rejected because the job had "
+            "changed. Conflicts are normal while a user edits a job.",
             unit="ops",
             queries=(
                 Query(f"sum(rate(ddpjob_operator_reconcile_errors_total{_RATE}))", "errors"),
@@ -128,7 +131,7 @@ _WORK: Final = Row(
         ),
         Panel(
             title="Progress polls",
-            text="Reads of trainings' progress by outcome. Unreachable ones are ordinary while pods start.",
+            text="Reads of trainings' progress by outcome. It is normal that some are unreachable while pods start.",
             unit="ops",
             queries=(Query(f"sum by (outcome) (rate(ddpjob_operator_progress_polls_total{_RATE}))", "{{outcome}}"),),
         ),
@@ -139,31 +142,33 @@ _API: Final = Row(
     (
         Panel(
             title="API calls",
-            text="Requests by verb and resource. Where nothing changes there are none but renewed watches.",
+            text="Requests by verb and resource. While nothing changes, there are only renewed watches.",
             unit="reqps",
             queries=(_requests("verb, resource"),),
         ),
         Panel(
             title="API answers",
-            text="Requests by HTTP status code. 409 is a conflict, 429 a server that asks to wait.",
+            text="Requests by HTTP status code. 409 is a conflict; with 429 the server throttles the operator.",
             unit="reqps",
             queries=(_requests("code"),),
         ),
         Panel(
             title="API latency",
-            text="Time until the API server began to answer, by verb, without watches.",
+            text="Time until the API server starts to answer, by verb, without watches.",
             unit="s",
             queries=_quantiles("api_request_seconds", "verb"),
         ),
         Panel(
             title="Watch age",
-            text="Time since each watch gave a sign of life. Up to 30 s is ordinary; after 90 s it is unhealthy.",
+            text="Time since each watch last gave a sign of life. Up to 30 s is normal; after 90 s the operator is "
+            "unhealthy.",
             unit="s",
             queries=(Query("max by (resource) (ddpjob_operator_watch_age_seconds)", "{{resource}}"),),
         ),
         Panel(
-            title="Watches renewed",
-            text="By reason: every watch ends after 30 s; failed and gone ones are not ordinary.",
+            title="Watch reconnects",
+            text="Reconnects of watches by reason. Each watch ends after 30 s; the reasons failed and gone are not "
+            "normal.",
             unit="none",
             show=Show.BARS,
             queries=(Query(_increase("watch_reconnects_total", "resource, reason"), "{{resource}} {{reason}}"),),
@@ -175,7 +180,7 @@ _PROCESS: Final = Row(
     (
         Panel(
             title="Event loop lag",
-            text="How late the event loop was: what blocks it blocks every job.",
+            text="How late the event loop is. Whatever blocks it blocks every job.",
             unit="s",
             queries=(Query("max(ddpjob_operator_event_loop_lag_seconds)", "lag"),),
         ),
@@ -187,13 +192,13 @@ _PROCESS: Final = Row(
         ),
         Panel(
             title="CPU time",
-            text="CPUs that the operator keeps busy.",
+            text="Number of CPUs that the operator uses.",
             unit="suffix: CPUs",
             queries=(Query(f"rate(process_cpu_seconds_total{_RATE}) {_OWN}", "busy"),),
         ),
         Panel(
-            title="Followed",
-            text="Pods in the operator's cache, and trainings whose progress it reads.",
+            title="Cached pods and polled trainings",
+            text="Number of pods in the operator's cache, and of trainings whose progress it reads.",
             unit="none",
             queries=(
                 Query("max(ddpjob_operator_pods)", "pods"),
@@ -206,7 +211,7 @@ _PROCESS: Final = Row(
 FLEET_DASHBOARD: Final = Dashboard(
     uid="ddpjob-fleet",
     title="ddpjob / Fleet and operator",
-    text="All DDPJobs of the cluster, and the operator that keeps them.",
+    text="All DDPJobs in the cluster, and the operator that runs them.",
     rows=(_FLEET, _WORK, _API, _PROCESS),
     many=True,
 )

@@ -1,4 +1,4 @@
-"""The dashboard of one job: how far it is, how fast, which rank keeps the others waiting, and what went wrong."""
+"""The dashboard of one job: its progress and speed, which rank slows down the others, and what went wrong."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -26,7 +26,7 @@ def _rate(metric: str) -> str:
 
 
 def _of_process(expression: str) -> str:
-    """A value of the process under the number of its rank, which `process_` metrics do not have."""
+    """A value of the process, labelled with its rank, which `process_` metrics do not have."""
     info = _trainer("process_info")
     return f"max by (rank) ({expression} * on (namespace, pod, instance) group_left (rank) {info})"
 
@@ -47,7 +47,7 @@ _STATE: Final = Row(
     (
         Panel(
             title="Phase",
-            text="Where the job stands, as `kubectl get ddpjobs` says it.",
+            text="Phase of the job, as in `kubectl get ddpjobs`.",
             unit="none",
             show=Show.NAME,
             width=4,
@@ -55,7 +55,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Progress",
-            text="Completed part of the planned optimizer steps, from the job's status.",
+            text="Share of the planned optimizer steps that are done, from the job's status.",
             unit="percentunit",
             show=Show.VALUE,
             width=4,
@@ -64,7 +64,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Time left",
-            text="Steps that are left at the speed of the last minutes.",
+            text="Time for the remaining steps at the speed of the last minutes.",
             unit="s",
             show=Show.VALUE,
             width=4,
@@ -77,7 +77,8 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Restarts",
-            text="Of all pods, counted against the budget or not, and of the worker processes in running pods.",
+            text="Restarts of all pods (counted against the budget, or ignored) and of the worker processes in "
+            "running pods (process).",
             unit="none",
             show=Show.VALUE,
             width=4,
@@ -85,8 +86,8 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Last failure",
-            text="Class of the cause that ended the last attempt; none once the job has succeeded. The rest is in "
-            "`kubectl describe ddpjob`.",
+            text="Class of the root cause that ended the last attempt; empty once the job has succeeded. "
+            "`kubectl describe ddpjob` shows the details.",
             unit="none",
             show=Show.NAME,
             width=4,
@@ -94,7 +95,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Stalled",
-            text="Whether no step was made for longer than spec.progressDeadline.",
+            text="Whether the job has made no step for longer than spec.progressDeadline.",
             unit="bool_yes_no",
             show=Show.VALUE,
             width=4,
@@ -102,19 +103,19 @@ _STATE: Final = Row(
         ),
     ),
 )
-# Gauges that are 0 until they are known: the lines begin with what is known.
+# These gauges are 0 until their value is known: the lines begin with the first known value.
 _LEARNING: Final = Row(
     "Learning",
     (
         Panel(
             title="Loss",
-            text="Training loss on log steps, the mean of all ranks.",
+            text="Training loss on log steps, averaged over all ranks.",
             unit="none",
             queries=(Query(f"max({_trainer('loss', rank='0')} != 0)", "loss"),),
         ),
         Panel(
             title="Steps",
-            text="Optimizer steps that are done and planned. After a restart the line begins at the last checkpoint.",
+            text="Optimizer steps done and planned. After a restart the line continues from the last checkpoint.",
             unit="none",
             queries=(
                 Query(f"max({_trainer('step')})", "done"),
@@ -123,26 +124,26 @@ _LEARNING: Final = Row(
         ),
         Panel(
             title="Throughput",
-            text="Samples that all ranks together consume.",
+            text="Samples per second over all ranks.",
             unit="suffix: samples/s",
             queries=(Query(f"sum({_rate('samples_total')})", "all ranks"),),
         ),
         Panel(
             title="Accuracy",
-            text="Of the last evaluation.",
+            text="Accuracy of the last evaluation.",
             unit="percentunit",
             most=1,
             queries=(Query(f"max({_trainer('accuracy_ratio')} > 0)", "accuracy"),),
         ),
         Panel(
             title="Gradient norm",
-            text="L2 norm of all gradients on log steps: where it grows without end, the training diverges.",
+            text="L2 norm of all gradients on log steps. If it keeps growing, the training diverges.",
             unit="none",
             queries=(Query(f"max({_trainer('gradient_norm')} > 0)", "norm"),),
         ),
         Panel(
             title="Learning rate",
-            text="Of the first group of parameters.",
+            text="Learning rate of the first parameter group.",
             unit="sci",
             queries=(Query(f"max({_trainer('learning_rate')} > 0)", "learning rate"),),
         ),
@@ -153,7 +154,7 @@ _RANKS: Final = Row(
     (
         Panel(
             title="Step time",
-            text="From one optimizer step to the next, over all ranks: half of the steps, and 99 of 100, are faster.",
+            text="Time from one optimizer step to the next, over all ranks: median and 99th percentile.",
             unit="s",
             queries=(
                 Query(_quantile(0.5, "step_duration_seconds"), "p50"),
@@ -162,40 +163,41 @@ _RANKS: Final = Row(
         ),
         Panel(
             title="Own work of each rank (straggler)",
-            text="Share of the time in which a rank needs no other: it waits for its data or runs the forward pass. "
-            "All ranks wait for the one with the most. On a GPU the forward pass is only queued in it.",
+            text="Share of the time that a rank spends without needing the others: waiting for its data, and the "
+            "forward pass. All ranks wait for the one with the largest share. On a GPU, only the time to queue the "
+            "forward pass counts.",
             unit="percentunit",
             queries=(Query(_OWN_WORK, "rank {{rank}}"),),
         ),
         Panel(
             title="Data wait",
-            text="Share of the time in which a rank waits for its data loader.",
+            text="Share of the time that a rank waits for its data loader.",
             unit="percentunit",
             queries=(Query(f"sum by (rank) ({_rate('data_wait_seconds_total')})", "rank {{rank}}"),),
         ),
         Panel(
             title="Rank spread",
-            text="Own work of the rank with the most less that of the rank with the least: the share of the time "
-            "that the others lose by waiting.",
+            text="Difference between the largest and the smallest share of own work: the share of the time "
+            "that the other ranks lose by waiting.",
             unit="percentunit",
-            queries=(Query(f"max({_OWN_WORK}) - min({_OWN_WORK})", "most to least"),),
+            queries=(Query(f"max({_OWN_WORK}) - min({_OWN_WORK})", "largest - smallest"),),
         ),
         Panel(
-            title="Since the last step",
-            text="At the moment of the scrape, by the clock of each rank against Prometheus'. It grows on all ranks "
-            "while one hangs.",
+            title="Time since the last step",
+            text="Time since the last step at each scrape, by the clock of the rank and that of Prometheus. While one "
+            "rank hangs, it grows on all ranks.",
             unit="s",
-            # When it was scraped, since no two ranks are at once; and 0 stands for no step yet.
+            # The time of the scrape, because no two ranks are scraped at the same time; 0 means no step yet.
             queries=(Query(f"max by (rank) (timestamp({_LAST_STEP}) - ({_LAST_STEP} > 0))", "rank {{rank}}"),),
         ),
         Panel(
             title="Ranks and pods",
-            text="Ranks that are scraped, ranks of the training, and pods whose program runs.",
+            text="Ranks that are scraped, ranks of the training, and pods whose trainer container is running.",
             unit="none",
             queries=(
                 Query(f"count({_trainer('step')})", "ranks scraped"),
                 Query(f"max({_trainer('world_size')})", "ranks"),
-                Query(f"max({_operator('nodes', state='ready')})", "pods that run"),
+                Query(f"max({_operator('nodes', state='ready')})", "running pods"),
             ),
         ),
     ),
@@ -205,7 +207,7 @@ _FAULTS: Final = Row(
     (
         Panel(
             title="Checkpoint duration",
-            text="Mean time that the training stood still for a checkpoint, of the rank that waited longest.",
+            text="Mean time that training was blocked by a checkpoint, for the rank that waited longest.",
             unit="s",
             queries=(
                 Query(
@@ -217,13 +219,13 @@ _FAULTS: Final = Row(
         ),
         Panel(
             title="Steps at risk",
-            text="Steps since the last checkpoint: what a failure now would cost.",
+            text="Steps since the last checkpoint, which a failure now would lose.",
             unit="suffix: steps",
             queries=(Query(f"max({_trainer('step')}) - max({_trainer('last_checkpoint_step')})", "not saved"),),
         ),
         Panel(
             title="Restarts over time",
-            text="Of all pods (counted, ignored) and of the worker processes in running pods.",
+            text="Restarts of all pods (counted, ignored) and of the worker processes in running pods (process).",
             unit="none",
             show=Show.BARS,
             queries=(Query(_restarts(".+", "$__rate_interval"), "{{kind}}"),),
@@ -235,13 +237,13 @@ _RESOURCES: Final = Row(
     (
         Panel(
             title="CPU memory",
-            text="Resident memory of each training process; its data loader's processes are not in it.",
+            text="Resident memory of each worker process, without the processes of its data loader.",
             unit="bytes",
             queries=(Query(_of_process('process_resident_memory_bytes{namespace="$namespace"}'), "rank {{rank}}"),),
         ),
         Panel(
             title="CPU time",
-            text="CPUs that each training process keeps busy.",
+            text="Number of CPUs that each worker process uses.",
             unit="suffix: CPUs",
             queries=(
                 Query(
@@ -251,11 +253,11 @@ _RESOURCES: Final = Row(
         ),
         Panel(
             title="GPU memory",
-            text="What tensors hold and what torch has taken from the GPU. Without GPUs there is none.",
+            text="GPU memory held by tensors, and reserved by torch. Empty without GPUs.",
             unit="bytes",
             queries=(
-                Query(f"max by (rank) ({_trainer('gpu_memory_allocated_bytes')})", "rank {{rank}} tensors"),
-                Query(f"max by (rank) ({_trainer('gpu_memory_reserved_bytes')})", "rank {{rank}} taken"),
+                Query(f"max by (rank) ({_trainer('gpu_memory_allocated_bytes')})", "rank {{rank}} allocated"),
+                Query(f"max by (rank) ({_trainer('gpu_memory_reserved_bytes')})", "rank {{rank}} reserved"),
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""docs/metrics.md: every metric of the operator and of the trainer, read from what the two really expose."""
+"""docs/metrics.md: every metric of the operator and of the trainer, read from what they actually expose."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 
-# The longest that fits wins.
+# The longest suffix that matches wins.
 _UNITS: Final = (
     ("_timestamp_seconds", "Unix time, s"),
     ("_time_seconds", "Unix time, s"),
@@ -30,22 +30,24 @@ _INTRODUCTION: Final = """\
 
 <!-- Generated from what operator and trainer expose by `python -m hack.generate`; do not edit. -->
 
-Names that begin with `ddpjob_operator_` are the operator's, on its port `http`; those with `ddpjob_trainer_` are a
-training process' own, on the ports `metrics-0`, `metrics-1`, ... of its pod, one for each local rank; those with
-`process_` have both. How they are scraped, shown and watched stands in [monitoring.md](monitoring.md).
+Metrics with the prefix `ddpjob_operator_` are exposed by the operator on its port `http`. Those with the prefix
+`ddpjob_trainer_` are exposed by each worker process, on the ports `metrics-0`, `metrics-1`, ... of its pod, one per
+local rank. Both expose metrics with the prefix `process_`. [monitoring.md](monitoring.md) describes scraping,
+dashboards and alerts.
 
-- `ddpjob` is the name of a job. (`job` is Prometheus' own label.) Series with a job's name end with the job; no other
-  label grows with the number of jobs.
-- To what is scraped from a training Prometheus adds `namespace`, `pod` and `node`, and `ddpjob` to `process_` metrics.
-- A histogram has `_bucket`, `_sum` and `_count`; beside counters and histograms, but for those of a
-  training's steps, the client library puts `_created`.
-- Metrics of a GPU's memory are there only where the process computes on a GPU with CUDA.
+- The label `ddpjob` is the name of the job (`job` is Prometheus' own label). Series with a job's name disappear with
+  the job, and no other label grows with the number of jobs.
+- To the metrics of a training, Prometheus adds the labels `namespace`, `pod` and `node`, and `ddpjob` to `process_`
+  metrics.
+- A histogram has the series `_bucket`, `_sum` and `_count`. The client library adds `_created` to counters and
+  histograms, except to those of a training's steps.
+- Metrics of GPU memory exist only if the process computes on a GPU with CUDA.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A metric as the page shows it."""
+    """A row of the page."""
 
     name: str
     kind: str
@@ -54,30 +56,30 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """What its values are counted in, "" for plain numbers."""
+        """Unit of its values, "" for plain numbers."""
         base = self.name.removesuffix("_total")
         return next((unit for suffix, unit in _UNITS if base.endswith(suffix)), "")
 
     @property
     def line(self) -> str:
-        """The line of the table."""
+        """The row in Markdown."""
         labels = ", ".join(f"`{label}`" for label in self.labels)
         return f"| `{self.name}` | {self.kind} | {labels} | {self.unit} | {self.text.replace('|', '/')} |"
 
 
-# Their texts are the client library's, and there are none where the kernel is not Linux.
+# Their help texts are the client library's, and on systems other than Linux they do not exist.
 _PROCESS_ROWS: Final = (
-    Row("process_resident_memory_bytes", "gauge", (), "Memory of the process that is in RAM."),
-    Row("process_virtual_memory_bytes", "gauge", (), "Address space of the process."),
-    Row("process_cpu_seconds_total", "counter", (), "CPU time that the process has used."),
-    Row("process_start_time_seconds", "gauge", (), "When the process began."),
-    Row("process_open_fds", "gauge", (), "Files and sockets that the process has open."),
-    Row("process_max_fds", "gauge", (), "How many it may have open."),
+    Row("process_resident_memory_bytes", "gauge", (), "Resident memory size."),
+    Row("process_virtual_memory_bytes", "gauge", (), "Virtual memory size."),
+    Row("process_cpu_seconds_total", "counter", (), "User and system CPU time that the process has used."),
+    Row("process_start_time_seconds", "gauge", (), "Start time of the process."),
+    Row("process_open_fds", "gauge", (), "Number of open file descriptors."),
+    Row("process_max_fds", "gauge", (), "Maximum number of open file descriptors."),
 )
 
 
 def operator_text() -> str:
-    """What an operator exposes that has met one of everything."""
+    """Exposition of an operator that has observed every metric once."""
     status = DDPJobStatus(
         phase=Phase.RUNNING,
         start_time=datetime(2026, 1, 1, tzinfo=UTC),
@@ -95,7 +97,7 @@ def operator_text() -> str:
 
 
 def trainer_text() -> str:
-    """What a training process on a GPU exposes."""
+    """Exposition of a worker process on a GPU."""
     info = ProcessInfo(
         job="digits",
         rank=0,
@@ -113,7 +115,7 @@ def trainer_text() -> str:
 
 
 def rows(text: str) -> list[Row]:
-    """The metrics of an exposition, those of the process left out."""
+    """The metrics of an exposition, without those of the process."""
     return list(_rows(text_string_to_metric_families(text)))
 
 
