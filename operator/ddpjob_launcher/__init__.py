@@ -1,12 +1,11 @@
-"""What runs first in a training pod, as text: the operator delivers it and never imports it."""
+"""What runs first in a training pod: the standard library only, Python >= 3.8.
 
-from importlib.resources import files
-from typing import Final
+The operator never imports it but for `archive`, which puts it into the one file that a pod gets. Three kinds of process
+run it:
 
-FILE: Final = "launcher.py"
-_FILES: Final = (FILE, "mpirun_launcher.py", "remote_shell.py")
+    guard    the container's first process: forwards signals, reaps orphans, outlives an agent that is killed
+    agent    its child: waits for node 0, runs torchrun or another launcher, writes the report (see ddpjob_core.wire)
+    worker   one per rank: runs the program as `python program` would and records its exception
 
-
-def sources() -> dict[str, str]:
-    """The launcher's files by name, to be run as `python3 launcher.py [arguments of the program]`."""
-    return {name: files(__name__).joinpath(name).read_text(encoding="utf-8") for name in _FILES}
+A launcher is a module with an `AGENT`; spec.launcher's row in ddpjob_core.api.launchers names it.
+"""

@@ -1,18 +1,16 @@
 """The launcher and the real CoreDNS with a cache: a name that is asked for too early stays absent for a while."""
 
-import importlib.util
 import socket
 import struct
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import pytest
 
-import ddpjob_launcher as package
+from ddpjob_launcher import dns
 from tests.apiserver.controlplane import Client, ControlPlane, wait_for
 from tests.ports import free_port
 
@@ -76,16 +74,10 @@ def name_server(assets: Path, control_plane: ControlPlane, tmp_path: Path) -> It
         process.wait()
 
 
-@pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch, name_server: NameServer) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("launcher_and_coredns", Path(package.__file__).parent / "launcher.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "DNS_PORT", name_server.port)
-    monkeypatch.setattr(module, "_name_servers", lambda: ["127.0.0.1"])
-    return module
+@pytest.fixture(autouse=True)
+def _resolver(monkeypatch: pytest.MonkeyPatch, name_server: NameServer) -> None:
+    monkeypatch.setattr(dns, "DNS_PORT", name_server.port)
+    monkeypatch.setattr(dns, "_name_servers", lambda: ["127.0.0.1"])
 
 
 def _publish(admin: Client, namespace: str) -> None:
@@ -107,17 +99,17 @@ def _publish(admin: Client, namespace: str) -> None:
 
 
 def test_a_name_is_found_as_soon_as_it_exists_although_its_absence_was_asked_for(
-    launcher: ModuleType, name_server: NameServer, admin: Client, namespace: str
+    name_server: NameServer, admin: Client, namespace: str
 ) -> None:
     suffix = f"digits.{namespace}.svc.cluster.local."
     service = {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [{"name": "rendezvous", "port": 29500}]}
     metadata = {"name": "digits", "namespace": namespace}
     admin.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
-    assert [launcher.name_exists(f"{POD}.{suffix}") for _ in range(20)] == [False] * 20
+    assert [dns.name_exists(f"{POD}.{suffix}") for _ in range(20)] == [False] * 20
     assert name_server.address(f"{ASKED_TOO_EARLY}.{suffix}") == (NXDOMAIN, b"")
     _publish(admin, namespace)
-    wait_for(lambda: launcher.name_exists(f"{POD}.{suffix}"), "the name")
+    wait_for(lambda: dns.name_exists(f"{POD}.{suffix}"), "the name")
     assert name_server.address(f"{POD}.{suffix}") == (0, bytes([10, 9, 8, 0]))
     # The cache is what it is all about: who has asked in the usual way before is still told that there is nothing.
-    assert launcher.name_exists(f"{ASKED_TOO_EARLY}.{suffix}") is True
+    assert dns.name_exists(f"{ASKED_TOO_EARLY}.{suffix}") is True
     assert name_server.address(f"{ASKED_TOO_EARLY}.{suffix}") == (NXDOMAIN, b"")

@@ -482,7 +482,7 @@ def test_an_example_and_all_that_is_made_of_it_is_accepted(admin: Client, namesp
             metadata = stored["metadata"]
             job = JobRecord(namespace, metadata["name"], metadata["uid"], "1", 1, deleting=False, spec=spec)
             key = {**build_ssh_key(job), "stringData": {"ssh-privatekey": "x"}}
-            for child in (build_service(job, spec), build_launcher(job), key, build_pod(job, spec, 0, 0)):
+            for child in (build_service(job, spec), build_launcher(job, spec), key, build_pod(job, spec, 0, 0)):
                 admin.create(child, dryRun="All")
 
 

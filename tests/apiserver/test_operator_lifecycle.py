@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.resources import JOBS, PODS, Resource
 from ddpjob_core.children.launcher_config import launcher_config_name
 from tests.apiserver.controlplane import ControlPlane
@@ -30,7 +31,7 @@ async def test_a_job_that_succeeds_costs_its_objects_and_two_status_writes_and_t
         made = [str(write) for write in stage.proxy.writes if not write.what.startswith("events/")]
         assert set(made[:2]) == {
             "POST services/digits",
-            f"POST configmaps/{launcher_config_name('digits')}",
+            f"POST configmaps/{launcher_config_name('digits', Launcher.TORCHRUN)}",
         }
         assert sorted(made[2:6]) == [f"POST pods/digits-a0-{ordinal}" for ordinal in range(4)]
         # How many fall between the first and the last depends on how fast the pods were: at most one in 5 s.

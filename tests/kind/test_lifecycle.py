@@ -7,6 +7,7 @@ import pytest
 from jobs import TORCH_IMAGE, ddpjob, digits, program, scripted
 from kubectl import Kubectl, KubectlError, wait_until
 
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.children.launcher_config import launcher_config_name
 from hack.cluster.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
@@ -155,7 +156,7 @@ def test_names_that_somebody_else_holds_are_named_and_waited_for(kubectl: Kubect
             },
         },
     ]
-    names = ["taken", launcher_config_name("taken"), "taken-a0-1"]
+    names = ["taken", launcher_config_name("taken", Launcher.TORCHRUN), "taken-a0-1"]
     for body, name in zip(foreign, names, strict=True):
         kubectl.create({**body, "metadata": {"name": name}})
     kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short"))

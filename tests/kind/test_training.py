@@ -189,7 +189,7 @@ def unpadded_pods(namespace: str) -> list[dict[str, Any]]:
     text = json.dumps([build_pod(job, spec, 0, ordinal) for ordinal in range(spec.nodes)])
     for ordinal in range(spec.nodes):
         text = text.replace(pod_name("model", 0, ordinal, spec.nodes), f"model-a0-{ordinal}")
-    children = [build_service(job, spec), build_launcher(job), *json.loads(text)]
+    children = [build_service(job, spec), build_launcher(job, spec), *json.loads(text)]
     for child in children:
         del child["metadata"]["ownerReferences"], child["metadata"]["labels"][LABEL_MANAGED_BY]
     return children

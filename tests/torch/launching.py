@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from ddpjob_core.api.launchers import Launcher
+from ddpjob_launcher.archive import FILE, archive
 from tests.ports import free_port
-
-LAUNCHER = Path(__file__).parents[2] / "operator" / "ddpjob_launcher" / "launcher.py"
 
 
 class Node:
@@ -103,6 +103,10 @@ class Job:
             "DDPJOB_NODE_RANK": str(node),
             "DDPJOB_NODES": str(nodes),
             "DDPJOB_LAUNCHER": launcher,
+            "DDPJOB_LAUNCHER_MODULE": Launcher(launcher).traits.module,
+            # The programs serve no metrics, and all nodes have one address.
+            "DDPJOB_METRICS_PORT": "0",
+            "DDPJOB_GRACE_PERIOD_SECONDS": "30",
             "DDPJOB_PROGRAM": program,
             "DDPJOB_PROGRAM_KIND": kind,
             "DDPJOB_RENDEZVOUS_HOST": host,
@@ -126,7 +130,9 @@ class Job:
             environment.update({"MASTER_ADDR": host, "MASTER_PORT": str(self._port), **more})
         folder = self.folder / f"node-{node}"
         folder.mkdir()
-        started = Node(folder, [sys.executable, str(LAUNCHER), *arguments], environment)
+        file = folder / FILE
+        file.write_bytes(archive(Launcher(launcher).traits.module))
+        started = Node(folder, [sys.executable, str(file), *arguments], environment)
         self._nodes.append(started)
         return started
 

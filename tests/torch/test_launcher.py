@@ -286,7 +286,7 @@ def test_nodes_that_do_not_come_are_named_when_the_rendezvous_times_out(job: Job
     node = job.start(0, 2, job.program(""), timeout=2)
     assert node.end() == 1
     (failure,) = node.report["failures"]
-    assert failure["message"].startswith("RendezvousTimeoutError: not all nodes met in time.")
+    assert failure["message"].startswith("RendezvousTimeoutError: not all nodes joined in time.")
     assert "kubectl -n ml get pods -l ddpjob.dev/job=digits" in failure["message"]
 
 

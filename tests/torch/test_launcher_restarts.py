@@ -55,7 +55,7 @@ def test_workers_of_all_nodes_start_again_when_one_dies(job: Job, how: str, caus
         (job.folder / "raise").touch()
     assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     assert [node.report for node in nodes] == [{"exitCode": 0, "processRestarts": 1}] * 2
-    assert f"ddpjob: {cause}: all workers start again in the running pods, process restart 1 of 3\n" in nodes[1].output
+    assert f"ddpjob: {cause}: all workers restart in their running pods, process restart 1 of 3\n" in nodes[1].output
     # Every node counts the restart, and no worker finds in the store what the ones before it left there.
     rounds = _rounds(*nodes)
     assert [line[:6] for line in rounds] == [
@@ -79,7 +79,7 @@ def test_a_restart_does_not_wait_for_workers_that_do_not_stop(job: Job) -> None:
     nodes = job.both(program, PET_MAX_RESTARTS="1", DDPJOB_GRACE_PERIOD_SECONDS="600")
     assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     assert [node.report for node in nodes] == [{"exitCode": 0, "processRestarts": 1}] * 2
-    assert "ddpjob: another node's workers have ended: all start again, process restart 1\n" in nodes[0].output
+    assert "ddpjob: the workers of another node have ended: all restart, process restart 1\n" in nodes[0].output
 
 
 def test_a_budget_that_is_used_up_leaves_the_cause_of_the_last_round(job: Job) -> None:

@@ -49,7 +49,7 @@ def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) ->
     assert node.report == {
         "exitCode": 143,
         "stopped": True,
-        "message": "stopped by SIGTERM; 2 of 2 workers did not end within 2 s",
+        "message": "stopped by SIGTERM; 2 of 2 workers did not exit within 2 s",
     }
 
 
@@ -148,7 +148,7 @@ def test_a_rank_that_hangs_does_not_keep_the_others_from_stopping(job: Job) -> N
     job.wait_for("up-0", "up-1")
     (job.folder / "go").touch()
     assert node.end() == 143, node.output
-    message = "the ranks agreed to stop; 1 of 2 workers did not end within 1 s"
+    message = "the ranks agreed to stop; 1 of 2 workers did not exit within 1 s"
     assert node.report == {"exitCode": 143, "stopped": True, "message": message}
 
 

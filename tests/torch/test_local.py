@@ -24,7 +24,7 @@ from ddpjob.local.runner import Ending, LocalRunner
 from ddpjob.manifests.documents import read_documents
 from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_launcher import sources
+from ddpjob_launcher.archive import FILE, archive
 
 
 @dataclass
@@ -69,10 +69,9 @@ class Run:
         process.send_signal(signal.SIGKILL)
 
     async def to_the_end(self) -> Ending:
-        launcher = self.home / "launcher.py"
-        for name, source in sources().items():
-            (self.home / name).write_text(source)
         manifest = local_manifest(read_documents(yaml.safe_dump_all([PROGRAM, self.job]), "job.yaml"))
+        launcher = self.home / FILE
+        launcher.write_bytes(archive(manifest.spec.launcher.traits.module))
         records = Records(self.home, manifest.namespace, manifest.name)
         with records.held():
             self.runner = LocalRunner(

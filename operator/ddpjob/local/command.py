@@ -20,7 +20,7 @@ from ddpjob.local.show import Show
 from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.outcome import end_lines
 from ddpjob_core.api.status import DDPJobStatus, Phase
-from ddpjob_launcher import FILE, sources
+from ddpjob_launcher.archive import FILE, archive
 
 
 def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) -> ExitCode:
@@ -38,9 +38,9 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
     records = Records(home.absolute(), manifest.namespace, manifest.name)
     console = show or Console()
     with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
-        for name, source in sources().items():
-            (Path(folder) / name).write_text(source, encoding="utf-8")
-        ending = asyncio.run(_run(manifest, records, this_machine(os.environ, Path(folder) / FILE), console))
+        launcher = Path(folder) / FILE
+        launcher.write_bytes(archive(manifest.spec.launcher.traits.module))
+        ending = asyncio.run(_run(manifest, records, this_machine(os.environ, launcher), console))
     _close(last_words(manifest.name, ending))
     if ending.status.phase is Phase.SUCCEEDED:
         return ExitCode.OK

@@ -12,7 +12,7 @@ from ddpjob.local.volumes import Mount, here
 from ddpjob_core.api.constants import TRAINER_CONTAINER, is_reserved_env
 from ddpjob_core.children.pod import LAUNCHER_FOLDER
 from ddpjob_core.children.processes import gpus_of
-from ddpjob_launcher import FILE
+from ddpjob_launcher.archive import FILE
 
 POD_VARIABLE: Final = "DDPJOB_LOCAL_POD"
 """Holds `mark_of` in every process of a pod: by it those are found that outlive their parents."""

@@ -1,32 +1,36 @@
 """The ConfigMap that brings the launcher into the pods, so that any image with torch will do."""
 
+import base64
 import json
 from functools import cache
 
 from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.names import launcher_name
 from ddpjob_core.api.ownership import child_metadata
+from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.hashes import content_hash
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_launcher import sources
+from ddpjob_launcher.archive import FILE, archive, sources
 
 
-def build_launcher(job: JobRecord) -> Manifest:
+def build_launcher(job: JobRecord, spec: DDPJobSpec) -> Manifest:
     """The ConfigMap's manifest. It is immutable: no kubelet has to watch it, nobody can change what runs."""
+    packed = archive(spec.launcher.traits.module)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": child_metadata(job, launcher_config_name(job.name)),
+        "metadata": child_metadata(job, launcher_config_name(job.name, spec.launcher)),
         "immutable": True,
-        "data": sources(),
+        "binaryData": {FILE: base64.b64encode(packed).decode()},
     }
 
 
-def launcher_config_name(job: str) -> str:
-    """The ConfigMap's name."""
-    return launcher_name(job, _source_hash())
+def launcher_config_name(job: str, launcher: Launcher) -> str:
+    """The ConfigMap's name, by the files that it carries: how they are packed depends on the compressing library."""
+    return launcher_name(job, _source_hash(launcher.traits.module))
 
 
 @cache
-def _source_hash() -> str:
-    return content_hash(json.dumps(sources(), sort_keys=True))
+def _source_hash(module: str) -> str:
+    return content_hash(json.dumps(dict(sources(module)), sort_keys=True))

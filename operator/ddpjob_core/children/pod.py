@@ -22,7 +22,7 @@ from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
 from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key
 from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_launcher import FILE
+from ddpjob_launcher.archive import FILE
 
 LAUNCHER_VOLUME: Final = "ddpjob-launcher"
 LAUNCHER_FOLDER: Final = "/ddpjob"
@@ -150,7 +150,7 @@ def _volumes(
         # A container's own /dev/shm has 64 MiB, which a data loader with workers outgrows at once.
         ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
     if LAUNCHER_VOLUME in mounted:
-        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name)}})
+        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name, spec.launcher)}})
     if SSH_KEY_VOLUME in mounted:
         ours.append(key_volume(job))
     if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:

@@ -51,7 +51,7 @@ def _shared_children(situation: Situation) -> tuple[Create, ...]:
     service = [build_service(job, spec)] if situation.observed.service is None else []
     claim = build_claim(job, spec.checkpoint) if spec.checkpoint is not None else None
     unwatched = (
-        *((build_launcher(job),) if spec.trainer.command is None else ()),
+        *((build_launcher(job, spec),) if spec.trainer.command is None else ()),
         *((claim,) if claim is not None else ()),
         *((build_ssh_key(job),) if needs_ssh_key(spec) else ()),
     )

@@ -1,6 +1,6 @@
 """The launcher's report: how the end of a pod is told through its termination message.
 
-The launcher (`ddpjob_launcher/launcher.py`, stdlib only, it cannot import this module) writes one line of compact JSON
+The launcher (`ddpjob_launcher/report.py`, which cannot import this module) writes one line of compact JSON
 of at most 2,048 bytes:
 
     {"exitCode": 1, "stopped": true, "processRestarts": 1,

@@ -9,6 +9,7 @@ from world import START, World, spec_of, words
 
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.kubernetes import ObjectName
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.actions import DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
@@ -700,7 +701,9 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world = World()
     world.rejections = (
         Rejection(
-            RejectionKind.NAME_TAKEN, ObjectName("ConfigMap", launcher_config_name("digits")), "it belongs to somebody"
+            RejectionKind.NAME_TAKEN,
+            ObjectName("ConfigMap", launcher_config_name("digits", Launcher.TORCHRUN)),
+            "it belongs to somebody",
         ),
     )
     plan = world.reconcile()

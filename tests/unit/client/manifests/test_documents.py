@@ -235,7 +235,7 @@ def test_what_is_rendered_is_what_the_operator_s_own_functions_make(path: Path) 
     assert job.spec is not None
     made = {(each["kind"], each["metadata"]["name"]): each for each in rendered(job, START)}
     pods = [build_pod(job, job.spec, 0, ordinal) for ordinal in range(job.spec.nodes)]
-    for expected in (build_service(job, job.spec), build_launcher(job), *pods):
+    for expected in (build_service(job, job.spec), build_launcher(job, job.spec), *pods):
         assert made[(expected["kind"], expected["metadata"]["name"])] == expected
 
 

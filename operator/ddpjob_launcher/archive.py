@@ -1,0 +1,82 @@
+"""The launcher as the one file that a pod gets; this module stays with the operator.
+
+    python3 launcher.pyz [arguments of the program]
+
+Comments and docstrings are left out, and every statement keeps its line. In the archive our package has a name that no
+import statement can say: neither can a program's module be taken for one of ours, nor one of ours for the program's.
+"""
+
+import ast
+import io
+import tokenize
+import zipfile
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final
+
+FILE: Final = "launcher.pyz"
+PACKAGE: Final = "ddpjob-launcher"
+_MAIN: Final = f"""import importlib
+import sys
+
+main = importlib.import_module("{PACKAGE}.main").main
+# The archive: a program's imports have no business in it.
+del sys.path[0]
+sys.exit(main())
+"""
+# Started by name, whichever launcher it is.
+_ALWAYS: Final = ("__init__", "main", "guard", "worker")
+# What the oldest time that an archive can hold stands for: the same sources make the same archive.
+_NEVER: Final = (1980, 1, 1, 0, 0, 0)
+_UNIX: Final = 3
+_READABLE: Final = 0o644 << 16
+
+
+@cache
+def sources(module: str) -> Mapping[str, str]:
+    """The files of the archive by name: what the launcher that this module runs needs, and nothing of the others."""
+    found = {"__main__.py": _MAIN}
+    missing = [*_ALWAYS, module]
+    while missing:
+        name = missing.pop()
+        path = f"{PACKAGE}/{name}.py"
+        if path not in found:
+            found[path] = _without_words(files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8"))
+            missing += _imported(found[path])
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def _imported(source: str) -> list[str]:
+    """The modules of ours that a module imports."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level]
+    return [node.module for node in nodes if node.module]
+
+
+def _without_words(source: str) -> str:
+    """A module without its comments and docstrings, each statement on the line where it was."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            words = node.body[0]
+            # A body may have nothing else.
+            lines[words.lineno - 1] = " " * words.col_offset + '""'
+            lines[words.lineno : words.end_lineno] = [""] * ((words.end_lineno or words.lineno) - words.lineno)
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def archive(module: str) -> bytes:
+    """The archive for the launcher that this module runs."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for name, text in sources(module).items():
+            entry = zipfile.ZipInfo(name, _NEVER)
+            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _READABLE
+            packed.writestr(entry, text)
+    return buffer.getvalue()

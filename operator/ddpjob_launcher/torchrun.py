@@ -1,0 +1,193 @@
+"""The launcher torchrun, which is torch.distributed.launch too: torch.distributed.run in the agent's own process."""
+
+# ruff: noqa: PLC0415 -- torch is the image's, and what it costs to import is the agent's alone
+# ruff: noqa: ANN401, SLF001 -- torch's objects, of whatever version the image has
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .agent import Agent, leave
+from .cgroup import oom_kills
+from .commands import FILE, command
+from .dns import absolute_name
+from .errors import CannotStart
+from .failures import own_failure
+from .libuv import has_libuv, libuv_off
+from .log import say
+from .program import prepare_environment
+from .rendezvous import await_node_0, endpoint
+from .signals import AGREED_STOP
+from .torch_patches import (
+    LEFT,
+    add_failures,
+    agreed_to_stop,
+    patch_restarts,
+    patch_success,
+    patch_workers,
+    restarts_left,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .report import Failure
+
+# Seconds that the other workers of a node have before a restart in place: they cannot go on, and all nodes wait.
+_RESTART_PATIENCE = 1.0
+
+
+class TorchrunAgent(Agent):
+    """Runs torchrun, hears of its workers' start and end, and bounds their end by the pod's grace period."""
+
+    _restarting = False
+    _last_round: tuple[int, list[Failure]] | None = None
+    _store: Any = None
+
+    def _launch(self) -> None:
+        environment, settings = os.environ, self._settings
+        torch, torchrun = self._import_torch()
+        patch_workers(self.on_start, self.on_close, self.on_success)
+        patch_restarts(self.on_restart)
+        patch_success(self.on_leaving)
+        libuv = has_libuv()
+        if not libuv:
+            libuv_off()
+        worker = command("worker", "yes" if libuv else "no", settings.program_kind, settings.program)
+        if settings.launcher == "torch.distributed.launch":
+            # As it does itself, which is torchrun otherwise; torch puts the number in.
+            worker.append("--local-rank=${local_rank}")
+        # What newer torch does by itself; older ones look at their workers every 5 s.
+        environment.setdefault("PET_MONITOR_INTERVAL", "0.1")
+        try:
+            # torchrun itself puts the interpreter before the archive, which is to it a script like any other.
+            options = torchrun.parse_args([*worker[worker.index(FILE) :], *sys.argv[1:]])
+        except SystemExit as error:
+            raise CannotStart("torchrun rejects its PET_* variables: see the lines above") from error
+        # A program that itself calls torchrun would else join this rendezvous.
+        for name in [name for name in environment if name.startswith("PET_")]:
+            del environment[name]
+        options.log_dir = options.log_dir or self._folder
+        prepare_environment(settings, int(options.nproc_per_node), self._folder)
+        say(
+            f"{settings.this_node()}, processes {options.nproc_per_node}, "
+            f"rendezvous {options.rdzv_backend}, torch {torch.__version__}"
+        )
+        self._meet(options)
+        torchrun.run(options)
+        if self._store is not None:
+            with contextlib.suppress(RuntimeError):
+                self._store.add(LEFT, 1)
+
+    def _import_torch(self) -> tuple[Any, Any]:
+        try:
+            import torch
+            from torch.distributed import run as torchrun
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            if self._settings.local:
+                advice = f"torch is not installed here: {sys.executable} -m pip install torch"
+            else:
+                advice = f"this image has no torch for {sys.executable}: check spec.trainer.image"
+            raise CannotStart(advice) from error
+        return torch, torchrun
+
+    def _meet(self, options: Any) -> None:
+        """Wait for node 0, and let no node ask for a name that it does not need."""
+        settings = self._settings
+        first, port = settings.node == 0, settings.rendezvous_port
+        host = absolute_name(settings.rendezvous_host, settings.namespace)
+        if options.nnodes in ("1", "1:1"):
+            options.local_addr = options.master_addr = host = "127.0.0.1"
+        elif options.local_addr:
+            options.local_addr = absolute_name(options.local_addr, settings.namespace)
+        if options.rdzv_backend == "static":
+            options.master_addr = host
+        else:
+            # The store is in this very process: no name is needed to reach it, and ours may not exist yet.
+            options.rdzv_endpoint = endpoint("127.0.0.1" if first else host, port)
+        if not first or options.rdzv_backend == "static":
+            await_node_0(settings, host, port, connect=not first)
+
+    def _broke(self, error: BaseException) -> None:
+        if type(error).__name__ == "ChildFailedError":
+            self._end(*self._ends(error.failures))  # type: ignore[attr-defined]
+        elif self._last_round and self._restarting and not self._agreed():
+            # Workers that could not start again, because another node has ended, were ended by something before.
+            code, before = self._last_round
+            self._end(code, [*before, own_failure(error, self._settings)])
+        else:
+            super()._broke(error)
+
+    def _agreed(self) -> bool:
+        return self._context is not None and agreed_to_stop(self._context)
+
+    # What torch_patches calls.
+
+    def on_start(self, context: Any, start: Callable[[Any], None]) -> None:
+        """A round of workers starts."""
+        with self._lock:
+            if not self._stopping:
+                self._context, self._restarting = context, False
+                self._rounds += 1
+                self._oom_kills = oom_kills()
+                start(context)
+                self._handle_signals()
+        self._park_if_stopping()
+
+    def on_close(self, context: Any) -> float:
+        """A round of workers is to end; answer how many seconds it has."""
+        self._park_if_stopping()
+        # torch reports a failure only when the other workers have ended as well.
+        failures = getattr(context, "_failures", None)
+        if failures and not self._restarting:
+            self._failed(context)
+        elif not self._restarting:
+            # The agent itself has failed: its workers may be about to save.
+            self._outlast(context, signal.SIGTERM)
+        return _RESTART_PATIENCE if self._restarting else self._patience
+
+    def on_success(self) -> None:
+        """All workers of this node have succeeded."""
+        self._end(0)
+
+    def on_restart(self, *, elsewhere: bool) -> None:
+        """All workers restart in place, because one of another node has failed where `elsewhere` says so."""
+        if elsewhere:
+            self._last_round = None
+            say(f"the workers of another node have ended: all restart, process restart {self._rounds}")
+        self._restarting = True
+
+    def on_leaving(self, store: Any) -> None:
+        """All nodes have finished, and leave this store."""
+        self._store = store
+
+    def _failed(self, context: Any) -> None:
+        """Judge the end of a round of workers, while those that have not failed still run."""
+        agreed = any(failure.exitcode == AGREED_STOP for failure in context._failures.values())
+        if agreed:
+            late = self._outlast(context)
+            if agreed_to_stop(context):
+                self._end_agreed(late)
+                leave(AGREED_STOP)
+            add_failures(context)
+        failures = context._failures.items()
+        code, found = self._ends({int(context.envs[local]["RANK"]): failure for local, failure in failures})
+        if agreed:
+            self._end(code, found)
+            leave(code)
+        if restarts_left(context):
+            self._restarting, self._last_round = True, (code, found)
+            cause, most = found[0], context.envs[0]["TORCHELASTIC_MAX_RESTARTS"]
+            again = f"all workers restart in their running pods, process restart {self._rounds} of {most}"
+            say(f"rank {cause.rank}: {cause.message}: {again}")
+        else:
+            self._end(code, found)
+
+
+AGENT = TorchrunAgent
