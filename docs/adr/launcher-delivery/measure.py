@@ -1,21 +1,28 @@
-"""Measure three ways to bring the launcher into training pods, on a kind cluster whose nodes have both images.
+"""Measure what the launcher costs: its size, the start of a worker, and three ways to bring it into training pods.
 
+    python docs/adr/launcher-delivery/measure.py [--runs 12] [--compare "launcher.py --ddpjob-worker"]
     python docs/adr/launcher-delivery/measure.py --trainer IMAGE --operator IMAGE [--runs 12] [--nodes 4]
 
-Needs kubectl, podman or docker (for etcd's certificates) and KUBECONFIG. Runs are interleaved, medians are printed.
+The first needs no cluster; `--compare` starts a worker by an older launcher too. The second needs a kind cluster whose
+nodes have both images, kubectl, podman or docker (for etcd's certificates) and KUBECONFIG. Runs are interleaved,
+medians are printed.
 """
 # ruff: noqa: INP001, T201 -- a script that prints
 
 import argparse
 import base64
+import io
 import json
+import shlex
 import shutil
 import ssl
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from pathlib import Path
@@ -23,18 +30,18 @@ from typing import Any
 
 from kubernetes import client, config
 
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.children.pod import LAUNCHER_FOLDER, LAUNCHER_VOLUME, build_pod
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_launcher import source
+from ddpjob_launcher.archive import FILE, archive, sources
 
 NAMESPACE = "launcher-delivery"
 NOW = "import sys, time; print(time.time(), flush=True); sys.exit()\n"
 IN_OPERATOR_IMAGE = (
-    "import shutil, ddpjob_launcher as l, os; shutil.copy(os.path.dirname(l.__file__) + '/launcher.py', '{}')"
+    "from ddpjob_launcher.archive import archive; open('{}/launcher.pyz', 'wb').write(archive('torchrun'))"
 )
-
-FUTURE = "from __future__ import annotations\n"
 
 Objects = list[dict[str, Any]]
 
@@ -45,9 +52,13 @@ def kubectl(*arguments: str) -> str:
     return done.stdout
 
 
-def timed_source() -> str:
-    """The launcher, which tells its start instead of launching."""
-    return source().replace(FUTURE, FUTURE + NOW)
+def timed_archive() -> bytes:
+    """The launcher, which prints when it starts instead of launching."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for name, text in sources("torchrun").items():
+            packed.writestr(name, NOW if name == "__main__.py" else text)
+    return buffer.getvalue()
 
 
 def pods(name: str, nodes: int, image: str) -> Objects:
@@ -63,11 +74,16 @@ def pods(name: str, nodes: int, image: str) -> Objects:
 
 
 def configmap(name: str, nodes: int, trainer: str, operator: str) -> Objects:  # noqa: ARG001 -- one signature
-    """One immutable ConfigMap a job, mounted in each pod."""
+    """One immutable ConfigMap per job, mounted in each pod."""
     made = pods(name, nodes, trainer)
-    data = {"launcher.py": timed_source()}
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-launcher"}, "immutable": True}
-    return [{**config, "data": data}, *made]
+    data = {FILE: base64.b64encode(timed_archive()).decode()}
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": launcher_config_name(name, Launcher.TORCHRUN)},
+        "immutable": True,
+    }
+    return [{**config, "binaryData": data}, *made]
 
 
 def command(name: str, nodes: int, trainer: str, operator: str) -> Objects:  # noqa: ARG001 -- one signature
@@ -75,7 +91,11 @@ def command(name: str, nodes: int, trainer: str, operator: str) -> Objects:  # n
     made = pods(name, nodes, trainer)
     for pod in made:
         _without_launcher_volume(pod)
-        pod["spec"]["containers"][0]["command"] = ["python3", "-c", timed_source()]
+        pod["spec"]["containers"][0]["command"] = [
+            "python3",
+            "-c",
+            f"{NOW}# {base64.b64encode(timed_archive()).decode()}",
+        ]
     return made
 
 
@@ -171,14 +191,63 @@ def clear() -> None:
     kubectl("delete", "pods,configmaps", "--all", "--force", "--grace-period=0", "--wait=true", "--ignore-not-found")
 
 
+def print_sizes() -> None:
+    """What each launcher's file takes."""
+    for module in sorted({launcher.traits.module for launcher in Launcher}):
+        files = sources(module)
+        size = sum(len(text.encode()) for text in files.values())
+        print(f"{module}: {len(files)} files, {size} bytes, in the archive {len(archive(module))} bytes")
+
+
+def print_worker_starts(runs: int, compare: str) -> None:
+    """How long a worker takes from its start to its end with a program that does nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        program, file, unpacked = Path(folder, "train.py"), Path(folder, FILE), Path(folder, "unpacked")
+        program.touch()
+        file.write_bytes(archive("torchrun"))
+        with zipfile.ZipFile(file) as packed:
+            packed.extractall(unpacked)
+        run = ["--ddpjob-run", "worker"]
+        ways = {"python alone": [], "the archive": [str(file), *run], "its files in a folder": [str(unpacked), *run]}
+        if compare:
+            ways["compared"] = shlex.split(compare)
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(runs):
+            for way, launcher in ways.items():
+                command = [
+                    sys.executable,
+                    "-B",
+                    "-u",
+                    *launcher,
+                    *(["yes", "script"] if launcher else []),
+                    str(program),
+                ]
+                begin = time.perf_counter()
+                subprocess.run(command, check=True)
+                seconds[way].append(time.perf_counter() - begin)
+        for way, values in seconds.items():
+            spread = f"{min(values) * 1000:.0f} to {max(values) * 1000:.0f}"
+            print(f"{way}: {statistics.median(values) * 1000:.1f} ms from a worker's start to its end ({spread})")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trainer", required=True)
-    parser.add_argument("--operator", required=True)
+    parser.add_argument("--trainer")
+    parser.add_argument("--operator")
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--compare", default="")
     options = parser.parse_args()
+    if options.trainer and options.operator:
+        measure_delivery(options)
+    else:
+        print_sizes()
+        print_worker_starts(options.runs, options.compare)
+
+
+def measure_delivery(options: argparse.Namespace) -> None:
+    """Print what three ways of delivery cost on a cluster."""
     subprocess.run(["kubectl", "create", "namespace", NAMESPACE], check=False, capture_output=True)
     config.load_kube_config()  # type: ignore[no-untyped-call]
     images = (options.trainer, options.operator)
