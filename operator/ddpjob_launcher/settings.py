@@ -114,16 +114,16 @@ def _text(environment: Mapping[str, str], name: str) -> str:
 
 
 def _whole(environment: Mapping[str, str], name: str) -> int:
-    return int(_number(environment, name, int, "a whole number"))
+    return int(_number(environment, name, int, "must be a whole number"))
 
 
 def _seconds(environment: Mapping[str, str], name: str) -> float:
-    return _number(environment, name, float, "a number of seconds")
+    return _number(environment, name, float, "must be a number of seconds")
 
 
-def _number(environment: Mapping[str, str], name: str, read: Callable[[str], float], kind: str) -> float:
+def _number(environment: Mapping[str, str], name: str, read: Callable[[str], float], must: str) -> float:
     text = _text(environment, name)
     try:
         return read(text)
     except ValueError:
-        raise CannotStart(f"the environment variable {name} must be {kind}, not {text!r}") from None
+        raise CannotStart(f"the environment variable {name} {must}, not {text!r}") from None

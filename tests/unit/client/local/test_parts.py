@@ -41,7 +41,7 @@ def manifest_of(name: str = "digits", *others: dict[str, Any], **spec: Any) -> L
 
 def machine(folder: Path, gpus: tuple[str, ...] = ()) -> Machine:
     environment = {"PATH": "/bin", "HOME": "/home/me", "RANK": "7", "PET_NNODES": "9"}
-    return Machine("/venv/bin/python", Path("/run/launcher.py"), environment, folder, gpus, "lo")
+    return Machine("/venv/bin/python", Path("/run/launcher.pyz"), environment, folder, gpus, "lo")
 
 
 def start(manifest: LocalManifest, folder: Path, ordinal: int = 0, gpus: tuple[str, ...] = ()) -> Any:
@@ -137,7 +137,7 @@ def test_ports_are_not_held_in_somebody_else_s_folder(tmp_path: Path, monkeypatc
 
 def test_a_pod_becomes_the_launcher_with_addresses_of_this_machine(tmp_path: Path) -> None:
     process = start(manifest_of(trainer={"image": "i", "script": "train.py", "args": ["50"]}), tmp_path, ordinal=1)
-    assert process.arguments == ("/venv/bin/python", "/run/launcher.py", "50")
+    assert process.arguments == ("/venv/bin/python", "/run/launcher.pyz", "50")
     assert process.folder == tmp_path
     environment = process.environment
     assert environment["DDPJOB_RENDEZVOUS_HOST"] == "127.0.0.1"

@@ -90,7 +90,7 @@ async def run(
 ) -> Ending:
     records = Records(home, manifest.namespace, manifest.name)
     with records.held():
-        machine = this_machine(os.environ, home / "launcher.py")
+        machine = this_machine(os.environ, home / "launcher.pyz")
         runner = LocalRunner(
             manifest,
             records,
