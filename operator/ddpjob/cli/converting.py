@@ -109,4 +109,4 @@ def _print(converted: Converted, settings: Settings, output: ManifestFormat) -> 
     sys.stdout.write(form([document.content for document in converted.documents]))
     sys.stdout.flush()
     for note in converted.notes:
-        say(note.told(settings.source))
+        say(note.sentence(settings.source))

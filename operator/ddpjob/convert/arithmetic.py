@@ -1,4 +1,4 @@
-"""What stands in $((...)): whole numbers, variables and the four operations, reckoned without a shell."""
+"""The inside of $((...)): integers, variables and the four operations, evaluated without a shell."""
 
 import ast
 import re
@@ -14,14 +14,14 @@ _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 class _UnknownError(Exception):
-    """It cannot be told."""
+    """The value is not known."""
 
 
 def evaluate(text: str, lookup: Lookup) -> int | None:
-    """What an expression comes to, None where that cannot be told.
+    """The value of an expression, None if it is not known.
 
     Args:
-        text: what stands between the brackets, as "$A * B".
+        text: the expression inside the brackets, such as "$A * B".
         lookup: the number that a variable holds.
     """
     plain = _VARIABLE.sub(lambda match: f" {match[1] or match[2]} ", text).strip()
@@ -59,7 +59,7 @@ def _power(base: int, exponent: int) -> int:
 
 
 def _quotient(left: int, right: int) -> int:
-    """Towards zero, as in a shell."""
+    """The integer quotient, rounded towards zero as in a shell."""
     whole = abs(left) // abs(right)
     return whole if (left < 0) == (right < 0) else -whole
 

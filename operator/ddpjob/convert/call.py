@@ -1,4 +1,4 @@
-"""A command whose words are known, and which words are launchers."""
+"""A command with its words expanded, and which words are launchers."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,7 +14,7 @@ MPIRUNS: Final = frozenset({"mpirun", "mpiexec", "orterun", "mpiexec.hydra", "pr
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A command whose words are known: `tasks` are srun's, where that starts it."""
+    """A command with its words expanded; `tasks` are those of srun, if srun starts it."""
 
     words: tuple[Text, ...]
     command: Command
@@ -34,12 +34,12 @@ class Call:
         return " ".join(word.raw for word in self.words[:count])
 
     def wrapped_at(self) -> int | None:
-        """Where the command stands that this one starts."""
+        """The position of the command that this one starts."""
         places = (index for index, word in enumerate(self.words) if index and _starts_something(word.text))
         return next(places, None)
 
     def launcher_at(self) -> int | None:
-        """Where the first launcher or shell stands behind this command."""
+        """The position of the first launcher or shell after this command."""
         places = (index for index, word in enumerate(self.words) if index and is_launcher(word.text))
         return next(places, None)
 
@@ -54,7 +54,7 @@ def is_launcher(text: str) -> bool:
 
 
 def _starts_something(text: str) -> bool:
-    """Whether a word behind a wrapper is the command that it wraps."""
+    """Whether a word after a wrapper is the command that it wraps."""
     return is_launcher(text) or _base(text) in {*WRAPPERS, *TRANSPARENT, *OTHER_LAUNCHERS, "env"}
 
 

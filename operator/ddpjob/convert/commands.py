@@ -1,4 +1,4 @@
-"""What takes the place of the commands that stand around a launch line in job scripts."""
+"""What replaces the commands around a launch line in a job script."""
 
 import re
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ QUIET: Final = frozenset({
     "command", "jobs", "shift", "getopts", "exec",
 })
 # fmt: on
-"""They change nothing that a training sees."""
+"""Commands that change nothing that the training sees."""
 
-_IMAGE: Final = "not carried over: what it brings belongs into the image of --image"
-_FILES: Final = "not carried over: an init container of spec.template, or the image, prepares files"
-_NODES: Final = "not needed: every node is a pod that starts by itself"
+_IMAGE: Final = "not carried over: what it provides belongs in the image (--image)"
+_FILES: Final = "not carried over: prepare files in the image or in an init container of spec.template"
+_NODES: Final = "not needed: the job starts every node"
 
-_TOLD: Final[Mapping[str, str]] = {
+_NOTES: Final[Mapping[str, str]] = {
     "module": _IMAGE,
     "ml": _IMAGE,
     "conda": _IMAGE,
@@ -32,11 +32,11 @@ _TOLD: Final[Mapping[str, str]] = {
     "apt": _IMAGE,
     "apt-get": _IMAGE,
     "virtualenv": _IMAGE,
-    "eval": "not carried over: nothing is run here; what it sets belongs into the image or spec.trainer.env",
-    "cd": "not carried over: spec.trainer.workingDir, where the image or a volume has the program",
-    "pushd": "not carried over: spec.trainer.workingDir, where the image or a volume has the program",
-    "ulimit": "not carried over: limits of processes are set by the container runtime of the nodes",
-    "umask": "not carried over: spec.trainer.securityContext, or the program, sets it",
+    "eval": "not carried over: it is not evaluated; what it sets belongs in the image or in spec.trainer.env",
+    "cd": "not carried over: set spec.trainer.workingDir to the program's directory in the image or on a volume",
+    "pushd": "not carried over: set spec.trainer.workingDir to the program's directory in the image or on a volume",
+    "ulimit": "not carried over: the container runtime of the nodes sets process limits",
+    "umask": "not carried over: set it in the program",
     "mkdir": _FILES,
     "cp": _FILES,
     "mv": _FILES,
@@ -51,49 +51,53 @@ _TOLD: Final[Mapping[str, str]] = {
     "ssh": _NODES,
     "pbsdsh": _NODES,
     "srun": _NODES,
-    "qsub": "not carried over: it submits another job: convert that job's script",
-    "sbatch": "not carried over: it submits another job: convert that job's script",
+    "qsub": "not carried over: it submits another job; convert that job's script as well",
+    "sbatch": "not carried over: it submits another job; convert that job's script as well",
     "nvidia-cuda-mps-control": "not carried over: the cluster's device plugin shares GPUs",
 }
 _ACTIVATE: Final = re.compile(r"(?:.*/)?activate(?:\.\w+)?")
-ANOTHER: Final = (
-    "not carried over: it runs beside the training: the program itself, an init container or the image does it"
-)
+ANOTHER: Final = "not carried over: do this in the program, in an init container or in the image"
 
 
 def place_of(name: str, first_argument: str) -> str:
-    """What takes the place of a command; empty where there is nothing to tell.
+    """What replaces a command; empty if there is nothing to say.
 
     Args:
         name: of the command.
-        first_argument: the word behind it.
+        first_argument: the word after it.
     """
     base = name.rsplit("/", 1)[-1]
     if base in (".", "source"):
         if _ACTIVATE.fullmatch(first_argument):
-            return "not carried over: the image's own Python takes the place of this environment"
-        return "not carried over: what that file sets belongs into the image or spec.trainer.env"
+            return "not carried over: the image's own Python replaces this environment"
+        return "not carried over: what that file sets belongs in the image or in spec.trainer.env"
     if base in QUIET:
         return ""
-    return _TOLD.get(base, ANOTHER)
+    return _NOTES.get(base, ANOTHER)
 
 
-# What names a launcher of its own: its processes are started by something that no DDPJob starts.
+# Launchers that no DDPJob starts.
 OTHER_LAUNCHERS: Final = frozenset(
     {"accelerate", "deepspeed", "horovodrun", "colossalai", "composer", "ray", "tune", "fabric", "lightning"}
 )
 WRAPPERS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("singularity", "apptainer", "docker", "podman", "enroot", "shifter"), "the image of --image"),
-    **dict.fromkeys(("numactl", "taskset", "nice", "ionice", "stdbuf", "setsid", "chrt"), "the pod's own resources"),
-    **dict.fromkeys(("nsys", "ncu", "strace", "gdb", "valgrind"), "nothing: start it inside the program"),
-    **dict.fromkeys(("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pixi"), "the image's own Python"),
-    "timeout": "spec.activeDeadlineSeconds",
-    "pbsdsh": "the job, which starts every node",
-    "ibrun": "the job, which starts every node",
-    "aprun": "the job, which starts every node",
-    "jsrun": "the job, which starts every node",
-    "sudo": "spec.trainer.securityContext",
+    **dict.fromkeys(
+        ("singularity", "apptainer", "docker", "podman", "enroot", "shifter"), "the image (--image) replaces it"
+    ),
+    **dict.fromkeys(
+        ("numactl", "taskset", "nice", "ionice", "stdbuf", "setsid", "chrt"), "the resources of the pod replace it"
+    ),
+    **dict.fromkeys(("nsys", "ncu", "strace", "gdb", "valgrind"), "start it inside the program"),
+    **dict.fromkeys(
+        ("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pixi"), "the image's own Python replaces it"
+    ),
+    "timeout": "spec.activeDeadlineSeconds replaces it",
+    "pbsdsh": "the job starts every node",
+    "ibrun": "the job starts every node",
+    "aprun": "the job starts every node",
+    "jsrun": "the job starts every node",
+    "sudo": "spec.trainer.securityContext replaces it",
 }
-"""Commands before a launcher, and what takes their place."""
+"""Commands that wrap a launcher, and what to do instead."""
 TRANSPARENT: Final = frozenset({"exec", "nohup", "time", "command", "builtin"})
 SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ksh"})

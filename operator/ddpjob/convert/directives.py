@@ -16,7 +16,7 @@ class Directive:
     """One option: its name without dashes, its value, and how it is written.
 
     Attributes:
-        late: it stands behind the first command, where the scheduler does not look.
+        late: it comes after the first command, where the scheduler does not look.
     """
 
     line: int
@@ -31,7 +31,7 @@ def directives(text: str, marker: str) -> Iterator[Directive]:
 
     Args:
         text: of the script.
-        marker: what their lines begin with, as #PBS.
+        marker: how their lines start, such as #PBS.
 
     Raises:
         ValueError: a quote in one of them is not closed; the message names the line.
@@ -52,7 +52,7 @@ def directives(text: str, marker: str) -> Iterator[Directive]:
 
 
 def split_options(words: Sequence[str], line: int) -> list[Directive]:
-    """Options of any program, told apart without knowing them: -N 2, -N2, --nodes=2, --nodes 2, --exclusive."""
+    """Options of any program, split without knowing what they are: -N 2, -N2, --nodes=2, --nodes 2, --exclusive."""
     found = []
     at = 0
     while at < len(words):

@@ -9,7 +9,7 @@ from ddpjob.convert.notes import Note
 from ddpjob.convert.variables import Text, Variables
 from ddpjob_core.api.constants import is_reserved_env
 
-# Places on the disks of one machine: those of the image take their place.
+# Paths on the disks of one machine, for which the image has its own.
 _OF_THE_MACHINE: Final = frozenset(
     {
         "PATH",
@@ -54,11 +54,11 @@ def with_assigned(launch: Launch, assigned: Mapping[str, Text]) -> Launch:
     env, notes = dict(launch.env), list(launch.notes)
     for name, text in assigned.items():
         if is_reserved_env(name):
-            notes.append(Note(text.line, text.raw, f"not needed: {name} is set by the launcher"))
+            notes.append(Note(text.line, text.raw, f"not needed: the launcher sets {name}"))
         elif name in _OF_THE_MACHINE:
-            notes.append(Note(text.line, text.raw, f"not carried over: the image's {name} takes its place"))
+            notes.append(Note(text.line, text.raw, f"not carried over: the image's {name} is used"))
         elif text.unknown:
-            message = f"{name} is not carried over: {', '.join(text.unknown)} is not known; write spec.trainer.env"
+            message = f"{name} is not carried over: {', '.join(text.unknown)} is not known; set it in spec.trainer.env"
             notes.append(Note(text.line, text.raw, message))
         else:
             env.setdefault(name, text.text)

@@ -22,7 +22,7 @@ _RANK: Final = "the program finds it in the environment as RANK"
 _LOCAL_RANK: Final = "the program finds it in the environment as LOCAL_RANK"
 _NODE_RANK: Final = "the program finds it in the environment as DDPJOB_NODE_RANK"
 _SIZE: Final = "the program finds it in the environment as WORLD_SIZE"
-_ID: Final = "the program finds a value of its own for each job in the environment as DDPJOB_UID"
+_ID: Final = "the program finds the job's unique ID in the environment as DDPJOB_UID"
 _IN_THE_POD: Final[Mapping[str, str]] = {
     "SLURM_PROCID": _RANK,
     "OMPI_COMM_WORLD_RANK": _RANK,
@@ -57,7 +57,7 @@ _PATHS: Final[Mapping[str, Path]] = {
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What this version of the API knows."""
+    """What this version of the API supports."""
 
     launchers: frozenset[str] = frozenset(launcher.value for launcher in Launcher)
     backends: frozenset[str] = frozenset(backend.value for backend in Backend)
@@ -65,14 +65,14 @@ class Supported:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user adds to a script.
+    """What the user adds on the command line.
 
     Attributes:
         source: name of the script, for messages.
         image: of the pods.
-        name: of the job; that of the script when left out.
-        gpus: of each node; what the script asks for when left out.
-        namespace: None to leave it open.
+        name: of the job; None for the name of the script.
+        gpus: per node; None for what the script requests.
+        namespace: None to write none.
     """
 
     source: str
@@ -85,7 +85,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A launch whose size is settled."""
+    """A launch whose number of nodes is known."""
 
     launch: Launch
     nodes: int
@@ -93,7 +93,7 @@ class Plan:
 
 
 class Builder:
-    """Makes one job, and notes what of its launch is left out."""
+    """Builds one job, and notes which parts of its launch are left out."""
 
     def __init__(self, plan: Plan, allocation: Allocation, each: Resources, settings: Settings) -> None:
         self._plan = plan
@@ -138,27 +138,31 @@ class Builder:
         if launch.for_gpus:
             if self._each.gpus:
                 return self._each.gpus
-            self._note(line, launch.processes_said, "spec.procsPerNode is auto: give --gpus N, the GPUs of a node")
+            self._note(
+                line, launch.processes_option, "spec.procsPerNode is auto: give --gpus N, the number of GPUs per node"
+            )
             return AUTO
         if launch.for_cpus:
             if self._each.cpus:
                 return self._each.cpus
             self._note(
-                line, launch.processes_said, "spec.procsPerNode is auto: the CPUs in spec.trainer.resources count"
+                line,
+                launch.processes_option,
+                "spec.procsPerNode is auto, which follows the CPUs in spec.trainer.resources",
             )
             return AUTO
         if launch.launcher == PYTHON:
             self._note(
                 launch.line,
                 launch.raw,
-                "one process a node: if the program spawns its own, write their number into spec.procsPerNode",
+                "one process per node: if the program spawns more, set spec.procsPerNode to their number",
             )
         if launch.processes is not None:
             return launch.processes
         return self._even_share(line)
 
     def _even_share(self, line: int) -> int:
-        """The processes of a node where the line tells those of all nodes."""
+        """The processes per node, if the line gives the number for all nodes."""
         launch, nodes = self._launch, self._plan.nodes
         if launch.total_processes is None:
             asked = self._allocation.tasks.per_node
@@ -183,7 +187,7 @@ class Builder:
                 self._note(
                     launch.lines.get("port", launch.line),
                     f"port {launch.port}",
-                    "not carried over: the processes' metrics are served there; spec.rendezvous.port is the default",
+                    "not carried over: the processes serve metrics there; spec.rendezvous.port keeps its default",
                 )
             else:
                 found["port"] = launch.port
@@ -194,7 +198,7 @@ class Builder:
         return found
 
     def _backend(self) -> str:
-        """What the program is told by an argument of its own, for what reads it from the environment."""
+        """The backend that the program is given as an argument: other programs read it from the environment."""
         backend = ""
         words = self._launch.args
         for index, word in enumerate(words):
@@ -204,7 +208,9 @@ class Builder:
         if backend not in _BACKENDS:
             return ""
         if backend == "mpi" and self._launch.launcher != MPIRUN:
-            message = "the program is given this argument; MPI gives ranks under mpirun alone: spec.backend is left out"
+            message = (
+                "spec.backend is left out: MPI assigns ranks only under mpirun (the program still gets the argument)"
+            )
             self._note(words[0].line, "--backend mpi", message)
             return ""
         if backend in self._settings.supported.backends:
@@ -212,7 +218,7 @@ class Builder:
         self._note(
             words[0].line,
             f"--backend {backend}",
-            f"the program is given this argument; spec.backend of this version has no {backend}, and is left out",
+            f"spec.backend is left out: this version does not support {backend} (the program still gets the argument)",
         )
         return ""
 
@@ -221,9 +227,9 @@ class Builder:
         found: dict[str, Any] = {"image": self._settings.image}
         found["module" if launch.is_module else "script"] = launch.program.text
         where = (
-            "the image has to hold this module"
+            "the image must contain this module"
             if launch.is_module
-            else "the image, or a volume of spec.template, has to hold this file there"
+            else "the image, or a volume of spec.template, must contain this file"
         )
         relative = launch.is_module or not launch.program.text.startswith("/")
         self._note(
@@ -237,25 +243,25 @@ class Builder:
             found["args"] = [word.text for word in launch.args]
         env = {**self._allocation.env, **launch.env}
         for name in sorted(_DEVICES & env.keys()):
-            message = "not carried over: a pod sees the GPUs that it asks for, and no others"
+            message = "not carried over: a pod sees only the GPUs that it requests"
             self._note(launch.line, f"{name}={env.pop(name)}", message)
         if env:
             found["env"] = [{"name": name, "value": value} for name, value in env.items()]
         if limits := self._each.limits():
             found["resources"] = {"limits": limits}
         elif self._each.gpus is None and not launch.for_gpus:
-            self._note(launch.line, launch.raw, "no GPUs are asked for: give --gpus N if the program uses them")
+            self._note(launch.line, launch.raw, "no GPUs are requested: give --gpus N if the program uses them")
         return found
 
     def _unknown(self, word: Text) -> None:
         for name in word.assumed:
-            self._note(word.line, word.raw, f"{name} is not set in the script: its default is taken")
+            self._note(word.line, word.raw, f"{name} is not set in the script: its default is used")
         for name in word.unknown:
             if place := _IN_THE_POD.get(name):
-                self._note(word.line, word.raw, f"{name} is left as it is: {place}")
+                self._note(word.line, word.raw, f"{name} is kept as written: {place}")
             elif name.startswith("<"):
-                self._note(word.line, word.raw, f"{name} is left as it is: write what it stands for")
+                self._note(word.line, word.raw, f"{name} is kept as written: replace it with its value")
             else:
                 shown = f"${name}" if name.isidentifier() else name
-                message = f"{shown} is not known from the script and is left as it is: write what it stands for"
+                message = f"{shown} is not known from the script and is kept as written: replace it with its value"
                 self._note(word.line, word.raw, message)

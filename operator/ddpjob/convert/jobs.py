@@ -15,25 +15,25 @@ from ddpjob_core.api.errors import UsageProblem
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Jobs, each a manifest that has been checked, and what was not carried over to them."""
+    """Jobs, each with a manifest that has been checked, and notes about what was not carried over."""
 
     documents: tuple[Document, ...]
     notes: tuple[Note, ...]
 
 
 def jobs_of(reading: Reading, allocation: Allocation, notes: Sequence[Note], settings: Settings) -> Converted:
-    """A DDPJob for each launch line.
+    """One DDPJob per launch line.
 
     Args:
         reading: what was found in the script.
-        allocation: what the scheduler was asked for.
-        notes: of its directives.
+        allocation: what the scheduler is asked for.
+        notes: about the directives.
         settings: what the user adds.
 
     Raises:
-        UsageProblem: no job can be made; every reason is told with its line and field.
+        UsageProblem: no job can be made; the message gives every reason with its line and field.
     """
-    launches, told = _merged(reading.launches)
+    launches, all_notes = _merged(reading.launches)
     refused = list(reading.refused)
     plans: list[Plan] = []
     for launch in launches:
@@ -45,17 +45,17 @@ def jobs_of(reading: Reading, allocation: Allocation, notes: Sequence[Note], set
     shared = allocation.nodes or max(plan.nodes for plan in plans)
     each = allocation.each.over(allocation.total.shared_by(shared))
     each = replace(each, gpus=settings.gpus if settings.gpus is not None else each.gpus)
-    told += [*notes, *reading.notes, *_shares(allocation, each, shared)]
-    told += [Note(error.line, error.field, f"no job is made of this line: {error}") for error in refused]
+    all_notes += [*notes, *reading.notes, *_shares(allocation, each, shared)]
+    all_notes += [Note(error.line, error.field, f"not converted: {error}") for error in refused]
     names, about_names = _names([plan.launch for plan in plans], allocation, settings)
-    told += about_names
+    all_notes += about_names
     documents = []
     for plan, name in zip(plans, names, strict=True):
         builder = Builder(plan, allocation, each, settings)
         documents.append(checked_job([builder.document(name)]))
-        told += builder.notes
-    told += _in_order(documents, plans)
-    return Converted(tuple(documents), tuple(sorted(dict.fromkeys(told), key=lambda note: note.line)))
+        all_notes += builder.notes
+    all_notes += _in_order(documents, plans)
+    return Converted(tuple(documents), tuple(sorted(dict.fromkeys(all_notes), key=lambda note: note.line)))
 
 
 def _require_some(plans: Sequence[Plan], refused: Sequence[RefusedError], source: str) -> None:
@@ -65,13 +65,13 @@ def _require_some(plans: Sequence[Plan], refused: Sequence[RefusedError], source
         reasons = "\n".join(f"{source}:{error.line}: {error.field}: {error}" for error in refused)
         raise UsageProblem(reasons, next((error.remedy for error in refused if error.remedy), ""))
     raise UsageProblem(
-        f"{source}: no launch line is found: none begins with torchrun, python, srun or mpirun",
+        f"{source}: no launch line found: none starts with torchrun, python, srun or mpirun",
         "give a line such as: torchrun --nnodes=2 --nproc-per-node=4 train.py",
     )
 
 
 def _merged(launches: Sequence[Launch]) -> tuple[list[Launch], list[Note]]:
-    """The launches without those that start the further nodes of one before."""
+    """The launches without those that start another node of an earlier one."""
     found: dict[object, Launch] = {}
     notes = []
     for launch in launches:
@@ -80,7 +80,7 @@ def _merged(launches: Sequence[Launch]) -> tuple[list[Launch], list[Note]]:
             launch.program.text,
             tuple(arg.text for arg in launch.args),
             launch.nodes,
-            launch.nodes_said,
+            launch.nodes_option,
             launch.processes,
             launch.rendezvous_backend,
             launch.port,
@@ -89,7 +89,7 @@ def _merged(launches: Sequence[Launch]) -> tuple[list[Launch], list[Note]]:
         if first is None or not (launch.node_rank and first.node_rank):
             found[same if first is None else (*same, launch.line)] = launch
         else:
-            message = f"the same launch as in line {first.line}, for another node: one job starts all nodes"
+            message = f"the same launch as line {first.line}, for another node: one job starts all nodes"
             notes.append(Note(launch.line, launch.raw, message))
     return list(found.values()), notes
 
@@ -100,41 +100,43 @@ def _plan(launch: Launch, allocation: Allocation, settings: Settings) -> Plan:
         raise RefusedError(
             launch.line,
             "spec.launcher",
-            f"{short(launch.raw)}: this version of ddpjob has no launcher {launch.launcher}, "
+            f"{short(launch.raw)}: this version of ddpjob does not support the launcher {launch.launcher}, "
             f"only {', '.join(sorted(known))}",
-            "torchrun starts every program that reads RANK, WORLD_SIZE and LOCAL_RANK from its environment",
+            "use torchrun, which starts any program that reads RANK, WORLD_SIZE and LOCAL_RANK from its environment",
         )
     if launch.nodes is not None:
         notes = () if allocation.nodes in (None, launch.nodes) else (_other_size(launch, allocation),)
         return Plan(launch, launch.nodes, notes)
     if allocation.nodes is not None:
         return Plan(launch, allocation.nodes)
-    if launch.nodes_said:
+    if launch.nodes_option:
         raise RefusedError(
             launch.lines.get("nodes", launch.line),
             "spec.nodes",
-            f"{launch.nodes_said}: the number of nodes is not known from the script",
-            "write the number there",
+            f"{launch.nodes_option}: the script does not say how many nodes there are",
+            "replace it with the number",
         )
     if launch.launcher == MPIRUN and "nodes" in launch.lines:
-        return Plan(launch, 1, (Note(launch.line, launch.raw, "spec.nodes is 1: write the number of nodes there"),))
+        return Plan(launch, 1, (Note(launch.line, launch.raw, "spec.nodes is 1: set it to the number of nodes"),))
     return Plan(launch, 1)
 
 
 def _other_size(launch: Launch, allocation: Allocation) -> Note:
     asked = f"{allocation.nodes} node{'s' * (allocation.nodes != 1)}"
-    return Note(launch.line, launch.raw, f"the script asks for {asked}, this line uses {launch.nodes}: so does the job")
+    return Note(
+        launch.line, launch.raw, f"the script requests {asked}, this line uses {launch.nodes}, and so does the job"
+    )
 
 
 def _shares(allocation: Allocation, each: Resources, nodes: int) -> Iterator[Note]:
-    """What becomes of amounts that were given for all nodes together."""
+    """Notes about amounts that were given for all nodes together."""
     if allocation.nodes is not None or nodes == 1:
         return
     limits = each.limits()
     total = allocation.total.limits()
     for name, key in (("ncpus", "cpu"), ("ngpus", "nvidia.com/gpu"), ("mem", "memory")):
         if key in total and key in limits and name in allocation.written:
-            message = f"this is for all {nodes} nodes together: each gets {limits[key]}"
+            message = f"this is the total of all {nodes} nodes: each gets {limits[key]}"
             yield Note(allocation.lines[name], allocation.written[name], message)
 
 
@@ -146,11 +148,13 @@ def _names(launches: Sequence[Launch], allocation: Allocation, settings: Setting
     names = []
     for number, base in enumerate(bases, 1):
         suffix = f"-{number}" if counts[job_label(base)] > 1 else ""
-        # A name that the user gives to this command is taken as it is, right or wrong.
+        # A name given on the command line is used unchanged, and checked later.
         names.append(settings.name if settings.name and not suffix else job_label(base, suffix))
     if allocation.name and not settings.name and allocation.name not in names:
         line = allocation.lines.get("name", 1)
-        notes.append(Note(line, allocation.name, f"the name is {', '.join(names)}: names are DNS labels, one a job"))
+        notes.append(
+            Note(line, allocation.name, f"the name is {', '.join(names)}: a name must be a DNS label, and unique")
+        )
     return names, notes
 
 
@@ -162,7 +166,7 @@ def _in_order(documents: Sequence[Document], plans: Sequence[Plan]) -> Iterator[
     yield Note(
         plans[-1].launch.line,
         f"{len(names)} launch lines",
-        f"{len(names)} jobs, which run at the same time when they are applied together. To run them in order, keep "
-        f"each in a file of its own: {commands}; or wait between them: kubectl wait --for=condition=Succeeded "
+        f"{len(names)} jobs, which run at the same time if they are applied together. To run them in order, save "
+        f"each to its own file: {commands}; or wait between them: kubectl wait --for=condition=Succeeded "
         f"--timeout=-1s ddpjob/{names[0]}",
     )

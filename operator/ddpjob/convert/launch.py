@@ -1,4 +1,4 @@
-"""What a launch line asks for, whatever its launcher is, and what a script holds of them."""
+"""What a launch line asks for, whatever its launcher, and the launch lines of a script."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ AUTO: Final = "auto"
 
 
 class RefusedError(Exception):
-    """A launch line that no DDPJob can stand for: `line`, `field` and, in `str()`, the reason."""
+    """A launch line that cannot become a DDPJob: `line`, `field` and, in `str()`, the reason."""
 
     def __init__(self, line: int, field: str, message: str, remedy: str = "") -> None:
         """Args:
-        line: where it stands.
-        field: the field of the job that cannot be told, or the option that is wrong.
+        line: its line number.
+        field: the field of the job that has no value, or the option that is wrong.
         message: what is wrong.
         remedy: what to do.
         """
@@ -42,13 +42,13 @@ class Launch:
         program: the script or module.
         is_module: which of them.
         args: of the program.
-        nodes: None where the line does not tell.
-        nodes_said: what it says where that is no number.
-        processes_said: how the processes of a node are written.
+        nodes: None if the line does not say.
+        nodes_option: the option, if its value is not a number.
+        processes_option: the option that gives the processes per node.
         processes: a number or auto; `for_gpus`: as many as a node has GPUs, `for_cpus`: as many as it has CPUs.
-        total_processes: of all nodes together, where the line tells only that.
-        node_rank: of which node it is the line, where it tells.
-        lines: where each field was told.
+        total_processes: of all nodes together, if the line gives only that.
+        node_rank: the node that the line is for, if it says.
+        lines: the line number of each field.
     """
 
     line: int
@@ -58,9 +58,9 @@ class Launch:
     is_module: bool = False
     args: tuple[Text, ...] = ()
     nodes: int | None = None
-    nodes_said: str = ""
+    nodes_option: str = ""
     processes: int | str | None = None
-    processes_said: str = ""
+    processes_option: str = ""
     for_gpus: bool = False
     for_cpus: bool = False
     total_processes: int | None = None
@@ -77,12 +77,12 @@ class Launch:
 
 @dataclass(slots=True)
 class Reading:
-    """What a script holds.
+    """The content of a script.
 
     Attributes:
         launches: its launch lines in their order.
-        refused: launch lines that no DDPJob can stand for.
-        notes: what becomes of everything else.
+        refused: launch lines that cannot become a DDPJob.
+        notes: what replaces everything else.
     """
 
     launches: list[Launch] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Commands that start a training: which they are, and the launches that they ask for."""
+"""Recognises the commands that start a training, and reads the launches that they ask for."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Launchers:
         reading: where launches and notes are kept.
         variables: of the script, as far as it has been read.
         read_file: reads a hostfile.
-        tasks: what the scheduler was asked for, which srun takes over.
+        tasks: what the scheduler was asked for, which srun inherits.
         read_inner: reads a command of an inner shell's script.
         """
         self._reading = reading
@@ -57,7 +57,7 @@ class Launchers:
         }
 
     def launch(self, call: Call) -> bool:
-        """Whether the command is a launch line, which is kept then."""
+        """Read a command; whether it is a launch line, which is then kept."""
         read = self._kinds.get(call.name) or (self._python if is_python(call.name) else self._wrapped)
         return read(call)
 
@@ -68,8 +68,8 @@ class Launchers:
         raise RefusedError(
             call.words[0].line,
             "spec.launcher",
-            f"{call.name} is a launcher of its own, which a DDPJob does not start",
-            "give the torchrun line that it stands for",
+            f"a DDPJob does not start the launcher {call.name}",
+            "give the equivalent torchrun line",
         )
 
     def _torchrun(self, call: Call) -> bool:
@@ -78,7 +78,7 @@ class Launchers:
 
     def _keep(self, launch: Launch, tasks: Tasks | None) -> None:
         if tasks is not None and tasks.per_node not in (None, 1):
-            message = f"srun would start {tasks.per_node} launchers on a node: the job starts one"
+            message = f"srun would start {tasks.per_node} launchers per node: the job starts one"
             launch = replace(launch, notes=(*launch.notes, Note(launch.line, launch.raw, message)))
         self._reading.launches.append(launch)
 
@@ -111,8 +111,8 @@ class Launchers:
         raise RefusedError(
             inner.words[0].line,
             "spec.trainer.script",
-            f"mpirun starts {inner.words[0].raw}, which is no Python program",
-            "a DDPJob's launcher starts Python programs: python3 train.py",
+            f"mpirun starts {inner.words[0].raw}, which is not a Python program",
+            "a DDPJob starts Python programs, such as: python3 train.py",
         )
 
     def _srun(self, call: Call) -> bool:
@@ -141,7 +141,7 @@ class Launchers:
         return kept
 
     def _inner_shell(self, call: Call) -> bool:
-        """`bash -c "torchrun ..."` and `ssh node "torchrun ..."`: the inner shell's script is read as well."""
+        """`bash -c "torchrun ..."` and `ssh node "torchrun ..."`: the inner shell's script is read too."""
         words, remote = call.words, call.name == "ssh"
         if remote:
             at = next((index for index, word in enumerate(words) if index and has_launcher(word.text)), None)
@@ -156,16 +156,16 @@ class Launchers:
         self.nested -= 1
         kept = len(self._reading.launches) > before
         for name in dict.fromkeys(name for word in words for name in word.assumed if kept):
-            self._note(words[at].line, f"${name}", "not set in the script: its default is taken")
+            self._note(words[at].line, f"${name}", "not set in the script: its default is used")
         if remote and kept:
-            self._note(words[0].line, call.written(at), "not needed: the job starts a pod for every node by itself")
+            self._note(words[0].line, call.written(at), "not needed: the job starts every node")
         return kept
 
     def _wrapped(self, call: Call) -> bool:
         place, at = WRAPPERS.get(call.name), call.launcher_at()
         if place is None or at is None or not self.launch(call.after(at)):
             return False
-        self._note(call.words[0].line, call.written(at), f"not carried over: its place is taken by {place}")
+        self._note(call.words[0].line, call.written(at), f"not carried over: {place}")
         return True
 
     def _note(self, line: int, text: str, message: str) -> None:

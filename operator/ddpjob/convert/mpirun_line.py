@@ -1,4 +1,4 @@
-"""The options of Open MPI's mpirun, with those of other mpiexecs that mean the same."""
+"""The options of Open MPI's mpirun, and the equivalent ones of other mpiexec programs."""
 
 import math
 import re
@@ -15,14 +15,14 @@ from ddpjob.convert.variables import Text
 from ddpjob_core.api.constants import is_reserved_env
 
 ReadFile: TypeAlias = Callable[[str], str | None]
-"""The content of a file, None where it is not there."""
+"""Returns the content of a file, None if it does not exist."""
 
-_TRANSPORT: Final = "not carried over: a setting of this cluster's network; OMPI_MCA_* in spec.trainer.env sets it"
-_SSH: Final = "not needed: the job's own hostfile and keys take its place"
-_PLACEMENT: Final = "not carried over: every pod gets its processes, on the CPUs that it asks for"
-_OUTPUT: Final = "not carried over: every pod has its log: ddpjob logs, kubectl logs"
-_FOLDER: Final = "not carried over: spec.trainer.workingDir is the working directory"
-_MPI: Final = "not needed: the mpirun of the image is started by the job"
+_TRANSPORT: Final = "not carried over: it depends on the network; set OMPI_MCA_* in spec.trainer.env if you need it"
+_SSH: Final = "not needed: the job has its own hostfile and ssh keys"
+_PLACEMENT: Final = "not carried over: every pod runs its processes on the CPUs that it requests"
+_OUTPUT: Final = "not carried over: ddpjob logs and kubectl logs show the output of every pod"
+_FOLDER: Final = "not carried over: spec.trainer.workingDir sets the working directory"
+_MPI: Final = "not needed: the job starts the image's mpirun"
 
 _OPTIONS: Final = (
     Option(("-np", "-n", "-c", "--np", "--n")),
@@ -55,7 +55,7 @@ _OPTIONS: Final = (
     Option(("-v", "--verbose", "-q", "--quiet"), values=0),
 )
 _READER: Final = Options("mpirun", _OPTIONS)
-_TOLD: Final[Mapping[str, str]] = {
+_NOTES: Final[Mapping[str, str]] = {
     "map-by": _PLACEMENT,
     "bind-to": _PLACEMENT,
     "rank-by": _PLACEMENT,
@@ -69,7 +69,7 @@ _TOLD: Final[Mapping[str, str]] = {
     "wdir": _FOLDER,
     "prefix": _MPI,
     "path": _MPI,
-    "allow-run-as-root": "not needed: see spec.trainer.securityContext for the user of the processes",
+    "allow-run-as-root": "not needed: spec.trainer.securityContext sets the user of the processes",
     "output-filename": _OUTPUT,
     "output": _OUTPUT,
     "tag-output": _OUTPUT,
@@ -87,12 +87,12 @@ class MpiRequest:
     """What mpirun's own options ask for.
 
     Attributes:
-        program: the words behind the options.
-        nodes: None where they do not tell.
-        processes: on each node, None where they do not tell.
+        program: the words after the options.
+        nodes: None if they do not say.
+        processes: per node, None if they do not say.
         total: processes of all nodes.
-        port: of the store that the processes meet at.
-        env: variables that are given to the program.
+        port: of the store at which the processes meet.
+        env: variables that the program gets.
     """
 
     program: tuple[Text, ...]
@@ -106,27 +106,27 @@ class MpiRequest:
 
 
 def read_mpirun(words: Sequence[Text], read_file: ReadFile, exported: Mapping[str, str]) -> MpiRequest:
-    """Take a line of mpirun apart.
+    """Read a line of mpirun.
 
     Args:
         words: mpirun, its options, then the program.
         read_file: reads a hostfile.
-        exported: variables of the script that `-x NAME` can name.
+        exported: variables of the script that `-x NAME` can refer to.
 
     Raises:
-        RefusedError: there is an option that is not known, or no program.
+        RefusedError: an option is unknown, or there is no program.
     """
     try:
         line = _READER.read(words[1:])
     except OptionError as error:
         raise RefusedError(
-            words[0].line, "mpirun", str(error), "leave an option out that says nothing about nodes or processes"
+            words[0].line, "mpirun", str(error), "remove the option if it says nothing about nodes or processes"
         ) from error
     if not line.rest:
-        raise RefusedError(words[0].line, "spec.trainer.script", "mpirun is given no program: add python3 train.py")
+        raise RefusedError(words[0].line, "spec.trainer.script", "mpirun has no program: add python3 train.py")
     request = MpiRequest(line.rest)
     for option in line.options:
-        if message := _TOLD.get(option.name):
+        if message := _NOTES.get(option.name):
             if not (option.name == "map-by" and _PER_NODE.fullmatch(option.value)):
                 request.notes.append(Note(option.line, option.raw, message))
         elif option.name in ("x", "genv"):
@@ -144,7 +144,7 @@ def _size(line: Line, read_file: ReadFile, request: MpiRequest) -> Iterator[Note
     elif hostfile := line.last("hostfile"):
         content = None if hostfile.unknown else read_file(hostfile.value)
         if content is None:
-            yield Note(hostfile.line, hostfile.raw, f"{_SSH}; how many nodes it names cannot be told")
+            yield Note(hostfile.line, hostfile.raw, f"{_SSH}; the number of nodes in it is not known")
         else:
             slots = hostfile_slots(content)
             yield Note(hostfile.line, hostfile.raw, _SSH)
@@ -169,13 +169,13 @@ def _number(option: Given | None, request: MpiRequest, name: str) -> Generator[N
     if option.value.isdecimal() and int(option.value[:9]):
         return int(option.value[:9])
     if not option.unknown:
-        raise RefusedError(option.line, "spec.procsPerNode", f"{option.raw}: this is no number from 1")
+        raise RefusedError(option.line, "spec.procsPerNode", f"{option.raw}: must be a number of at least 1")
     yield Note(option.line, option.raw, f"{', '.join(option.unknown)} is not known from the script")
     return None
 
 
 def host_slots(hosts: Sequence[str]) -> dict[str, int]:
-    """Host to slots of `a:2,b:2`; a host without a number has one slot each time that it is named."""
+    """Slots by host of `a:2,b:2`; a host without a number has one slot per occurrence."""
     slots: dict[str, int] = {}
     for host in filter(None, hosts):
         name, _, count = host.strip().rpartition(":") if re.search(r":\d+$", host) else (host.strip(), "", "1")
@@ -184,7 +184,7 @@ def host_slots(hosts: Sequence[str]) -> dict[str, int]:
 
 
 def hostfile_slots(text: str) -> dict[str, int]:
-    """Host to slots of a hostfile: `node1 slots=2`, `node1:2`, or a name on a line for each slot."""
+    """Slots by host of a hostfile: `node1 slots=2`, `node1:2`, or one line per slot."""
     hosts = []
     for line in text.splitlines():
         words = line.partition("#")[0].split()
@@ -202,7 +202,7 @@ def _variable(option: Given, exported: Mapping[str, str], request: MpiRequest) -
         request.port = int(value)
         request.lines["port"] = option.line
     elif is_reserved_env(name):
-        yield Note(option.line, option.raw, f"not needed: {name} is set by the launcher")
+        yield Note(option.line, option.raw, f"not needed: the launcher sets {name}")
     elif equals and not option.unknown:
         env[name] = value
     elif not equals and name in exported:
@@ -210,7 +210,11 @@ def _variable(option: Given, exported: Mapping[str, str], request: MpiRequest) -
     elif equals:
         yield Note(option.line, option.raw, f"not carried over: {', '.join(option.unknown)} is not known")
     else:
-        yield Note(option.line, option.raw, f"not carried over: the image's {name} is used; spec.trainer.env sets it")
+        yield Note(
+            option.line,
+            option.raw,
+            f"not carried over: the image's {name} is used; set it in spec.trainer.env to change it",
+        )
 
 
 def mpirun_launch(request: MpiRequest, inner: PythonLine, first: int, raw: str) -> Launch:

@@ -1,4 +1,4 @@
-"""What is told beside a manifest: a line of what was given, and what becomes of it."""
+"""Notes printed with a manifest: a line of the input, and what replaces it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,13 +8,13 @@ _LONGEST: Final = 90
 
 @dataclass(frozen=True, slots=True, order=True)
 class Note:
-    """What was not carried over, or not as it stands, and what takes its place."""
+    """Something that was not carried over, or not unchanged, and what replaces it."""
 
     line: int
     text: str
     message: str
 
-    def told(self, source: str) -> str:
+    def sentence(self, source: str) -> str:
         """One line for a person.
 
         Args:

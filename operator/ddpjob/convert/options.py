@@ -1,4 +1,4 @@
-"""The options before a program, read by argparse, each with the words that gave it."""
+"""The options before a program, read by argparse, each with the words that it came from."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -34,20 +34,20 @@ class Line:
     rest: tuple[Text, ...]
 
     def last(self, *names: str) -> Given | None:
-        """The option of one of these names; the last one wins, as it does with the launchers."""
+        """The last option with one of these names, which wins, as in the launchers."""
         return next((option for option in reversed(self.options) if option.name in names), None)
 
     def all(self, name: str) -> list[Given]:
-        """All options of a name in their order."""
+        """All options with a name, in order."""
         return [option for option in self.options if option.name == name]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option that a launcher knows.
+    """An option of a launcher.
 
     Attributes:
-        spellings: with dashes; those with a dash inside are known with an underscore too.
+        spellings: with leading dashes; a dash inside may also be written as an underscore.
         values: how many words follow it.
     """
 
@@ -66,7 +66,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Keep(argparse.Action):
-    """Keeps every option in its order, with the spelling that was used."""
+    """Keeps every option in order, with the spelling that was used."""
 
     def __call__(
         self,
@@ -81,7 +81,7 @@ class _Keep(argparse.Action):
 
 
 class Options:
-    """The options that a launcher knows."""
+    """The options of a launcher."""
 
     def __init__(self, program: str, options: Iterable[Option]) -> None:
         """Args:
@@ -96,25 +96,25 @@ class Options:
             self._values.update(dict.fromkeys(spellings, option.values))
 
     def read(self, words: Sequence[Text]) -> Line:
-        """Take the words behind the launcher's name apart.
+        """Split the words after the launcher's name into options and program.
 
         Raises:
-            OptionError: there is an option that is not known, or one without its value.
+            OptionError: an option is unknown, or has no value.
         """
         end = self._end(words)
         head = words[:end]
         found = argparse.Namespace(given=[])
-        # What follows the program is kept from argparse, which would look for options in it too.
+        # argparse does not get the words after the program, where it would look for options too.
         self._parser.parse_args([word.text for word in head if word.text != _END], found)
         return Line(tuple(_located(found.given, head)), tuple(words[end:]))
 
     def _end(self, words: Sequence[Text]) -> int:
-        """Where the options end and the program begins."""
+        """The position at which the options end and the program starts."""
         at = 0
         while at < len(words) and words[at].text.startswith("-"):
             if words[at].text == _END:
                 return at + 1
-            # --name=value, and -r3, hold their values themselves.
+            # --name=value and -r3 contain their values.
             at += 1 + self._values.get(words[at].text, 0)
         return min(at, len(words))
 
@@ -127,12 +127,12 @@ def _spellings(option: Option) -> list[str]:
 
 
 def _located(given: Iterable[tuple[str, str, list[str]]], words: Sequence[Text]) -> Iterable[Given]:
-    """Each option with the words that it stands in: they come in the same order."""
+    """Each option with the words that it came from, which are in the same order."""
     at = 0
     for name, spelling, values in given:
         while at < len(words) and not words[at].text.startswith(spelling):
             at += 1
-        # --name value takes as many further words as values, --name=value none.
+        # --name value takes one more word per value, --name=value none.
         count = 1 + len(values) if at < len(words) and words[at].text == spelling else 1
         own = words[at : at + count]
         at += count

@@ -12,9 +12,9 @@ from ddpjob.convert.resources import Allocation, Resources, pbs_memory, pbs_seco
 from ddpjob.convert.srun import Tasks
 from ddpjob_core.api.constants import is_reserved_env
 
-_TOLD: Final[Mapping[str, str]] = {
-    "q": "not carried over: Kubernetes has no queue here; nodeSelector and tolerations of spec.template choose nodes",
-    "P": "not carried over: -n chooses the namespace, whose quota takes the place of a project's",
+_NOTES: Final[Mapping[str, str]] = {
+    "q": "not carried over: there are no queues; nodeSelector and tolerations of spec.template choose nodes",
+    "P": "not carried over: -n chooses the namespace, whose quota replaces that of a project",
     "A": remedies.QUOTA,
     "j": remedies.LOGS,
     "o": remedies.LOGS,
@@ -23,7 +23,7 @@ _TOLD: Final[Mapping[str, str]] = {
     "m": remedies.MAIL,
     "M": remedies.MAIL,
     "V": "not carried over: pods do not see your environment; spec.trainer.env and envFrom set variables",
-    "S": "not carried over: no shell starts the program",
+    "S": "not carried over: the program is started without a shell",
     "r": remedies.RESTART,
     "p": remedies.PRIORITY,
     "W": remedies.DEPENDENCY,
@@ -33,15 +33,15 @@ _TOLD: Final[Mapping[str, str]] = {
     "a": remedies.BEGIN,
     "d": remedies.WORKING_FOLDER,
 }
-_LATE: Final = "not carried over: it stands behind the first command, where PBS does not look"
-_RESOURCES_TOLD: Final[Mapping[str, str]] = {
+_LATE: Final = "not carried over: it comes after the first command, where PBS does not look"
+_RESOURCE_NOTES: Final[Mapping[str, str]] = {
     "place": "not carried over: topologySpreadConstraints or affinity of spec.template place pods",
-    "storage": "not carried over: volumes of spec.template, with spec.trainer.volumeMounts, bring file systems",
+    "storage": "not carried over: mount file systems with volumes of spec.template and spec.trainer.volumeMounts",
     "jobfs": remedies.SCRATCH,
     "wd": remedies.WORKING_FOLDER,
-    "software": "not carried over: what it brings belongs into the image",
+    "software": "not carried over: what it provides belongs in the image",
     **dict.fromkeys(
-        ("pmem", "vmem", "pvmem"), "not carried over: mem= becomes a node's memory in spec.trainer.resources"
+        ("pmem", "vmem", "pvmem"), "not carried over: mem= becomes the memory per node in spec.trainer.resources"
     ),
     "feature": "not carried over: nodeSelector of spec.template chooses nodes",
 }
@@ -49,7 +49,7 @@ _RESOURCES_TOLD: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class _Asked:
-    """What the directives come to so far."""
+    """What the directives read so far ask for."""
 
     name: str = ""
     nodes: int | None = None
@@ -63,15 +63,15 @@ class _Asked:
     written: dict[str, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
 
-    def tell(self, directive: Directive, text: str, message: str) -> None:
-        """Keep a note of a directive."""
+    def note(self, directive: Directive, text: str, message: str) -> None:
+        """Keep a note about a directive."""
         self.notes.append(Note(directive.line, text, message))
 
 
 def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
-    """What the directives ask for, and what of them is not carried over.
+    """What the directives ask for, and what is not carried over.
 
-    Amounts are those of all nodes together: so is what `-l ncpus=` and `mem=` ask for, and the sum of chunks.
+    Amounts are totals over all nodes, as those of `-l ncpus=` and `mem=` and the sum of the chunks are.
     """
     requests, contradictions = all_requests(given)
     asked = _Asked(notes=contradictions)
@@ -79,7 +79,7 @@ def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
         _resource(request, asked)
     for directive in given:
         if directive.late:
-            asked.tell(directive, directive.raw, _LATE)
+            asked.note(directive, directive.raw, _LATE)
         elif directive.name == "l":
             continue
         elif directive.name == "N":
@@ -87,7 +87,7 @@ def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
         elif directive.name == "v":
             _variables(directive, asked)
         else:
-            asked.tell(directive, directive.raw, _TOLD.get(directive.name, remedies.UNKNOWN))
+            asked.note(directive, directive.raw, _NOTES.get(directive.name, remedies.UNKNOWN))
     total = Resources(asked.cpus, asked.memory, asked.gpus)
     each = None if asked.processes is None or not asked.nodes else asked.processes // asked.nodes
     return (
@@ -106,7 +106,7 @@ def pbs_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
 
 
 def pbs_variables(allocation: Allocation) -> dict[str, str]:
-    """The variables that PBS sets from what it was asked for, as far as that tells them."""
+    """The variables that PBS sets, as far as they follow from the directives."""
     total = allocation.total
     counts = {
         "PBS_NCPUS": total.cpus,
@@ -127,18 +127,18 @@ def _resource(request: Request, asked: _Asked) -> None:
     if key == "walltime":
         asked.seconds = pbs_seconds(value)
         if not asked.seconds:
-            asked.tell(directive, written, "this is no time: spec.activeDeadlineSeconds is left out")
+            asked.note(directive, written, "not a valid time: spec.activeDeadlineSeconds is left out")
     elif key in ("nodes", "select"):
         (_torque if key == "nodes" else _chunks)(directive, value, asked)
     elif key in ("mem", "ncpus", "ngpus"):
         if not _amount(key, value, 1, asked):
-            asked.tell(directive, written, "this amount cannot be read: spec.trainer.resources goes without it")
+            asked.note(directive, written, "not a valid amount: it is left out of spec.trainer.resources")
     else:
-        asked.tell(directive, written, _RESOURCES_TOLD.get(key, remedies.UNKNOWN))
+        asked.note(directive, written, _RESOURCE_NOTES.get(key, remedies.UNKNOWN))
 
 
 def _amount(key: str, value: str, times: int, asked: _Asked) -> bool:
-    """Add what a number of chunks, or all of the job, asks for; whether it can be read."""
+    """Add what a number of chunks, or the whole job, asks for; whether the amount is valid."""
     if key == "mem":
         size = pbs_memory(value)
         if size is None:
@@ -161,7 +161,7 @@ _CHUNK_AMOUNTS: Final = ("ncpus", "ngpus", "mem", "mpiprocs")
 
 
 def _chunks(directive: Directive, text: str, asked: _Asked) -> None:
-    """`2:ncpus=48:ngpus=4:mem=190gb+1:ncpus=4`: a chunk is taken for a node."""
+    """`2:ncpus=48:ngpus=4:mem=190gb+1:ncpus=4`: one chunk counts as one node."""
     asked.lines["nodes"] = directive.line
     kinds = text.split("+")
     for kind in kinds:
@@ -172,14 +172,14 @@ def _chunks(directive: Directive, text: str, asked: _Asked) -> None:
             key, _, value = part.partition("=")
             asked.lines.setdefault(key, directive.line)
             if key not in _CHUNK_AMOUNTS or not _amount(key, value, count, asked):
-                asked.tell(directive, f"{MARKER} -l select=...:{part}", _chunk_message(key))
+                asked.note(directive, f"{MARKER} -l select=...:{part}", _chunk_message(key))
     if len(kinds) > 1:
-        asked.tell(directive, directive.raw, "the nodes of a job are alike: each gets the same part of the whole")
+        asked.note(directive, directive.raw, "all nodes of a job are alike: each gets an equal share of the total")
 
 
 def _chunk_message(key: str) -> str:
     if key == "ompthreads":
-        return "not carried over: OMP_NUM_THREADS in spec.trainer.env sets it"
+        return "not carried over: set OMP_NUM_THREADS in spec.trainer.env"
     return "not carried over: nodeSelector of spec.template chooses nodes"
 
 
@@ -192,25 +192,27 @@ def _torque(directive: Directive, text: str, asked: _Asked) -> None:
         count = int(parts[0][:9]) if numbered else 1
         asked.nodes = (asked.nodes or 0) + count
         if not numbered:
-            asked.tell(
-                directive, f"{MARKER} -l nodes={parts[0]}", "counted as a node: nodeSelector of spec.template names one"
+            asked.note(
+                directive,
+                f"{MARKER} -l nodes={parts[0]}",
+                "counted as one node: nodeSelector of spec.template can choose it",
             )
         for part in parts[1:]:
             key, _, value = part.partition("=")
             asked.lines.setdefault({"ppn": "ncpus", "gpus": "ngpus"}.get(key, key), directive.line)
             if key not in ("ppn", "gpus") or not _amount(key, value, count, asked):
-                asked.tell(directive, f"{MARKER} -l nodes=...:{part}", _chunk_message(key))
+                asked.note(directive, f"{MARKER} -l nodes=...:{part}", _chunk_message(key))
 
 
 def _variables(directive: Directive, asked: _Asked) -> None:
     for item in filter(None, directive.value.split(",")):
         name, equals, value = item.partition("=")
         if is_reserved_env(name):
-            asked.tell(directive, f"{MARKER} -v {item}", f"not needed: {name} is set by the launcher")
+            asked.note(directive, f"{MARKER} -v {item}", f"not needed: the launcher sets {name}")
         elif equals:
             asked.env[name] = value
         else:
-            asked.tell(
+            asked.note(
                 directive,
                 f"{MARKER} -v {item}",
                 f"not carried over: pods do not see your environment; set {name} in spec.trainer.env",

@@ -14,7 +14,7 @@ _PYTHON: Final = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 _UNBUFFERED: Final = "PYTHONUNBUFFERED"
 _RUN_MODULES: Final = frozenset({"torch.distributed.run", "torch.distributed.launcher"})
-# Modules that prepare a machine; no training.
+# Modules that prepare a machine and train nothing.
 _TOOLS: Final = frozenset(
     {"pip", "venv", "virtualenv", "ensurepip", "site", "compileall", "json.tool", "http.server", "timeit"}
 )
@@ -22,12 +22,12 @@ _TOOLS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PythonLine:
-    """What an interpreter is told to run.
+    """What an interpreter runs.
 
     Attributes:
-        words: the script or module, then its arguments; empty where it is neither.
-        is_module: which of them.
-        env: what the interpreter's options come to.
+        words: the script or module, then its arguments; empty if it is neither.
+        is_module: which of the two.
+        env: the variables that are equivalent to the interpreter's options.
     """
 
     words: tuple[Text, ...]
@@ -37,7 +37,7 @@ class PythonLine:
 
     @property
     def trains(self) -> bool:
-        """Whether it may be a training: neither text on the command line nor a tool that prepares something."""
+        """Whether it may be a training: not code on the command line, and not a tool that prepares something."""
         return bool(self.words) and not (self.is_module and self.words[0].text in _TOOLS)
 
 
@@ -47,7 +47,7 @@ def is_python(text: str) -> bool:
 
 
 def read_python(words: Sequence[Text]) -> PythonLine:
-    """Take a line of an interpreter apart.
+    """Split a line of an interpreter into options and program.
 
     Args:
         words: the interpreter, its options, then a script, or -m and a module.
@@ -70,7 +70,7 @@ def read_python(words: Sequence[Text]) -> PythonLine:
             env.append((_UNBUFFERED, "1"))
         else:
             notes.append(
-                Note(word.line, word.raw, "not carried over: PYTHON* variables in spec.trainer.env stand for it")
+                Note(word.line, word.raw, "not carried over: set the matching PYTHON* variable in spec.trainer.env")
             )
             at += word.text in _WITH_VALUE
         at += 1
@@ -78,7 +78,7 @@ def read_python(words: Sequence[Text]) -> PythonLine:
 
 
 def launcher_of(line: PythonLine) -> str:
-    """The launcher that an interpreter is told to run, as -m torch.distributed.run; empty where it is none."""
+    """The launcher that an interpreter runs, such as -m torch.distributed.run; empty if it runs none."""
     if not (line.is_module and line.trains):
         return ""
     module = line.words[0].text
@@ -86,7 +86,7 @@ def launcher_of(line: PythonLine) -> str:
 
 
 def python_launch(line: PythonLine, first: int, raw: str, tasks: Tasks | None) -> Launch:
-    """Plain python: one process, or, under srun, one for each task, as torchrun starts them."""
+    """Plain python: one process, or, under srun, one per task, which torchrun starts."""
     program, *args = line.words
     kind = "module" if line.is_module else "script"
     notes = list(line.notes)
@@ -95,8 +95,8 @@ def python_launch(line: PythonLine, first: int, raw: str, tasks: Tasks | None) -
             Note(
                 first,
                 raw,
-                "srun starts a process for each task: torchrun starts them, "
-                "and gives RANK, WORLD_SIZE and LOCAL_RANK for SLURM_PROCID, SLURM_NTASKS and SLURM_LOCALID",
+                "srun starts one process per task; here torchrun starts them, "
+                "with RANK, WORLD_SIZE and LOCAL_RANK instead of SLURM_PROCID, SLURM_NTASKS and SLURM_LOCALID",
             )
         )
     return Launch(

@@ -1,4 +1,4 @@
-"""What a scheduler was asked for: amounts in its own units, and as Kubernetes writes them."""
+"""What a scheduler was asked for: amounts in its own units, and as Kubernetes quantities."""
 
 import math
 import re
@@ -18,7 +18,7 @@ _QUANTITIES: Final = (("Gi", 1024**3), ("Mi", _MEBI), ("Ki", 1024))
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Amounts of one node or of all together; None where nothing was asked for.
+    """Amounts for one node or for all nodes together; None if nothing was requested.
 
     Attributes:
         cpus: whole CPUs.
@@ -31,7 +31,7 @@ class Resources:
     gpus: int | None = None
 
     def shared_by(self, nodes: int) -> "Resources":
-        """The part of one node."""
+        """The share of one node."""
         return Resources(
             None if self.cpus is None else max(1, self.cpus // nodes),
             None if self.memory is None else self.memory // nodes,
@@ -39,7 +39,7 @@ class Resources:
         )
 
     def over(self, other: "Resources") -> "Resources":
-        """These amounts, and those of another where there are none."""
+        """These amounts, with missing ones taken from another."""
         return Resources(
             other.cpus if self.cpus is None else self.cpus,
             other.memory if self.memory is None else self.memory,
@@ -47,7 +47,7 @@ class Resources:
         )
 
     def limits(self) -> dict[str, str | int]:
-        """resources.limits of a container, which are its requests too."""
+        """resources.limits of a container, which are also its requests."""
         found: dict[str, str | int] = {}
         if self.cpus:
             found["cpu"] = self.cpus
@@ -64,14 +64,14 @@ class Allocation:
 
     Attributes:
         name: of the job.
-        nodes: None where it does not tell.
+        nodes: None if it does not say.
         tasks: what srun starts.
-        each: of one node.
-        total: of all nodes together.
+        each: the resources of one node.
+        total: the resources of all nodes together.
         seconds: wall time.
         env: variables that the scheduler gives to the job.
-        lines: where each of them stands.
-        written: how the amounts of all nodes are written.
+        lines: the line number of each of them.
+        written: the directives of the totals, as written.
     """
 
     name: str = ""
@@ -86,7 +86,7 @@ class Allocation:
 
 
 def quantity(amount: int) -> str:
-    """Bytes as Kubernetes writes them: the largest unit that fits, else whole Mi."""
+    """Bytes as a Kubernetes quantity: the largest unit that divides them, else whole Mi."""
     for unit, size in _QUANTITIES:
         if amount % size == 0:
             return f"{amount // size}{unit}"
@@ -94,7 +94,7 @@ def quantity(amount: int) -> str:
 
 
 def pbs_memory(text: str) -> int | None:
-    """Bytes of 10GB, 512mb or 4gw (words of 8 bytes); PBS' units are powers of 1024."""
+    """The bytes in 10GB, 512mb or 4gw (words of 8 bytes); units of PBS are powers of 1024."""
     match = _PBS_MEMORY.fullmatch(text)
     if match is None:
         return None
@@ -102,13 +102,13 @@ def pbs_memory(text: str) -> int | None:
 
 
 def slurm_memory(text: str) -> int | None:
-    """Bytes of 64G; a number alone is in MiB."""
+    """The bytes in 64G; a number without a unit is in MiB."""
     match = _SLURM_MEMORY.fullmatch(text)
     return int(match[1]) * _UNITS[match[2].lower() or "m"] if match else None
 
 
 def pbs_seconds(text: str) -> int | None:
-    """Seconds of HH:MM:SS, MM:SS or seconds alone."""
+    """The seconds in HH:MM:SS, MM:SS or plain seconds."""
     if not re.fullmatch(r"\d{1,9}(:\d{1,9}){0,2}(\.\d*)?", text):
         return None
     seconds = 0
@@ -124,7 +124,7 @@ _SLURM_TIME: Final = re.compile(
 
 
 def slurm_seconds(text: str) -> int | None:
-    """Seconds of all forms of --time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
+    """The seconds in every form of --time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
     match = _SLURM_TIME.fullmatch(text)
     if match is None:
         return None

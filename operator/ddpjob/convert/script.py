@@ -1,4 +1,4 @@
-"""A job script read line by line: its variables, its launch lines, and what takes the place of everything else."""
+"""Reads a job script line by line: its variables, its launch lines, and what replaces everything else."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ _BETWEEN: Final = frozenset({"then", "do", "else", "elif", "!"})
 _CONDITIONS: Final = frozenset({"if", "elif", "while", "until"})
 _LOOPS: Final = frozenset({"for", "select"})
 _EXPORTING: Final = frozenset({"export", "declare", "typeset", "readonly", "local"})
-_HOSTS: Final = "not needed: the pods of a job find each other by their names"
-_LOG_FILE: Final = "not carried over: ddpjob logs, or kubectl logs, shows what every pod writes"
+_HOSTS: Final = "not needed: the pods of a job find each other by name"
+_LOG_FILE: Final = "not carried over: ddpjob logs and kubectl logs show the output of every pod"
 
 
 def read_script(text: str, *, known: Mapping[str, str], read_file: ReadFile, tasks: Tasks, line: int = 1) -> Reading:
@@ -34,11 +34,11 @@ def read_script(text: str, *, known: Mapping[str, str], read_file: ReadFile, tas
         text: of the script, directives and all.
         known: variables that the scheduler sets.
         read_file: reads a hostfile that is named.
-        tasks: what the scheduler was asked for, which srun takes over.
+        tasks: what the scheduler was asked for, which srun inherits.
         line: number of its first line.
 
     Raises:
-        UnreadableError: it is no shell script.
+        UnreadableError: it is not a shell script.
     """
     reader = _Reader(Variables(known), read_file, tasks)
     reader.read(text, line)
@@ -76,7 +76,7 @@ class _Reader:
             self._run(texts, command, {match[1]: self._assigned_text(word, match) for word, match in ahead}, tasks)
 
     def _without_keywords(self, words: tuple[Word, ...]) -> tuple[Word, ...]:
-        """The command behind the keywords of a block, which count how deep it stands."""
+        """The command after the keywords of a block, which also count how deeply it is nested."""
         while words:
             keyword = words[0].raw
             if keyword in _CLOSING:
@@ -95,7 +95,7 @@ class _Reader:
         return words
 
     def _assigned_text(self, word: Word, match: re.Match[str]) -> Text:
-        """What an assignment before a command gives to it."""
+        """The value that an assignment before a command sets."""
         texts = self._variables.expand(word)
         value = " ".join(text.text for text in texts).partition("=")[2]
         unknown = tuple(name for text in texts for name in text.unknown)
@@ -104,7 +104,7 @@ class _Reader:
     def _assign(self, word: Word, match: re.Match[str], *, exported: bool = False) -> None:
         name, certain = match[1], self._depth == 0
         known = self._variables.assign(name, word, certain=certain, append=bool(match[2]))
-        # What belongs to the launcher is told where it is exported, or where a launch line takes it.
+        # A variable of the launcher is noted where it is exported, or where a launch line sets it.
         if not known and not (exported and is_reserved_env(name)):
             self._note(word.line, word.raw, _HOSTS)
 
@@ -122,7 +122,7 @@ class _Reader:
             elif command == "export" or "x" in flags:
                 self._variables.exported[name] = word.line
                 if is_reserved_env(name):
-                    self._note(word.line, f"export {word.raw}", f"not needed: {name} is set by the launcher")
+                    self._note(word.line, f"export {word.raw}", f"not needed: the launcher sets {name}")
 
     def _run(self, words: Sequence[Text], command: Command, assigned: Mapping[str, Text], tasks: Tasks | None) -> None:
         found = len(self.reading.launches)
@@ -143,7 +143,7 @@ class _Reader:
                 else with_exported(launch, self._variables, assigned)
             )
             if self._depth and not self._launchers.nested:
-                self._note(launch.line, launch.raw, "this stands inside if, for or { }: taken as if it ran once")
+                self._note(launch.line, launch.raw, "this is inside if, for or { }: converted as if it ran once")
 
     def _redirected(self, command: Command) -> None:
         for redirection in command.redirections:
@@ -157,7 +157,7 @@ class _Reader:
 
 
 def _assigned(word: Word) -> re.Match[str] | None:
-    """NAME= at the beginning of a word, which no quote hides."""
+    """NAME= at the start of a word, unless it is quoted."""
     if not word.pieces or word.pieces[0].kind is not Kind.LITERAL or word.pieces[0].quoted:
         return None
     return _ASSIGNMENT.match(word.pieces[0].text)

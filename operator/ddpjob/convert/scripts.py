@@ -1,4 +1,4 @@
-"""The ways in: a launch line, a script of PBS, a script of Slurm."""
+"""The entry points: a launch line, a PBS script, a Slurm script."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from ddpjob_core.api.errors import UsageProblem
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the scheduler is asked for, what of it is not carried over, and the variables that it sets."""
+    """What the scheduler is asked for, what is not carried over, and the variables that it sets."""
 
     allocation: Allocation
     notes: list[Note]
@@ -29,36 +29,37 @@ def from_launch_line(words: Sequence[str], settings: Settings, read_file: ReadFi
     """The job of a launch line.
 
     Args:
-        words: the line as one text, or word by word as the shell has taken it apart.
+        words: the line as one string, or word by word as split by the shell.
         settings: what the user adds.
         read_file: reads a hostfile.
 
     Raises:
-        UsageProblem: no job can be made of it.
+        UsageProblem: it cannot be converted.
     """
     if len(words) > 1 and len(words[0].split()) > 1:
         raise UsageProblem(
-            f"{words[1]} stands behind the launch line", "options of ddpjob stand before it, those of torchrun in it"
+            f"{words[1]} comes after the launch line",
+            "put options of ddpjob before the launch line, and those of torchrun inside it",
         )
     text = words[0] if len(words) == 1 else shlex.join(words)
     return _converted(text, _Asked(Allocation(), [], {}), settings, read_file)
 
 
 def from_pbs_script(text: str, settings: Settings, read_file: ReadFile) -> Converted:
-    """The jobs of a script for PBS.
+    """The jobs of a PBS script.
 
     Raises:
-        UsageProblem: no job can be made of it.
+        UsageProblem: it cannot be converted.
     """
     allocation, notes = pbs.pbs_allocation(list(_directives(text, pbs_requests.MARKER, settings)))
     return _converted(text, _Asked(allocation, notes, pbs.pbs_variables(allocation)), settings, read_file)
 
 
 def from_slurm_script(text: str, settings: Settings, read_file: ReadFile) -> Converted:
-    """The jobs of a script for Slurm.
+    """The jobs of a Slurm script.
 
     Raises:
-        UsageProblem: no job can be made of it.
+        UsageProblem: it cannot be converted.
     """
     allocation, notes = slurm.slurm_allocation(list(_directives(text, slurm.MARKER, settings)))
     return _converted(text, _Asked(allocation, notes, slurm.slurm_variables(allocation)), settings, read_file)
@@ -77,5 +78,5 @@ def _converted(text: str, asked: _Asked, settings: Settings, read_file: ReadFile
     except UnreadableError as error:
         raise UsageProblem(f"{settings.source}:{error.line}: {error}") from error
     except RecursionError as error:
-        raise UsageProblem(f"{settings.source}: brackets stand too deep in one another") from error
+        raise UsageProblem(f"{settings.source}: brackets are nested too deeply") from error
     return jobs_of(reading, asked.allocation, asked.notes, settings)

@@ -1,6 +1,6 @@
-"""A shell script taken apart into commands and words: read, never run.
+"""Splits a shell script into commands and words, without running it.
 
-What quotes and backslashes mean is resolved here; what `$` stands for is left to `variables`.
+Quotes and backslashes are resolved here; `variables` expands `$`.
 """
 
 import re
@@ -26,12 +26,12 @@ class Kind(Enum):
 
     LITERAL = auto()
     VARIABLE = auto()
-    """`$NAME`, or what stands in `${...}`."""
+    """`$NAME`, or the inside of `${...}`."""
     ARITHMETIC = auto()
     SUBSTITUTION = auto()
     """The output of a command."""
     PLACEHOLDER = auto()
-    """`<number_of_nodes>` as manuals write it."""
+    """`<number_of_nodes>`, as in manuals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Command:
 
 
 class UnreadableError(Exception):
-    """It is no shell script: `str()` says why, `line` where."""
+    """The text is not a shell script: `str()` says why, `line` where."""
 
     def __init__(self, line: int, message: str) -> None:
         """Args:
-        line: where it begins to be wrong.
+        line: where the problem starts.
         message: what is wrong.
         """
         super().__init__(message)
@@ -77,7 +77,7 @@ class UnreadableError(Exception):
 
 
 def commands(text: str, line: int = 1) -> list[Command]:
-    """The simple commands of a script in the order in which they stand, keywords included as words.
+    """The simple commands of a script in order, with keywords as words.
 
     Args:
         text: of the script.
@@ -90,7 +90,7 @@ def commands(text: str, line: int = 1) -> list[Command]:
 
 
 def pieces(text: str, line: int = 1) -> tuple[Piece, ...]:
-    """The pieces of a text that is read as if it stood in double quotes, such as the default in ${NAME:-default}.
+    """The pieces of a text that is read as if it were in double quotes, such as the default in ${NAME:-default}.
 
     Raises:
         UnreadableError: a bracket is not closed.
@@ -178,7 +178,7 @@ class _Scanner:
         return Word(line, self._text[start : self._at], tuple(found), items)
 
     def _part(self, char: str) -> list[Piece]:
-        """What begins with a character that is no end of a word."""
+        """The part of a word that starts with a character."""
         if char == '"' or self._next(2) == '$"':
             return self._double_quoted()
         if char == "'" or self._next(2) == "$'":
@@ -205,17 +205,17 @@ class _Scanner:
         opening = self._text.index("'", start)
         closing = self._text.find("'", opening + 1)
         if closing < 0:
-            raise UnreadableError(self._line, "a quote ' is opened and not closed")
+            raise UnreadableError(self._line, "the quote ' is not closed")
         self._at = closing + 1
         return Piece(Kind.LITERAL, self._text[opening + 1 : closing], self._text[start : self._at], quoted=True)
 
     def _double_quoted(self) -> list[Piece]:
         line = self._line
         self._at = self._text.index('"', self._at) + 1
-        # An empty text in quotes is a word all the same.
+        # An empty text in quotes is still a word.
         found = [Piece(Kind.LITERAL, "", "", quoted=True), *self.in_quotes(to_the_end=False)]
         if self._next() != '"':
-            raise UnreadableError(line, 'a quote " is opened and not closed')
+            raise UnreadableError(line, 'the quote " is not closed')
         self._at += 1
         return found
 
@@ -240,7 +240,7 @@ class _Scanner:
         if self._next() == "`":
             closing = self._text.find("`", start + 1)
             if closing < 0:
-                raise UnreadableError(self._line, "a quote ` is opened and not closed")
+                raise UnreadableError(self._line, "the quote ` is not closed")
             self._at = closing + 1
             kind, text = Kind.SUBSTITUTION, self._text[start + 1 : closing]
         else:
@@ -249,7 +249,7 @@ class _Scanner:
         return Piece(kind, text, self._text[start : self._at], quoted)
 
     def _named(self) -> tuple[Kind, str]:
-        """What stands behind a `$`."""
+        """What follows a `$`."""
         if self._next() == "{":
             return Kind.VARIABLE, self._matching("{", "}")
         if self._next() == "(":
@@ -261,7 +261,7 @@ class _Scanner:
         return (Kind.VARIABLE, name) if name else (Kind.LITERAL, "$")
 
     def _matching(self, opening: str, closing: str) -> str:
-        """What stands between a bracket here and the one that closes it."""
+        """The text between a bracket here and the one that closes it."""
         start, line, depth, quote = self._at + 1, self._line, 0, ""
         while self._at < len(self._text):
             char = self._next()
@@ -274,4 +274,4 @@ class _Scanner:
                 depth -= 1
                 if depth == 0:
                     return self._text[start : self._at - 1]
-        raise UnreadableError(line, f"a bracket {opening} is opened and not closed")
+        raise UnreadableError(line, f"the bracket {opening} is not closed")

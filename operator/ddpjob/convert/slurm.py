@@ -36,7 +36,7 @@ _LONG: Final[Mapping[str, str]] = {
     "b": "begin",
 }
 _CHOOSE: Final = "not carried over: nodeSelector and tolerations of spec.template choose nodes"
-_TOLD: Final[Mapping[str, str]] = {
+_NOTES: Final[Mapping[str, str]] = {
     "partition": _CHOOSE,
     "constraint": _CHOOSE,
     "nodelist": _CHOOSE,
@@ -58,19 +58,19 @@ _TOLD: Final[Mapping[str, str]] = {
     "dependency": remedies.DEPENDENCY,
     "hold": remedies.HOLD,
     "begin": remedies.BEGIN,
-    "signal": "not carried over: a pod that is to stop gets SIGTERM, and spec.gracePeriodSeconds to save",
-    "exclusive": "not carried over: a pod gets what it asks for; podAntiAffinity of spec.template keeps others away",
+    "signal": "not carried over: a pod is stopped with SIGTERM and has spec.gracePeriodSeconds to save",
+    "exclusive": "not carried over: a pod gets what it requests; podAntiAffinity of spec.template keeps others away",
     "tmp": remedies.SCRATCH,
     "gpu-bind": "not carried over: LOCAL_RANK chooses the GPU of a process",
 }
-_LATE: Final = "not carried over: it stands behind the first command, where Slurm does not look"
+_LATE: Final = "not carried over: it comes after the first command, where Slurm does not look"
 _COUNTS: Final = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu")
 _GPUS: Final = ("gpus", "gpus-per-node", "gpus-per-task", "gres")
 _MEMORIES: Final = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 
 class _Asked:
-    """The options by their long names, as far as they can be read."""
+    """The options by their long names, as far as they are valid."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -88,7 +88,7 @@ class _Asked:
         if name == "gpus":
             self.written["ngpus"] = directive.raw
         if directive.late:
-            self._tell(directive, _LATE)
+            self._note(directive, _LATE)
         elif name in (*_COUNTS, *_GPUS, *_MEMORIES):
             self._number(name, directive)
         elif name == "job-name":
@@ -96,13 +96,13 @@ class _Asked:
         elif name == "time":
             self.seconds = slurm_seconds(directive.value)
             if not self.seconds:
-                self._tell(directive, "no limit is carried over: spec.activeDeadlineSeconds sets one")
+                self._note(directive, "no time limit is carried over: set spec.activeDeadlineSeconds for one")
         elif name == "export":
             self.notes += _export(directive, self.env)
         else:
-            self._tell(directive, _TOLD.get(name, remedies.UNKNOWN))
+            self._note(directive, _NOTES.get(name, remedies.UNKNOWN))
 
-    def _tell(self, directive: Directive, message: str) -> None:
+    def _note(self, directive: Directive, message: str) -> None:
         self.notes.append(Note(directive.line, directive.raw, message))
 
     def _number(self, name: str, directive: Directive) -> None:
@@ -110,7 +110,7 @@ class _Asked:
         if name in _MEMORIES:
             number = slurm_memory(value)
             if number == 0:
-                self._tell(directive, "all memory of a node is not carried over: write spec.trainer.resources")
+                self._note(directive, "all the memory of a node is not carried over: set it in spec.trainer.resources")
                 return
         elif name in _GPUS:
             number = self._gpus(name, directive)
@@ -120,33 +120,33 @@ class _Asked:
             match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})", value)
             number = int(match[2]) if match else None
             if match and match[1] and match[1] != match[2]:
-                self._tell(directive, f"the size of a job is fixed: {number}, the largest, is taken")
+                self._note(directive, f"a job has a fixed size: the maximum, {number}, is used")
         if not number:
-            self._tell(directive, "this number cannot be read: it is left out")
+            self._note(directive, "not a valid number: it is left out")
         else:
             self.numbers[name] = number
 
     def _gpus(self, name: str, directive: Directive) -> int | None:
-        """The number in 4, a100:4, gpu:4 or gpu:a100:4; None for what is no GPU."""
+        """The number in 4, a100:4, gpu:4 or gpu:a100:4; None if there is no GPU."""
         gpus: int | None = None
         for item in directive.value.split(","):
             parts = item.partition("(")[0].split(":")
             if name == "gres" and parts.pop(0) != "gpu":
-                self._tell(directive, f"{item} is not carried over: spec.trainer.resources asks for other devices")
+                self._note(directive, f"{item} is not carried over: request other devices in spec.trainer.resources")
                 continue
             count = parts.pop() if parts and parts[-1].isdecimal() else "1"
             gpus = (gpus or 0) + int(count[:9])
             if parts:
-                self._tell(
+                self._note(
                     directive,
-                    f"the kind {parts[0]} is not carried over: nodeSelector of spec.template chooses it, "
-                    "as by the label nvidia.com/gpu.product",
+                    f"the GPU type {parts[0]} is not carried over: choose it with nodeSelector of spec.template, "
+                    "for example by the label nvidia.com/gpu.product",
                 )
         return gpus
 
 
 def slurm_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]]:
-    """What the directives ask for, and what of them is not carried over."""
+    """What the directives ask for, and what is not carried over."""
     asked = _Asked()
     for directive in given:
         asked.read(directive)
@@ -180,7 +180,7 @@ def slurm_allocation(given: Sequence[Directive]) -> tuple[Allocation, list[Note]
 
 
 def slurm_variables(allocation: Allocation) -> dict[str, str]:
-    """The variables that Slurm sets from what it was asked for, as far as that tells them."""
+    """The variables that Slurm sets, as far as they follow from the directives."""
     nodes, tasks, each = allocation.nodes, allocation.tasks, allocation.each
     total = tasks.total or (_times(nodes, tasks.per_node) if tasks.per_node else None)
     cpus = each.cpus // (tasks.per_node or 1) if each.cpus else None
@@ -200,7 +200,7 @@ def slurm_variables(allocation: Allocation) -> dict[str, str]:
 
 
 def _lines(lines: Mapping[str, int]) -> dict[str, int]:
-    """Where each amount stands, by the names that PBS has for them."""
+    """The line of each amount, by its name in PBS."""
     names = {
         "job-name": "name",
         "time": "walltime",
@@ -215,14 +215,14 @@ def _export(directive: Directive, env: dict[str, str]) -> Iterator[Note]:
     for item in directive.value.split(","):
         name, equals, value = item.partition("=")
         if is_reserved_env(name):
-            yield Note(directive.line, directive.raw, f"not needed: {name} is set by the launcher")
+            yield Note(directive.line, directive.raw, f"not needed: the launcher sets {name}")
         elif equals:
             env[name] = value
         elif item not in ("NONE", "NIL"):
             yield Note(
                 directive.line,
                 directive.raw,
-                f"{item} is not carried over: pods do not see your environment; spec.trainer.env sets variables",
+                f"{item} is not carried over: pods do not see your environment; set it in spec.trainer.env",
             )
 
 

@@ -1,4 +1,4 @@
-"""How many tasks Slurm was asked for, by a script's directives and by srun itself."""
+"""The number of tasks that a script's directives and srun ask for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _TOTAL = ("ntasks", "n")
 
 
 def read_srun(words: Sequence[Text], asked: Tasks) -> tuple[Tasks, list[Note]]:
-    """What srun's own options, before its program, make of what the job was given.
+    """The tasks after srun's own options, which come before its program, are applied to those of the job.
 
     Args:
         words: the options.
@@ -32,12 +32,11 @@ def read_srun(words: Sequence[Text], asked: Tasks) -> tuple[Tasks, list[Note]]:
     given = split_options([word.text for word in words], words[0].line if words else 0)
     nodes, per_node, total = (_number(given, names) for names in (_NODES, _PER_NODE, _TOTAL))
     one = nodes if nodes is not None else asked.nodes
-    # A number of tasks that srun itself is given counts before one a node of the script.
+    # A number of tasks given to srun takes precedence over the script's number per node.
     each = per_node if per_node is not None else None if total is not None else asked.per_node
-    told = [_NODES, _PER_NODE, _TOTAL]
-    known = {name for names in told for name in names}
+    known = {*_NODES, *_PER_NODE, *_TOTAL}
     notes = [
-        Note(option.line, f"srun {option.raw}", "not carried over: the job starts every node by itself")
+        Note(option.line, f"srun {option.raw}", "not carried over: the job starts every node")
         for option in given
         if option.name not in known
     ]

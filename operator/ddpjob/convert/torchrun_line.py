@@ -54,15 +54,15 @@ _OPTIONS: Final = (
 _TORCHRUN: Final = Options("torchrun", _OPTIONS)
 _LAUNCH: Final = Options("torch.distributed.launch", (*_OPTIONS, Option(("--use-env",), values=0)))
 
-_LOG: Final = "every process writes to its pod's log: ddpjob logs, kubectl logs"
-_TOLD: Final[Mapping[str, str]] = {
+_LOG: Final = "ddpjob logs and kubectl logs show the output of every pod"
+_NOTES: Final[Mapping[str, str]] = {
     "node-rank": "not needed: the ordinal of a pod is the rank of its node",
-    "rdzv-id": "not needed: every attempt of the job gets an id of its own",
-    "local-addr": "not needed: every pod is reached under its own name",
+    "rdzv-id": "not needed: every attempt of the job gets its own ID",
+    "local-addr": "not needed: every pod is reached by its own name",
     "monitor-interval": "not carried over: torchrun's default is used",
     "start-method": "not carried over: torchrun's default is used",
-    "event-log-handler": "not carried over: the job's conditions and events tell what happens (ddpjob why)",
-    "role": "not carried over: it is a name in torchrun's log; ranks are told by ddpjob.dev/ labels and by ddpjob logs",
+    "event-log-handler": "not carried over: the job's conditions and events report what happens (ddpjob why)",
+    "role": "not carried over: it only names the workers in torchrun's log; ddpjob logs shows the ranks",
     "run-path": "not carried over: the script is started as a program",
     "log-dir": f"not carried over: {_LOG}",
     "redirects": f"not carried over: {_LOG}",
@@ -71,19 +71,19 @@ _TOLD: Final[Mapping[str, str]] = {
     "duplicate-stdout-filters": f"not carried over: {_LOG}",
     "duplicate-stderr-filters": f"not carried over: {_LOG}",
     "logs-specs": f"not carried over: {_LOG}",
-    "numa-binding": "not carried over: the kubelet binds a container with whole CPUs where its CPU manager is static",
-    "signals-to-handle": "not carried over: a pod that is to stop gets SIGTERM; spec.gracePeriodSeconds is its time",
+    "numa-binding": "not carried over: the kubelet pins containers with whole CPUs if its CPU manager policy is static",
+    "signals-to-handle": "not carried over: a pod is stopped with SIGTERM and has spec.gracePeriodSeconds to exit",
     "virtual-local-rank": "not carried over: LOCAL_RANK counts the processes of a node",
-    "shutdown-timeout": "not carried over: spec.gracePeriodSeconds is the time to stop",
+    "shutdown-timeout": "not carried over: spec.gracePeriodSeconds limits the time to stop",
 }
 
 
 @dataclass(slots=True)
 class _Fields:
-    """What the options come to."""
+    """What the options ask for."""
 
     nodes: int | None = 1
-    nodes_said: str = ""
+    nodes_option: str = ""
     processes: int | str = 1
     for_gpus: bool = False
     for_cpus: bool = False
@@ -104,7 +104,7 @@ def torchrun_launch(words: Sequence[Text], raw: str, *, launcher: str = TORCHRUN
         launcher: which of the two.
 
     Raises:
-        RefusedError: it cannot be read, or starts no Python program.
+        RefusedError: an option is unknown, or it does not start a Python program.
     """
     first = words[0].line
     try:
@@ -112,9 +112,9 @@ def torchrun_launch(words: Sequence[Text], raw: str, *, launcher: str = TORCHRUN
     except OptionError as error:
         raise RefusedError(first, launcher, str(error), "torchrun --help lists its options") from error
     if not line.rest:
-        raise RefusedError(first, "spec.trainer.script", f"{launcher} is given no program: add train.py")
+        raise RefusedError(first, "spec.trainer.script", f"{launcher} has no program: add train.py")
     fields = _Fields()
-    notes = [*_told(line), *_nodes(line, fields), *_processes(line, fields), *_rendezvous(line, fields)]
+    notes = [*_fixed_notes(line), *_nodes(line, fields), *_processes(line, fields), *_rendezvous(line, fields)]
     notes += [*_restarts(line, fields), *_assumed(line)]
     program = line.rest[0]
     node_rank, processes = line.last("node-rank"), line.last("nproc-per-node")
@@ -126,9 +126,9 @@ def torchrun_launch(words: Sequence[Text], raw: str, *, launcher: str = TORCHRUN
         is_module=_is_module(line, program, fields),
         args=line.rest[1:],
         nodes=fields.nodes,
-        nodes_said=fields.nodes_said,
+        nodes_option=fields.nodes_option,
         processes=fields.processes,
-        processes_said=processes.raw if processes else "",
+        processes_option=processes.raw if processes else "",
         for_gpus=fields.for_gpus,
         for_cpus=fields.for_cpus,
         node_rank=node_rank.value if node_rank else "",
@@ -143,7 +143,7 @@ def torchrun_launch(words: Sequence[Text], raw: str, *, launcher: str = TORCHRUN
 
 
 def _kind(line: Line, launcher: str) -> str:
-    """torch.distributed.launch is torchrun but for the argument --local-rank, which --use-env leaves out."""
+    """torch.distributed.launch is torchrun except for the argument --local-rank, which --use-env omits."""
     return TORCHRUN if launcher == LAUNCH and line.last("use-env") else launcher
 
 
@@ -153,36 +153,36 @@ def _is_module(line: Line, program: Text, fields: _Fields) -> bool:
         raise RefusedError(
             bare.line,
             "spec.trainer.script",
-            f"{bare.raw}: {program.text} is no Python program, and a DDPJob's launcher starts Python programs alone",
-            "start it from a Python program, or with spec.trainer.command, which is run once a node",
+            f"{bare.raw}: {program.text} is not a Python program, and a DDPJob's launcher starts only Python programs",
+            "start it from a Python program, or with spec.trainer.command, which runs once per node",
         )
     module = line.last("module")
     fields.lines["module" if module else "script"] = program.line
     return module is not None
 
 
-def _told(line: Line) -> Iterator[Note]:
+def _fixed_notes(line: Line) -> Iterator[Note]:
     for option in line.options:
-        if message := _TOLD.get(option.name):
+        if message := _NOTES.get(option.name):
             yield _note(option, message)
         elif option.name == "no-python":
-            yield _note(option, "not carried over: Python is put before the script, as without this option")
+            yield _note(option, "not carried over: the script is started with Python, as without this option")
 
 
 def _assumed(line: Line) -> Iterator[Note]:
     for option in line.options:
         for name in option.assumed:
-            yield _note(option, f"{name} is not set in the script: its default is taken")
+            yield _note(option, f"{name} is not set in the script: its default is used")
 
 
 def _nodes(line: Line, fields: _Fields) -> Iterator[Note]:
     if standalone := line.last("standalone"):
         fields.lines["nodes"] = standalone.line
         if nodes := line.last("nnodes"):
-            yield _note(nodes, f"not carried over: {standalone.raw} is one node")
+            yield _note(nodes, f"not carried over: {standalone.raw} means one node")
         for option in line.options:
             if option.name in ("rdzv-endpoint", "rdzv-backend"):
-                yield _note(option, f"not needed: {standalone.raw} is one node, whose processes find each other")
+                yield _note(option, f"not needed: {standalone.raw} means one node, whose processes find each other")
         return
     nodes = line.last("nnodes")
     if nodes is None:
@@ -191,14 +191,16 @@ def _nodes(line: Line, fields: _Fields) -> Iterator[Note]:
     match = _RANGE.fullmatch(nodes.value)
     if match is None:
         if not nodes.unknown:
-            raise RefusedError(nodes.line, "spec.nodes", f"{nodes.raw}: this is neither a number nor MIN:MAX")
-        fields.nodes, fields.nodes_said = None, nodes.raw
+            raise RefusedError(nodes.line, "spec.nodes", f"{nodes.raw}: must be a number or MIN:MAX")
+        fields.nodes, fields.nodes_option = None, nodes.raw
         return
     fields.nodes = int(match[2] or match[1])
     if fields.nodes < 1:
         raise RefusedError(nodes.line, "spec.nodes", f"{nodes.raw}: a job has at least 1 node")
     if match[2] and match[1] != match[2]:
-        yield _note(nodes, f"the size of a job is fixed: spec.nodes is {fields.nodes}, the largest; all must be there")
+        yield _note(
+            nodes, f"a job has a fixed size: spec.nodes is the maximum, {fields.nodes}, and all nodes must be up"
+        )
 
 
 def _processes(line: Line, fields: _Fields) -> Iterator[Note]:
@@ -213,13 +215,11 @@ def _processes(line: Line, fields: _Fields) -> Iterator[Note]:
     if option.unknown:
         yield _note(
             option,
-            f"{_known(option)}: spec.procsPerNode is auto (the GPUs of a node, else its CPUs): write the number there",
+            f"{_known(option)}: spec.procsPerNode is auto (the GPUs of a node, else its CPUs): set it to the number",
         )
         return
     if option.value not in _PROCESS_KINDS:
-        raise RefusedError(
-            option.line, "spec.procsPerNode", f"{option.raw}: this is neither a number nor auto, gpu or cpu"
-        )
+        raise RefusedError(option.line, "spec.procsPerNode", f"{option.raw}: must be a number, auto, gpu or cpu")
     fields.for_gpus = option.value in ("gpu", "xpu")
     fields.for_cpus = option.value == "cpu"
 
@@ -231,23 +231,23 @@ def _rendezvous(line: Line, fields: _Fields) -> Iterator[Note]:
                 fields.backend = backend.value
                 fields.lines["backend"] = backend.line
         else:
-            yield _note(backend, "not carried over: c10d takes its place, which needs no server of its own")
+            yield _note(backend, "not carried over: c10d is used instead, which needs no separate server")
     elif line.last("standalone") is None and fields.nodes != 1:
         fields.backend = "static"
         yield Note(
             line.rest[0].line,
             "no --rdzv-backend",
-            "torchrun takes static then, and so does spec.rendezvous.backend: with c10d processes can start again "
+            "torchrun then uses static, and so does spec.rendezvous.backend; with c10d, processes can restart "
             "inside running pods",
         )
     host, port = line.last("master-addr"), line.last("master-port")
     endpoint = line.last("rdzv-endpoint")
-    # As in torchrun, where an endpoint counts before the address of the master.
+    # As in torchrun, an endpoint takes precedence over the address of the master.
     wins = port if endpoint is None else endpoint
     if endpoint is not None and line.last("standalone") is None:
         yield from _endpoint(endpoint, fields, counts=wins is endpoint)
     if host is not None:
-        yield _note(host, f"not needed: the pod of node 0 takes the place of {short(host.value)}")
+        yield _note(host, f"not needed: the pod of node 0 replaces {short(host.value)}")
     if port is not None and line.last("standalone") is None:
         yield from _port(port, port.value, fields, counts=wins is port)
     if conf := line.last("rdzv-conf"):
@@ -258,46 +258,48 @@ def _endpoint(option: Given, fields: _Fields, *, counts: bool) -> Iterator[Note]
     host, port = split_endpoint(option.value)
     carried = counts and port_fits(port)
     kept = "; its port is carried over" if carried else ""
-    yield _note(option, f"the pod of node 0 takes the place of {short(host)}{kept}")
+    yield _note(option, f"the pod of node 0 replaces {short(host)}{kept}")
     if port:
         yield from _port(option, port, fields, counts=counts)
 
 
 def split_endpoint(text: str) -> tuple[str, str]:
-    """Host and port of HOST, HOST:PORT or [IPV6]:PORT; the port is empty where there is none."""
+    """Host and port of HOST, HOST:PORT or [IPV6]:PORT; the port is empty if there is none."""
     bracketed = re.fullmatch(r"(\[[^\]]*\])(?::(.*))?", text)
     if bracketed:
         return bracketed[1], bracketed[2] or ""
     host, colon, port = text.rpartition(":")
-    # An IPv6 address without brackets has no port that could be told from it.
+    # In an IPv6 address without brackets, a port cannot be recognised.
     return (host, port) if colon and ":" not in host else (text, "")
 
 
 def port_fits(text: str) -> bool:
-    """Whether a text is a port that spec.rendezvous can have."""
+    """Whether a text is a port that spec.rendezvous accepts."""
     return text.isdecimal() and len(text) <= len("65535") and _LOWEST_PORT <= int(text) <= _HIGHEST_PORT
 
 
 def _port(option: Given, text: str, fields: _Fields, *, counts: bool) -> Iterator[Note]:
     if not counts:
-        yield _note(option, f"port {text} is not carried over: torchrun takes the other one here")
+        yield _note(option, f"port {text} is not carried over: torchrun uses the other one here")
     elif port_fits(text):
         fields.port = int(text)
         fields.lines["port"] = option.line
     elif option.unknown and not text.isdecimal():
-        yield _note(option, f"{_known(option)}: spec.rendezvous.port is the default, which suits every job")
+        yield _note(option, f"{_known(option)}: spec.rendezvous.port keeps its default, which suits every job")
     elif text == "0":
-        yield _note(option, "port 0 is any free port: spec.rendezvous.port is the default, free in every pod")
+        yield _note(
+            option, "port 0 means any free port: spec.rendezvous.port keeps its default, which is free in every pod"
+        )
     else:
         yield _note(
             option,
-            f"{text} is no port from {_LOWEST_PORT} to {_HIGHEST_PORT}: spec.rendezvous.port is the default",
+            f"{text} is not a port from {_LOWEST_PORT} to {_HIGHEST_PORT}: spec.rendezvous.port keeps its default",
         )
 
 
 def _conf(option: Given, fields: _Fields) -> Iterator[Note]:
     if option.unknown:
-        yield _note(option, f"{_known(option)}: not carried over: write spec.rendezvous.conf")
+        yield _note(option, f"{_known(option)}: not carried over; set it in spec.rendezvous.conf")
         return
     fields.lines["conf"] = option.line
     for item in filter(None, option.value.split(",")):
@@ -309,7 +311,7 @@ def _conf(option: Given, fields: _Fields) -> Iterator[Note]:
         elif equals and _CONF_KEY.fullmatch(key) and key not in _TIMEOUTS:
             fields.conf[key] = value
         else:
-            yield _note(option, f"{item} is not carried over: it is no KEY=VALUE that spec.rendezvous takes")
+            yield _note(option, f"{item} is not carried over: spec.rendezvous.conf does not accept it")
 
 
 def _restarts(line: Line, fields: _Fields) -> Iterator[Note]:
@@ -317,12 +319,12 @@ def _restarts(line: Line, fields: _Fields) -> Iterator[Note]:
     if option is None:
         return
     if not option.value.isdecimal():
-        yield _note(option, "this is no number: spec.restart.maxProcessRestarts is the default")
+        yield _note(option, "not a number: spec.restart.maxProcessRestarts keeps its default")
     elif fields.backend == "static" and int(option.value):
         yield _note(
             option,
             "not carried over: a static rendezvous cannot restart processes inside running pods; "
-            "spec.restart.maxRestarts starts all of them again",
+            "spec.restart.maxRestarts restarts all pods instead",
         )
     else:
         fields.max_restarts = int(option.value)

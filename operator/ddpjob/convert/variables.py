@@ -1,4 +1,4 @@
-"""Variables of a script: what they are known to hold, and which parts of a word cannot be known."""
+"""Variables of a script: their known values, and which parts of a word are unknown."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,21 +15,21 @@ _DEFAULT: Final = re.compile(r":?[-=](.*)", re.DOTALL)
 _HOSTS: Final = re.compile(
     r"PBS_NODEFILE|SLURM_(?:JOB_|STEP_)?NODELIST|LSB_HOSTS|scontrol\s+show\s+host|\bhostname\b|HOSTNAME|\bhostfile\b"
 )
-# Longer than any argument that a program is given; a variable that doubles itself ends here.
+# Longer than any real argument; stops a variable that doubles itself.
 _LONGEST: Final = 32768
 _ALL: Final = ("@", "*")
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A word with all that is known put in; `unknown` are the names of what is not, which stands there as written."""
+    """An expanded word; `unknown` are the names of what is not known, which is kept as written."""
 
     text: str
     line: int
     raw: str
     unknown: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    """Variables for which a default of the script was taken."""
+    """Variables for which a default of the script was used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class _Value:
     unknown: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     hidden: bool = False
-    """Nothing of it is known."""
+    """Nothing about it is known."""
     hosts: bool = False
-    """It holds names of nodes."""
+    """It contains names of nodes."""
 
     @property
     def text(self) -> str:
@@ -48,18 +48,18 @@ class _Value:
 
 
 class Variables:
-    """The variables as far as a script was read."""
+    """The variables of the part of a script that has been read."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         """Args:
-        known: those that the scheduler sets, as far as they follow from what was asked of it.
+        known: those that the scheduler sets, as far as they follow from the directives.
         """
         self._values = {name: _Value((value,)) for name, value in known.items()}
         self.exported: dict[str, int] = {}
-        """Names that the programs see, each with the line that made it so."""
+        """Names of the variables that programs see, each with the line that exports it."""
 
     def expand(self, word: Word) -> list[Text]:
-        """The words that a word becomes: none where it is empty, several where a variable holds several."""
+        """The words that a word expands to: none if it is empty, several if a variable contains several."""
         fields: list[str] = []
         current: str | None = None
         unknown: list[str] = []
@@ -85,17 +85,17 @@ class Variables:
         ]
 
     def text(self, name: str) -> Text | None:
-        """What a variable holds; None where it is not set in the script, or nothing of it is known."""
+        """The value of a variable; None if the script does not set it, or nothing about it is known."""
         value = self._values.get(name)
         return None if value is None or value.hidden else Text(value.text, 0, value.text, value.unknown, value.assumed)
 
     def assign(self, name: str, word: Word, *, certain: bool, append: bool = False) -> bool:
-        """Keep what NAME=... sets; whether that is known not to be names of nodes.
+        """Keep what NAME=... sets; whether it is certain that these are not names of nodes.
 
         Args:
             name: of the variable.
             word: the whole word, NAME=value.
-            certain: False where the line may not be reached, or is reached several times.
+            certain: False if the line may not be reached, or is reached several times.
             append: NAME+=...
         """
         value = self._array(word.items) if word.items is not None else self._right_side(word)
@@ -107,11 +107,11 @@ class Variables:
         return not value.hosts
 
     def hide(self, name: str) -> None:
-        """Forget what a variable holds, as the variable of a loop."""
+        """Forget the value of a variable, such as that of a loop."""
         self._values[name] = _Value((), (name,), hidden=True)
 
     def number(self, name: str) -> int | None:
-        """The whole number that a variable holds."""
+        """The integer value of a variable."""
         value = self._values.get(name)
         if value is None or value.hidden or value.unknown or not re.fullmatch(r"-?\d{1,18}", value.text):
             return None
@@ -193,7 +193,7 @@ class Variables:
 
 
 def _standing(names: tuple[str, ...], text: str) -> tuple[str, ...]:
-    """Those of the names that stand in a text."""
+    """The names that occur in a text."""
     return tuple(name for name in names if name in text)
 
 

@@ -72,8 +72,8 @@ def test_a_hostfile_that_is_here_is_read(tmp_path: Path) -> None:
     ("words", "problem"),
     [
         (("from-torchrun", "torchrun --nnodes=$N train.py"), "the command line:1: spec.nodes: --nnodes=$N"),
-        (("from-torchrun", LINE, "--gpus", "2"), "--gpus stands behind the launch line"),
-        (("from-torchrun", "ls"), "no launch line is found"),
+        (("from-torchrun", LINE, "--gpus", "2"), "--gpus comes after the launch line"),
+        (("from-torchrun", "ls"), "no launch line found"),
         (("from-pbs", "no-such-file"), "no-such-file cannot be read"),
         (("from-slurm", "no-such-file"), "no-such-file cannot be read"),
     ],

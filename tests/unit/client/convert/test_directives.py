@@ -136,14 +136,14 @@ def test_gpus_of_all_nodes_wait_for_the_number_of_nodes() -> None:
             ["-l ncpus=48", "-q x", "-l ncpus=96,mem=4gb"],
             None,
             Resources(96, 4 * 1024**3),
-            [(1, "#PBS -l ncpus=48", "contradicts line 3, #PBS -l ncpus=96, which is what is taken: keep one")],
+            [(1, "#PBS -l ncpus=48", "contradicts line 3, #PBS -l ncpus=96, which is used instead: keep one")],
         ),
         (["-l ncpus=48", "-l ncpus=48"], None, Resources(48), []),
         (
             ["-l select=2:ncpus=48:ngpus=4", "-l ncpus=48", "-l mem=8gb"],
             2,
             Resources(96, 8 * 1024**3, 8),
-            [(2, "#PBS -l ncpus=48", "contradicts line 1, #PBS -l select=2:ncpus=48:ngpus=4, which is what is taken")],
+            [(2, "#PBS -l ncpus=48", "contradicts line 1, #PBS -l select=2:ncpus=48:ngpus=4, which is used instead")],
         ),
         (
             ["-l ngpus=3", "-l nodes=2:ppn=4:gpus=2"],
@@ -198,7 +198,7 @@ def test_every_other_resource_of_pbs_is_told(item: str) -> None:
     assert allocation.total == Resources()
 
 
-@pytest.mark.parametrize("option", sorted({*slurm._TOLD, "odd"}))
+@pytest.mark.parametrize("option", sorted({*slurm._NOTES, "odd"}))
 def test_every_other_option_of_slurm_is_told(option: str) -> None:
     _, notes = asked_of_slurm(f"--{option}=value")
     assert [note.text for note in notes] == [f"#SBATCH --{option}=value"]
@@ -208,14 +208,14 @@ def test_every_other_option_of_slurm_is_told(option: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("--gres=gpu:a100:2", "the kind a100 is not carried over"),
+        ("--gres=gpu:a100:2", "the GPU type a100 is not carried over"),
         ("--gres=nvme:1", "nvme:1 is not carried over"),
-        ("--mem=0", "all memory of a node is not carried over"),
-        ("--nodes=1-4", "the size of a job is fixed: 4"),
-        ("--time=UNLIMITED", "spec.activeDeadlineSeconds sets one"),
-        ("--ntasks=x", "this number cannot be read"),
+        ("--mem=0", "all the memory of a node is not carried over"),
+        ("--nodes=1-4", "a job has a fixed size: the maximum, 4"),
+        ("--time=UNLIMITED", "set spec.activeDeadlineSeconds for one"),
+        ("--ntasks=x", "not a valid number"),
         ("--export=ALL,A=1", "ALL is not carried over"),
-        ("--export=NONE,RANK=1", "RANK is set by the launcher"),
+        ("--export=NONE,RANK=1", "the launcher sets RANK"),
     ],
 )
 def test_what_of_slurms_numbers_is_lost_is_told(lines: str, message: str) -> None:
@@ -228,9 +228,9 @@ def test_directives_behind_the_first_command_do_not_count_as_with_the_schedulers
     assert [(option.line, option.value, option.late) for option in given] == [(4, "a", False), (6, "b", True)]
     allocation, notes = pbs.pbs_allocation(given)
     assert allocation.name == "a"
-    assert "behind the first command" in notes[0].message
+    assert "after the first command" in notes[0].message
     given = list(directives("date\n#SBATCH -N 2\n", slurm.MARKER))
-    assert "behind the first command" in slurm.slurm_allocation(given)[1][0].message
+    assert "after the first command" in slurm.slurm_allocation(given)[1][0].message
 
 
 def test_variables_of_the_directives_are_kept() -> None:

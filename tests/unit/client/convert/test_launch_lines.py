@@ -172,10 +172,10 @@ def test_the_pattern_of_a_launch_line_is_refused_until_its_number_of_nodes_is_fi
     )
     with pytest.raises(UsageProblem, match=r"script:1: spec\.nodes: --nnodes=<number_of_nodes>") as refused:
         line(pattern)
-    assert refused.value.remedy == "write the number there"
+    assert refused.value.remedy == "replace it with the number"
     converted = line(pattern.replace("<number_of_nodes>", "2"))
     assert spec(converted)["trainer"] == {"script": "<code>.py", "args": ["<parameters>"]}
-    assert "write what it stands for" in about(converted, "<parameters>")
+    assert "replace it with its value" in about(converted, "<parameters>")
 
 
 def test_two_lines_for_two_nodes_are_one_job() -> None:
@@ -188,16 +188,16 @@ def test_all_that_is_not_carried_over_from_the_first_tutorial_is_told_with_its_t
     text = TORCHRUN_000.format("multinode_ddp.py")
     assert told(line(text, gpus=0)) == [
         (1, "--node-rank=0", "not needed: the ordinal of a pod is the rank of its node"),
-        (1, "--rdzv-id=456", "not needed: every attempt of the job gets an id of its own"),
+        (1, "--rdzv-id=456", "not needed: every attempt of the job gets its own ID"),
         (
             1,
             "--rdzv-endpoint=10.0.0.1:29603",
-            "the pod of node 0 takes the place of 10.0.0.1; its port is carried over",
+            "the pod of node 0 replaces 10.0.0.1; its port is carried over",
         ),
         (
             1,
             "multinode_ddp.py",
-            "the image, or a volume of spec.template, has to hold this file there; relative to spec.trainer.workingDir",
+            "the image, or a volume of spec.template, must contain this file; relative to spec.trainer.workingDir",
         ),
     ]
 
@@ -249,26 +249,26 @@ def test_every_option_of_torchrun_goes_where_it_belongs(option: str, expected: d
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--nnodes=1:4", "the size of a job is fixed: spec.nodes is 4"),
+        ("--nnodes=1:4", "a job has a fixed size: spec.nodes is the maximum, 4"),
         ("--nproc-per-node=gpu", "give --gpus N"),
-        ("--nproc-per-node=cpu", "the CPUs in spec.trainer.resources count"),
+        ("--nproc-per-node=cpu", "which follows the CPUs in spec.trainer.resources"),
         ("--nproc-per-node=$N", "N is not known from the script: spec.procsPerNode is auto"),
-        ("--rdzv-backend=etcd", "c10d takes its place"),
-        ("--rdzv-endpoint=h:0", "port 0 is any free port"),
-        ("--rdzv-endpoint=h:99999", "99999 is no port from 1024 to 65535"),
+        ("--rdzv-backend=etcd", "c10d is used instead"),
+        ("--rdzv-endpoint=h:0", "port 0 means any free port"),
+        ("--rdzv-endpoint=h:99999", "99999 is not a port from 1024 to 65535"),
         ("--master-port=$PORT", "PORT is not known from the script"),
         ("--rdzv-conf=is_host=1", "the pod of node 0 hosts the store"),
-        ("--rdzv-conf=timeout=3", "no KEY=VALUE that spec.rendezvous takes"),
-        ("--rdzv-conf=$CONF", "write spec.rendezvous.conf"),
-        ("--max-restarts=$M", "this is no number"),
+        ("--rdzv-conf=timeout=3", "spec.rendezvous.conf does not accept it"),
+        ("--rdzv-conf=$CONF", "set it in spec.rendezvous.conf"),
+        ("--max-restarts=$M", "not a number"),
         ("--tee 3", "ddpjob logs"),
         ("--redirects 3", "ddpjob logs"),
         ("--log_dir x", "ddpjob logs"),
-        ("--role r", "a name in torchrun's log"),
-        ("--local-addr a", "under its own name"),
+        ("--role r", "only names the workers in torchrun's log"),
+        ("--local-addr a", "by its own name"),
         ("--run-path", "started as a program"),
         ("--start-method fork", "torchrun's default"),
-        ("--no-python", "Python is put before the script"),
+        ("--no-python", "the script is started with Python"),
     ],
 )
 def test_what_becomes_of_an_option_is_told_with_the_option(option: str, message: str) -> None:
@@ -278,8 +278,8 @@ def test_what_becomes_of_an_option_is_told_with_the_option(option: str, message:
 def test_options_that_another_one_makes_void_are_told() -> None:
     converted = line("torchrun --standalone --nnodes=4 --rdzv-endpoint=h:29400 train.py")
     assert spec(converted)["nodes"] == 1
-    assert "--standalone is one node" in about(converted, "--nnodes=4")
-    assert "--standalone is one node" in about(converted, "--rdzv-endpoint")
+    assert "--standalone means one node" in about(converted, "--nnodes=4")
+    assert "--standalone means one node" in about(converted, "--rdzv-endpoint")
     converted = line("torchrun --rdzv-backend=static --max-restarts=2 train.py")
     assert "static rendezvous cannot restart" in about(converted, "--max-restarts=2")
     converted = line("torchrun --rdzv-endpoint=h:30000 --master-port=30001 --rdzv-backend=c10d train.py")
@@ -291,14 +291,14 @@ def test_nodes_without_a_rendezvous_backend_meet_as_torchrun_lets_them() -> None
     converted = line("torchrun --nnodes=2 --max-restarts=2 train.py")
     assert spec(converted)["rendezvous"] == {"backend": "static"}
     assert "restart" not in spec(converted)
-    assert "with c10d processes can start again" in about(converted, "no --rdzv-backend")
+    assert "with c10d, processes can restart" in about(converted, "no --rdzv-backend")
     assert "rendezvous" not in spec(line("torchrun --nnodes=2 --rdzv-backend=etcd train.py"))
 
 
 def test_a_port_among_those_of_the_metrics_is_left_out() -> None:
     converted = line("torchrun --nproc-per-node=4 --master-port=9404 train.py")
     assert "rendezvous" not in spec(converted)
-    assert "metrics are served there" in about(converted, "port 9404")
+    assert "serve metrics there" in about(converted, "port 9404")
     assert spec(line("torchrun --nproc-per-node=3 --master-port=9404 train.py"))["rendezvous"] == {"port": 9404}
 
 
@@ -310,7 +310,7 @@ def test_a_line_that_says_nothing_of_gpus_is_asked_for_them() -> None:
 def test_the_devices_of_another_machine_are_not_those_of_a_pod() -> None:
     converted = line("CUDA_VISIBLE_DEVICES=2,3 A=1 torchrun --nproc-per-node=2 train.py", gpus=2)
     assert spec(converted)["trainer"]["env"] == [{"name": "A", "value": "1"}]
-    assert "the GPUs that it asks for" in about(converted, "CUDA_VISIBLE_DEVICES=2,3")
+    assert "only the GPUs that it requests" in about(converted, "CUDA_VISIBLE_DEVICES=2,3")
 
 
 def test_gpus_of_the_option_become_resources_and_processes() -> None:
@@ -359,25 +359,25 @@ def test_a_line_may_come_word_by_word() -> None:
     [
         ("torchrun --nope train.py", "script:1: torchrun: unrecognized arguments: --nope"),
         ("torchrun --nnodes", "expected 1 argument"),
-        ("torchrun --nnodes=2", "script:1: spec.trainer.script: torchrun is given no program"),
+        ("torchrun --nnodes=2", "script:1: spec.trainer.script: torchrun has no program"),
         ("torchrun --nnodes=two train.py", "script:1: spec.nodes: --nnodes=two"),
         ("torchrun --nnodes=0 train.py", "spec.nodes: --nnodes=0: a job has at least 1 node"),
         ("torchrun \\\n --nnodes=$N train.py", "script:2: spec.nodes: --nnodes=$N"),
         ("torchrun \\\n --nnodes=20000 train.py", "script:2: spec.nodes: input should be less than or equal"),
         ("torchrun --nproc-per-node=many train.py", "spec.procsPerNode: --nproc-per-node=many"),
         ("torchrun --nproc-per-node=0 train.py", "spec.procsPerNode: must be a number from 1 to 256"),
-        ("torchrun --no-python ./train.sh", "--no-python: ./train.sh is no Python program"),
+        ("torchrun --no-python ./train.sh", "--no-python: ./train.sh is not a Python program"),
         ("torchrun -m not-a-module", "spec.trainer.module"),
-        ("torchrun 'train.py", "script:1: a quote ' is opened and not closed"),
-        ("torchrun $(cat train.py", "script:1: a bracket ( is opened and not closed"),
-        ("accelerate launch train.py", "accelerate is a launcher of its own"),
-        ("mpirun -np 2 ./a.out", "mpirun starts ./a.out, which is no Python program"),
-        ("mpirun -np 2", "mpirun is given no program"),
+        ("torchrun 'train.py", "script:1: the quote ' is not closed"),
+        ("torchrun $(cat train.py", "script:1: the bracket ( is not closed"),
+        ("accelerate launch train.py", "a DDPJob does not start the launcher accelerate"),
+        ("mpirun -np 2 ./a.out", "mpirun starts ./a.out, which is not a Python program"),
+        ("mpirun -np 2", "mpirun has no program"),
         ("mpirun -np two python x.py", "spec.procsPerNode: -np two"),
         ("mpirun --unheard-of python x.py", "unrecognized arguments: --unheard-of"),
-        ("echo hello", "no launch line is found"),
-        ("python -c 'print(1)'", "no launch line is found"),
-        ("", "no launch line is found"),
+        ("echo hello", "no launch line found"),
+        ("python -c 'print(1)'", "no launch line found"),
+        ("", "no launch line found"),
     ],
 )
 def test_a_line_that_no_job_can_stand_for_is_refused_with_its_place(launch_line: str, problem: str) -> None:
@@ -412,7 +412,7 @@ def test_a_backend_that_the_program_is_given_becomes_the_jobs_once_the_api_has_i
     assert spec(line("torchrun train.py --backend gloo"))["backend"] == "gloo"
     converted = line("torchrun train.py --dist-backend=nccl", supported=Supported(backends=frozenset({"gloo"})))
     assert "backend" not in spec(converted)
-    assert "has no nccl" in about(converted, "--backend nccl")
+    assert "does not support nccl" in about(converted, "--backend nccl")
     if "nccl" in {known.value for known in Backend}:
         assert spec(line("torchrun train.py --dist-backend=nccl"))["backend"] == "nccl"
 
@@ -422,7 +422,7 @@ def test_mpi_is_the_backend_of_mpirun_alone() -> None:
     assert spec(line("mpirun -np 2 python x.py --backend mpi", supported=ALL))["backend"] == "mpi"
     converted = line("torchrun x.py --backend mpi", supported=ALL)
     assert "backend" not in spec(converted)
-    assert "under mpirun alone" in about(converted, "--backend mpi")
+    assert "only under mpirun" in about(converted, "--backend mpi")
 
 
 @pytest.mark.usefixtures("whole_api")
@@ -433,7 +433,7 @@ class TestPython:
         assert "spec.trainer.env" in about(converted, "-W")
 
     def test_a_program_that_may_spawn_its_own_processes_is_told_of(self) -> None:
-        assert "write their number into spec.procsPerNode" in about(line("python x.py", supported=ALL), "python x.py")
+        assert "set spec.procsPerNode to their number" in about(line("python x.py", supported=ALL), "python x.py")
 
     def test_what_prepares_a_machine_is_no_training(self) -> None:
         converted = line("python -m pip install x; python -m venv v; python train.py", supported=ALL)
@@ -472,7 +472,7 @@ class TestMpirun:
             {"name": "B", "value": "2"},
             {"name": "E", "value": "5"},
         ]
-        assert "RANK is set by the launcher" in about(converted, "-x RANK=3")
+        assert "the launcher sets RANK" in about(converted, "-x RANK=3")
         assert "UNSET is not known" in about(converted, "-x D=$UNSET")
         assert "the image's LD_LIBRARY_PATH" in about(converted, "-x LD_LIBRARY_PATH")
 

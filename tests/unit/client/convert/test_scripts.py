@@ -103,9 +103,9 @@ def test_all_that_the_script_of_the_tutorial_loses_is_told_line_by_line() -> Non
     ]
     messages = {text: message for _, text, message in found}
     assert "the namespace, whose quota" in messages["#PBS -P vp91"]
-    assert "for all 2 nodes together: each gets 48" in messages["#PBS -l ncpus=96"]
+    assert "the total of all 2 nodes: each gets 48" in messages["#PBS -l ncpus=96"]
     assert "each gets 5Gi" in messages["#PBS -l mem=10GB"]
-    assert "into the image" in messages["module load cuda/12.3.2"]
+    assert "in the image" in messages["module load cuda/12.3.2"]
     assert "the image's own Python" in messages[". /scratch/vp91/Training-Venv/pytorch/bin/activate"]
     assert "the pods of a job find each other" in messages["NODES=$(cat $PBS_NODEFILE | uniq)"]
     assert "the ordinal of a pod" in messages["--node_rank=$PBS_NODEID"]
@@ -118,7 +118,7 @@ def test_a_launch_line_that_no_job_can_stand_for_does_not_keep_the_others() -> N
     converted = pbs(GADI, supported=Supported(launchers=frozenset({"torchrun"})))
     assert [document.name for document in converted.documents] == ["multinode"]
     assert specs(converted) == [MULTINODE]
-    assert "no job is made of this line" in about(converted, "spec.launcher")
+    assert "not converted" in about(converted, "spec.launcher")
 
 
 SCHEDULED = "#PBS -l select=2:ncpus=8:ngpus=4:mem=64gb\n#PBS -l walltime=01:00:00\n"
@@ -135,13 +135,13 @@ def test_chunks_are_nodes() -> None:
 def test_nodes_that_a_line_does_not_tell_are_those_of_the_directives() -> None:
     assert spec(pbs(SCHEDULED + "torchrun --nnodes=$N train.py\n"))["nodes"] == 2
     converted = pbs(SCHEDULED + "torchrun --nnodes=1 train.py\n")
-    assert "the script asks for 2 nodes, this line uses 1" in about(converted, "torchrun --nnodes=1")
+    assert "the script requests 2 nodes, this line uses 1" in about(converted, "torchrun --nnodes=1")
 
 
 def test_the_name_of_a_job_is_made_one_that_kubernetes_takes() -> None:
     converted = pbs("#PBS -N 2nd.Job_x\ntorchrun train.py\n")
     assert converted.documents[0].name == "job-2nd-job-x"
-    assert "names are DNS labels" in about(converted, "2nd.Job_x")
+    assert "a name must be a DNS label" in about(converted, "2nd.Job_x")
     assert pbs("#PBS -N x\ntorchrun train.py\n", name="mine").documents[0].name == "mine"
 
 
@@ -162,8 +162,8 @@ wait
         "rendezvous": {"backend": "static", "port": 29511},
         "trainer": {"script": "train.py"},
     }
-    assert "starts a pod for every node" in about(converted, "ssh $node")
-    assert "default is taken" in about(converted, "$NN")
+    assert "the job starts every node" in about(converted, "ssh $node")
+    assert "default is used" in about(converted, "$NN")
     assert "as if it ran once" in about(converted, "torchrun --nnodes=3")
 
 
@@ -181,7 +181,7 @@ F=6 torchrun train.py
     env = {variable["name"]: variable["value"] for variable in spec(converted)["trainer"]["env"]}
     assert env == {"A": "1", "B": "two words", "D": "4", "F": "6"}
     assert "the image's PATH" in about(converted, "export PATH")
-    assert "MASTER_ADDR is set by the launcher" in about(converted, "export MASTER_ADDR=h")
+    assert "the launcher sets MASTER_ADDR" in about(converted, "export MASTER_ADDR=h")
     assert "E is not carried over" in about(converted, "export E")
 
 
@@ -194,18 +194,18 @@ def test_a_variable_that_is_set_in_a_block_is_not_taken_for_known() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("module load x", "into the image"),
-        ("conda activate x", "into the image"),
-        ("pip install x", "into the image"),
+        ("module load x", "in the image"),
+        ("conda activate x", "in the image"),
+        ("pip install x", "in the image"),
         ("source venv/bin/activate", "the image's own Python"),
         (". ./settings.sh", "spec.trainer.env"),
         ("cd $PBS_O_WORKDIR", "spec.trainer.workingDir"),
         ("mkdir -p out", "an init container"),
         ("ulimit -s unlimited", "container runtime"),
         ("sbatch next.sh", "another job"),
-        ("./prepare.sh", "beside the training"),
-        ("python -c 'import torch'", "beside the training"),
-        ("horovodrun -np 2 python x.py", "a launcher of its own"),
+        ("./prepare.sh", "in the program, in an init container or in the image"),
+        ("python -c 'import torch'", "in the program, in an init container or in the image"),
+        ("horovodrun -np 2 python x.py", "does not start the launcher horovodrun"),
     ],
 )
 def test_commands_around_the_launch_line_are_told(command: str, message: str) -> None:
@@ -297,7 +297,7 @@ def test_what_srun_starts_on_each_node_is_what_the_job_starts(
 def test_srun_of_plain_python_is_told_to_become_torchrun() -> None:
     converted = slurm("#SBATCH -N 2 --ntasks-per-node=4\nsrun --mpi=pmi2 python train.py --rank $SLURM_PROCID\n")
     assert "torchrun starts them" in about(converted, "srun --mpi=pmi2 python")
-    assert "starts every node by itself" in about(converted, "srun --mpi=pmi2")
+    assert "starts every node" in about(converted, "srun --mpi=pmi2")
     assert "in the environment as RANK" in about(converted, "$SLURM_PROCID")
 
 
@@ -317,7 +317,7 @@ def test_gpus_of_all_nodes_are_shared_out() -> None:
     [
         ("#PBS -N 'x\ntorchrun x.py", "script:1: #PBS -N 'x: no closing quotation"),
         ("a=" + "(a=" * 3000 + "x" + ")" * 3000, "script"),
-        ("echo done\n", "script: no launch line is found"),
+        ("echo done\n", "script: no launch line found"),
         ("date\ntorchrun --nnodes=$N a.py\nmpirun -np 1 ./b\n", "script:2: spec.nodes"),
     ],
 )
