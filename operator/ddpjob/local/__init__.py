@@ -1,1 +1,1 @@
-"""The same DDPJob without a cluster: its nodes are groups of processes of this machine."""
+"""A DDPJob without a cluster: its nodes are groups of processes on this machine."""

@@ -29,12 +29,12 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
     Args:
         manifest: the job.
         home: where jobs are kept.
-        show: told what happens; a console where it is left out.
+        show: shows what happens; by default in the terminal.
 
     Raises:
         LocalError: the job cannot run on this machine.
     """
-    # Programs may work in another folder.
+    # Absolute, since programs may run in another folder.
     records = Records(home.absolute(), manifest.namespace, manifest.name)
     console = show or Console()
     with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
@@ -49,7 +49,7 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
 
 
 def _close(words: str) -> None:
-    """Say the last words, and leave nothing unwritten that Python would stumble over at its end."""
+    """Print the closing lines, and flush everything: what is left unwritten would make Python fail when it exits."""
     with contextlib.suppress(OSError):
         sys.stderr.write(words)
     for stream in (sys.stdout, sys.stderr):
@@ -62,7 +62,7 @@ def _close(words: str) -> None:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """The signals at which a training saves and stops; not the end of the terminal where nohup has it ignored."""
+    """The signals at which a training saves and stops; SIGHUP is left out where nohup has made it ignored."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,)))
 
@@ -78,7 +78,7 @@ async def _run(manifest: LocalManifest, records: Records, machine: Machine, show
     )
     loop = asyncio.get_running_loop()
     for number in stop_signals():
-        # A terminal that is closed says so more than once: the kernel does, and the shell.
+        # A terminal that is closed sends SIGHUP more than once: the kernel does, and so does the shell.
         loop.add_signal_handler(number, runner.stop if number is signal.SIGHUP else runner.interrupt)
     return await runner.run()
 
@@ -104,9 +104,10 @@ def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def last_words(name: str, ending: Ending) -> str:
-    """The closing lines: why it ended and what can be done; none of a success, of which an event has told."""
-    untold = f"ddpjob: its output cannot be written any more: {ending.untold.strerror}\n" if ending.untold else ""
-    return untold + _last_words(name, ending.status, ending.checkpoints)
+    """The closing lines: why the run ended and what to do; empty after a success, which an event has reported."""
+    error = ending.output_error
+    lost = f"ddpjob: the output can no longer be written: {error.strerror}\n" if error else ""
+    return lost + _last_words(name, ending.status, ending.checkpoints)
 
 
 def _last_words(name: str, status: DDPJobStatus, checkpoints: Path | None) -> str:
@@ -117,9 +118,13 @@ def _last_words(name: str, status: DDPJobStatus, checkpoints: Path | None) -> st
     step = status.progress.step if status.progress is not None else None
     saved = status.progress.last_checkpoint_step if status.progress is not None else None
     if saved is not None:
-        return f"ddpjob: {name} stopped at step {step}, saved at step {saved}: the same command goes on from there\n"
+        return (
+            f"ddpjob: {name} stopped at step {step}, saved at step {saved}: run the same command to resume from there\n"
+        )
     if checkpoints is not None and checkpoints.is_dir() and any(checkpoints.iterdir()):
-        return f"ddpjob: {name} stopped: the same command goes on from what it has saved in {checkpoints}\n"
+        return f"ddpjob: {name} stopped: run the same command to resume from what it has saved in {checkpoints}\n"
     if checkpoints is not None:
-        return f"ddpjob: {name} stopped, with nothing saved in {checkpoints}: the same command starts it again\n"
-    return f"ddpjob: {name} stopped and has no checkpoint: the same command starts it again (see spec.checkpoint)\n"
+        return f"ddpjob: {name} stopped, with nothing saved in {checkpoints}: run the same command to start it again\n"
+    return (
+        f"ddpjob: {name} stopped without a checkpoint: run the same command to start it again (see spec.checkpoint)\n"
+    )

@@ -1,4 +1,4 @@
-"""What a run without a cluster tells in a terminal: the programs' output, and beside it what becomes of the job."""
+"""What a run without a cluster shows in a terminal: the output of the programs, and what happens to the job."""
 
 import sys
 from typing import Any, Final, TextIO
@@ -23,14 +23,14 @@ _OF_A_CLUSTER: Final = (
 
 
 class Console:
-    """Prints a line for each thing that happens: output to `out`, all else to `err`."""
+    """Prints a line for each thing that happens: output to `out`, everything else to `err`."""
 
     def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self._err = err or sys.stderr
         self._job = ""
         self._many = False
-        self._told = ""
+        self._shown = ""
 
     def begun(self, job: JobRecord, network: Network, records: Records, *, resumed: bool) -> None:
         """See `Show.begun`."""
@@ -40,9 +40,9 @@ class Console:
             return
         self._many = spec.nodes > 1
         self._say(
-            f"{job.name} {'goes on' if resumed else 'starts'} on this machine: {spec.nodes} node"
+            f"{job.name} {'resumes' if resumed else 'starts'} on this machine: {spec.nodes} node"
             f"{'s' if spec.nodes > 1 else ''} with {network.processes} process{'es' if network.processes > 1 else ''} "
-            f"each; metrics from http://{LOOPBACK}:{network.metrics_port}/metrics on, files in {records.folder}"
+            f"each; metrics from http://{LOOPBACK}:{network.metrics_port}/metrics upwards, files in {records.folder}"
         )
         left_out = without_effect(spec)
         if left_out:
@@ -51,8 +51,8 @@ class Console:
     def status(self, status: DDPJobStatus) -> None:
         """See `Show.status`."""
         line = progress_line(status)
-        if line != self._told:
-            self._told = line
+        if line != self._shown:
+            self._shown = line
             self._say(line)
 
     def event(self, kind: str, reason: str, message: str) -> None:
@@ -75,13 +75,13 @@ def _write(file: TextIO, line: str) -> None:
 
 
 def without_effect(spec: DDPJobSpec) -> list[str]:
-    """The fields of a job that only a cluster can do something about."""
+    """The fields of a job that only have an effect in a cluster."""
     pod: dict[str, Any] = spec.template.get("spec") or {}
     container = trainer_of(spec.template)
     found = ["spec.trainer.image"]
     if spec.trainer.resources.limits or spec.trainer.resources.requests or container.get("resources"):
-        found.append("spec.trainer.resources (but for GPUs and procsPerNode)")
+        found.append("spec.trainer.resources (except for GPUs and procsPerNode)")
     found += [f"spec.template.spec.{name}" for name in _OF_A_CLUSTER if pod.get(name)]
     if any(each.get("name") != container.get("name") for each in pod.get("containers") or []):
-        found.append("spec.template.spec.containers beside the trainer")
+        found.append("spec.template.spec.containers other than the trainer")
     return found

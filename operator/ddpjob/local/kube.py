@@ -1,4 +1,4 @@
-"""The operator's protocol to a cluster, kept by this process: objects in memory, and pods that are processes."""
+"""The engine's `ObjectApi` within this process: objects in memory, and pods that are processes."""
 
 import copy
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from ddpjob_core.engine.protocols import Json
 
 Key: TypeAlias = tuple[str, str, str]
 Changed: TypeAlias = Callable[[Resource, Json, bool], None]
-"""Told of an object that was made, has changed or, with True, is gone."""
+"""Called with an object that was created, has changed or, with True, was deleted."""
 
 _DEFAULT_GRACE: Final = 30
 
@@ -21,19 +21,19 @@ class Kubelet(Protocol):
     """Runs pods."""
 
     def admit(self, pod: Json) -> None:
-        """Start a pod that was made."""
+        """Start a pod that was created."""
 
     def stop(self, pod: Json, grace_seconds: int) -> None:
-        """End a pod that is to be deleted, after so many seconds at the latest."""
+        """Stop a pod that is being deleted, by force after so many seconds."""
 
 
 class Objects:
-    """Objects by kind, namespace and name, each write with a newer resourceVersion."""
+    """Objects by kind, namespace and name; each write gives a newer resourceVersion."""
 
     def __init__(self, *, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
         """Args:
         now: wall clock.
-        new_uid: makes uids.
+        new_uid: generates uids.
         """
         self._now = now
         self._new_uid = new_uid
@@ -41,12 +41,12 @@ class Objects:
         self._objects: dict[Key, Json] = {}
         self._changed: Changed = lambda *_: None
 
-    def tell(self, changed: Changed) -> None:
-        """Tell of every change from now on."""
+    def listen(self, changed: Changed) -> None:
+        """Call this at every change from now on."""
         self._changed = changed
 
     def add(self, resource: Resource, manifest: Json) -> Json:
-        """Keep a new object; what an API server fills in is filled in unless it is there.
+        """Store a new object, with the fields that an API server fills in unless they are given.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -66,7 +66,7 @@ class Objects:
         """An object as it is.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
         """
         found = self._objects.get(_key(resource, namespace, name))
         if found is None:
@@ -77,14 +77,14 @@ class Objects:
         """Change an object.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
         """
         raw = self.get(resource, namespace, name)
         change(raw)
         return self._keep(resource, _key(resource, namespace, name), raw)
 
     def remove(self, resource: Resource, namespace: str, name: str) -> None:
-        """Forget an object; one that is not there is forgotten already."""
+        """Delete an object; one that does not exist counts as deleted."""
         raw = self._objects.pop(_key(resource, namespace, name), None)
         if raw is not None:
             self._version += 1
@@ -100,11 +100,11 @@ class Objects:
 
 
 class LocalKube:
-    """What the operator asks of a cluster (`ObjectApi`), answered by `Objects` and a kubelet."""
+    """An `ObjectApi` over `Objects` and a kubelet."""
 
     def __init__(self, objects: Objects, kubelet: Kubelet, *, now: Callable[[], datetime]) -> None:
         """Args:
-        objects: where all is kept.
+        objects: where the objects are stored.
         kubelet: runs the pods.
         now: wall clock.
         """
@@ -119,7 +119,7 @@ class LocalKube:
             self._kubelet.admit(raw)
             return self._objects.get(resource, manifest["metadata"]["namespace"], raw["metadata"]["name"])
         if resource == EVENTS:
-            # Told to whoever listens; nobody reads it again.
+            # The listener has seen it, and nothing reads it again.
             self._objects.remove(resource, raw["metadata"]["namespace"], raw["metadata"]["name"])
         return raw
 

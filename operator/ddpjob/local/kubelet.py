@@ -58,7 +58,7 @@ class End:
 
 
 class ProcessKubelet:
-    """Starts a process for each pod and writes into the pod's status what becomes of it."""
+    """Starts a process for each pod and keeps the pod's status up to date."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class ProcessKubelet:
         nodes: int,
     ) -> None:
         """Args:
-        objects: where the pods are kept.
-        prepare: makes folders and says how a pod is started; raises LocalError.
+        objects: where the pods are stored.
+        prepare: creates the folders of a pod and returns how it is started; raises LocalError.
         now: wall clock.
-        started: told of each pod that was started and of the file with its output.
+        started: called with each pod that was started and the file with its output.
         nodes: how many pods run at a time.
         """
         self._objects = objects
@@ -81,7 +81,7 @@ class ProcessKubelet:
         self._now = now
         self._started = started
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        # A thread for each: the event loop's own are few, and a node that none waits for would seem to run for ever.
+        # A thread per node: the event loop has few, and a node that no thread waits for would seem to run for ever.
         self._waiters = ThreadPoolExecutor(nodes + _SPARE_THREADS, thread_name_prefix="pod")
         self._watches: set[asyncio.Task[None]] = set()
 
@@ -120,7 +120,7 @@ class ProcessKubelet:
         asyncio.get_running_loop().call_later(grace_seconds, self._overdue, mark)
 
     async def terminate(self, grace_seconds: int) -> None:
-        """SIGTERM to all that runs, and wait for its end for so many seconds at the most."""
+        """SIGTERM to every running pod, and wait for their end for at most so many seconds."""
         for process in self._running.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGTERM)
@@ -128,7 +128,7 @@ class ProcessKubelet:
             await asyncio.wait(self._watches, timeout=grace_seconds)
 
     def kill(self) -> None:
-        """End all that runs, at once."""
+        """SIGKILL to every running pod."""
         for mark in list(self._running):
             kill_marked(mark)
 
@@ -139,7 +139,7 @@ class ProcessKubelet:
     async def _watch(self, pod: Json, process: subprocess.Popen[bytes], termination_log: Path) -> None:
         code = await self._exit_code(process)
         mark = mark_of(pod)
-        # With its first process a container ends, whoever else is left in it.
+        # A container ends with its first process, whatever else still runs in it.
         await asyncio.to_thread(end_marked, mark)
         del self._running[mark]
         message = _tail_of(termination_log)
@@ -150,7 +150,7 @@ class ProcessKubelet:
         try:
             descriptor = os.pidfd_open(process.pid)
         except (AttributeError, OSError):
-            # No such system call.
+            # The system call does not exist here.
             return await asyncio.get_running_loop().run_in_executor(self._waiters, process.wait)
         try:
             await _readable(descriptor)
@@ -225,21 +225,21 @@ def _spawn(start: Start) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # A Ctrl-C in the terminal is ours to pass on, as a request to save and stop.
+            # A Ctrl-C in the terminal is for the runner, which asks the programs to save and stop.
             start_new_session=True,
-            # Called between fork and exec: it only makes one system call, with what was loaded before.
+            # Called between fork and exec: it only makes one system call, through a library loaded before.
             preexec_fn=_end_with_us if _LIBC is not None else None,  # noqa: PLW1509
         )
 
 
 def _end_with_us() -> None:
-    # A training must not go on unseen when its runner was killed: it is asked to save and stop.
+    # A training must not run on unseen after its runner was killed: it is asked to save and stop.
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def kill_marked(*marks: str) -> list[psutil.Process]:
-    """SIGKILL to every process of some pods, or with `<uid>/` of jobs, also to those whose parents have ended."""
+    """SIGKILL to every process of these pods, or (`<uid>/`) jobs, including those whose parents have ended."""
     found = marked_processes(*marks)
     for process in found:
         with contextlib.suppress(psutil.Error):
@@ -248,12 +248,12 @@ def kill_marked(*marks: str) -> list[psutil.Process]:
 
 
 def end_marked(*marks: str) -> None:
-    """The same, and wait for their end: until then they hold their ports."""
+    """Kill them and wait for their end: until then they hold their ports."""
     psutil.wait_procs(kill_marked(*marks), timeout=_LONGEST_END)
 
 
 def marked_processes(*marks: str) -> list[psutil.Process]:
-    """The processes of this user whose mark begins with one of these."""
+    """This user's processes whose mark begins with one of these."""
     found = ((process, _environment(process).get(POD_VARIABLE, "")) for process in psutil.process_iter())
     return [process for process, marked in found if marked.startswith(marks)]
 
@@ -262,6 +262,6 @@ def _environment(process: psutil.Process) -> Mapping[str, str]:
     try:
         found: Mapping[str, str] = process.environ()
     except (psutil.Error, OSError, SystemError):
-        # Another user's, or gone, or one that cannot be read.
+        # Another user's, or one that has ended or cannot be read.
         return {}
     return found

@@ -1,4 +1,4 @@
-"""The documents of a file as a job for this machine: the DDPJob, and the ConfigMaps that it brings along."""
+"""The documents of a file as a job for this machine: the DDPJob, and the ConfigMaps in the same file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ddpjob_core.children.ssh_key import needs_ssh_key
 
 @dataclass(frozen=True, slots=True)
 class LocalManifest:
-    """A DDPJob as it was given, and the data of the ConfigMaps beside it, by name."""
+    """A DDPJob as given, and the data of the ConfigMaps in the same file, by name."""
 
     job: dict[str, Any]
     spec: DDPJobSpec
@@ -32,23 +32,23 @@ class LocalManifest:
 
 
 def local_manifest(documents: Sequence[Document], namespace: str | None = None) -> LocalManifest:
-    """The one DDPJob among documents, checked as far as that is possible without a cluster.
+    """The one DDPJob among the documents, checked as far as possible without a cluster.
 
     Args:
         documents: of a file.
-        namespace: where a job belongs that names none; `default` where it is left out.
+        namespace: of a job that does not name one; `default` where it is left out.
 
     Raises:
         UsageProblem: there is not exactly one, or something is wrong with it.
         LocalError: it cannot run on one machine.
     """
     document = checked_job(documents)
-    # It becomes the name of a folder, as the job's own name does, which has been checked.
+    # It becomes the name of a folder, as the job's name does, which has been checked.
     given = document.content["metadata"].get("namespace")
     where = given if given is not None else "default" if namespace is None else namespace
     check_namespace(where, "namespace")
     metadata = {**document.content["metadata"], "namespace": where, "generation": 1}
-    # As it is read back: by its spec it is found again.
+    # As it is read back later: an unfinished job is found again by its spec.
     job = json.loads(json.dumps({**document.content, "metadata": metadata}, default=str))
     config_maps = {
         each.name: {key: str(value) for key, value in (each.content.get("data") or {}).items()}
@@ -59,7 +59,7 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
     if needs_ssh_key(spec):
         processes = spec.procs_per_node if isinstance(spec.procs_per_node, int) else 1
         raise LocalError(
-            "spec.nodes: mpirun reaches other nodes by ssh, which this machine's own nodes have not: "
+            "spec.nodes: mpirun reaches other nodes by ssh, which nodes on one machine do not have: "
             f"use nodes: 1 and procsPerNode: {spec.nodes * processes} here, or another launcher"
         )
     return LocalManifest(job, spec, config_maps)

@@ -1,7 +1,7 @@
 """Addresses and ports of nodes that share one machine.
 
-Pods have an address each, and the same ports. Here all are reached at the loopback address, and each node has ports of
-its own: further loopback addresses such as 127.0.0.2 exist on Linux alone.
+Each pod has its own address, and all have the same ports. Here all nodes are reached at the loopback address, and each
+has its own ports: further loopback addresses such as 127.0.0.2 exist only on Linux.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ class Network:
         rendezvous_port: of the store on ordinal 0.
         metrics_port: of local rank 0 on ordinal 0; the ranks of all nodes follow one another.
         processes: training processes on each node.
-        asked_metrics_port: spec.metrics.port, by which the ranks of a node are told apart.
+        asked_metrics_port: spec.metrics.port, which distinguishes the ranks of a node.
     """
 
     rendezvous_port: int
@@ -39,55 +39,55 @@ class Network:
         return self.metrics_port + ordinal * self.processes
 
     def locate(self, target: PollTarget) -> tuple[str, int]:
-        """Address and port of a rank that is asked for its progress."""
+        """Address and port at which a rank serves its progress."""
         local_rank = target.port - self.asked_metrics_port
         return LOOPBACK, self.node_metrics_port(target.ordinal) + local_rank
 
 
 def node_address(ordinal: int) -> str:
-    """What a node is known by to the others; sorts as the ordinals do, and only that of ordinal 0 is connected to.
+    """The address that a node gives the others; it sorts like the ordinals, and only that of ordinal 0 is connected to.
 
-    torchrun's c10d rendezvous gives ranks in the order of these texts, and takes the first one as MASTER_ADDR.
+    torchrun's c10d rendezvous assigns ranks in the order of these texts, and takes the first one as MASTER_ADDR.
     """
     return LOOPBACK if ordinal == 0 else f"127.0.1.{ordinal:05d}"
 
 
 def ports_folder() -> Path:
-    """Where this user's runs hold ports: on this machine, as ports are, whatever folders jobs are kept in."""
+    """Where this user's runs lock ports: one folder per machine, whatever folders jobs are kept in."""
     return Path(tempfile.gettempdir()) / f"ddpjob-{os.getuid()}"
 
 
 class Ports:
-    """Ports that are held for one run, so that no other one chooses them before its programs listen.
+    """Ports that are reserved for one run, so that no other run chooses them before its programs listen.
 
-    Each is a file that is locked; the end of this process unlocks it, however it ends.
+    Each is a locked file; the end of this process unlocks it, however it ends.
     """
 
     def __init__(self, folder: Path) -> None:
         """Args:
-        folder: of the files, the same for all runs.
+        folder: of the lock files, the same for all runs.
         """
         self._folder = folder
         self._held: dict[int, TextIO] = {}
 
     def network(self, *, rendezvous_port: int, metrics_port: int, nodes: int, processes: int) -> Network:
-        """Ports that are free now, and are held: those that were asked for where they are, else some behind them.
+        """Reserve free ports: those that were asked for if they are free, else the next ones.
 
         Raises:
-            OSError: no port is free, or none can be held.
+            OSError: no port is free, or none can be reserved.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._folder.stat().st_uid != os.getuid():
-            raise OSError(f"{self._folder} belongs to another user: TMPDIR names another place")
+            raise OSError(f"{self._folder} belongs to another user: set TMPDIR to another folder")
         found = self._hold_from(rendezvous_port, 1)
         return Network(found, self._hold_from(metrics_port, nodes * processes), processes, metrics_port)
 
     def are_free(self) -> bool:
-        """Whether nobody listens at the held ports."""
+        """Whether no program listens at the reserved ports."""
         return all(map(_is_free, self._held))
 
     def release(self) -> None:
-        """Hold none any more."""
+        """Release all ports."""
         while self._held:
             self._held.popitem()[1].close()
 
@@ -99,7 +99,7 @@ class Ports:
                 if file is None:
                     break
                 held[port] = file
-                # Not before it is held: while it is looked at, a program of the run that holds it could not listen.
+                # Only once it is reserved: a check would keep a program of the run that has reserved it from listening.
                 if not _is_free(port):
                     break
             else:
@@ -108,7 +108,7 @@ class Ports:
             for file in held.values():
                 file.close()
             first = port + 1
-        raise OSError(f"no {count} ports in a row are free up to {_HIGHEST_PORT}")
+        raise OSError(f"no {count} consecutive free ports up to {_HIGHEST_PORT}")
 
     def _locked(self, port: int) -> TextIO | None:
         file = (self._folder / f"port-{port}").open("a")

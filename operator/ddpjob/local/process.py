@@ -1,4 +1,4 @@
-"""What a pod's container comes to on this machine: a command, its environment and its folder."""
+"""What a pod's container becomes on this machine: a command, its environment and its folder."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from ddpjob_core.children.processes import gpus_of
 from ddpjob_launcher.archive import FILE
 
 POD_VARIABLE: Final = "DDPJOB_LOCAL_POD"
-"""Holds `mark_of` in every process of a pod: by it those are found that outlive their parents."""
+"""Holds `mark_of` in every process of a pod, so that those that outlive their parents are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalProcess:
-    """A process to be started; `environment` is all of it."""
+    """A process to start; `environment` is its whole environment."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -34,8 +34,8 @@ class Machine:
     Attributes:
         python: the interpreter that trains.
         launcher: file of the launcher.
-        environment: of this process, which a program's environment builds upon as on an image's.
-        folder: where relative paths begin.
+        environment: of this process, which programs inherit as they would inherit an image's.
+        folder: what relative paths are relative to.
         gpus: indices of the GPUs that may be used.
         loopback: name of the loopback interface.
     """
@@ -49,7 +49,7 @@ class Machine:
 
 
 def mark_of(pod: Mapping[str, Any]) -> str:
-    """What the processes of a pod are known by; begins with its job's uid."""
+    """What marks the processes of a pod; it begins with its job's uid."""
     metadata = pod["metadata"]
     return f"{metadata['ownerReferences'][0]['uid']}/{metadata['uid']}"
 
@@ -78,16 +78,18 @@ def process_of(
         network: addresses and ports of the job.
         mounts: of its container.
         machine: where it runs.
-        termination_log: file that stands for the container's termination message.
-        config_maps: data of the ConfigMaps that the user gave along, by name.
+        termination_log: file of the container's termination message.
+        config_maps: data of the ConfigMaps in the manifest, by name.
 
     Raises:
-        LocalError: something of it needs a cluster.
+        LocalError: part of it needs a cluster.
     """
     container = trainer_container(pod)
     command = [here(text, mounts) for text in container.get("command") or []]
     if not command:
-        raise LocalError("spec.trainer: without a cluster there is no image whose entrypoint could run: give a command")
+        raise LocalError(
+            "spec.trainer: without a cluster the entrypoint of the image cannot run: set spec.trainer.command"
+        )
     if container["command"] == ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]:
         command = [machine.python, str(machine.launcher)]
     given = {
@@ -96,7 +98,7 @@ def process_of(
     }
     inherited = {name: value for name, value in machine.environment.items() if not is_reserved_env(name)}
     environment = {
-        # Collectives between processes of one machine need no other interface, and some find none that answers.
+        # Collectives within one machine need no other interface, and on some machines no other one works.
         "GLOO_SOCKET_IFNAME": machine.loopback,
         "NCCL_SOCKET_IFNAME": machine.loopback,
         **inherited,
@@ -164,8 +166,8 @@ def _value_from(
     if any((each or {}).get("optional") for each in source.values() if isinstance(each, Mapping)):
         return None
     raise LocalError(
-        f"spec.trainer.env: the value of {name} is kept in a cluster ({', '.join(source)}): give it as `value`, "
-        "or its ConfigMap in the same file"
+        f"spec.trainer.env: the value of {name} comes from a cluster ({', '.join(source)}): set `value`, "
+        "or add its ConfigMap to the same file"
     )
 
 
@@ -178,8 +180,8 @@ def _from_config_maps(
         data = config_maps.get(str(reference.get("name"))) if "configMapRef" in source else None
         if data is None and not reference.get("optional"):
             raise LocalError(
-                f"spec.trainer.envFrom: {reference.get('name')} is kept in a cluster: "
-                "give a ConfigMap of that name in the same file, or the variables in spec.trainer.env"
+                f"spec.trainer.envFrom: {reference.get('name')} is in a cluster: "
+                "add a ConfigMap of that name to the same file, or set the variables in spec.trainer.env"
             )
         found.update({f"{source.get('prefix', '')}{name}": value for name, value in (data or {}).items()})
     return found
@@ -203,8 +205,8 @@ def _gpus(container: Mapping[str, Any], ordinal: int, machine: Machine) -> dict[
     first = ordinal * count
     if first + count > len(machine.gpus):
         raise LocalError(
-            f"spec.trainer.resources: node {ordinal} asks for {count} GPUs of its own, and this machine has "
-            f"{len(machine.gpus)} for all nodes: ask for fewer, or for fewer nodes"
+            f"spec.trainer.resources: node {ordinal} requests {count} GPUs of its own, and this machine has "
+            f"{len(machine.gpus)} for all nodes: request fewer, or use fewer nodes"
         )
     return {"CUDA_VISIBLE_DEVICES": ",".join(machine.gpus[first : first + count])}
 
@@ -215,7 +217,9 @@ def _folder(container: Mapping[str, Any], mounts: Sequence[Mount], machine: Mach
         return machine.folder
     path = here(str(asked), mounts)
     found = Path(path)
-    # Below a mount it is made, as a container's is.
+    # Below a mount it is created, as in a container.
     if path == str(asked) and not found.is_dir():
-        raise LocalError(f"spec.trainer.workingDir: {found} is no folder of this machine: leave it out, or make it")
+        raise LocalError(
+            f"spec.trainer.workingDir: {found} is not a folder on this machine: leave it out, or create it"
+        )
     return found

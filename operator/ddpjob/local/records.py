@@ -1,4 +1,4 @@
-"""What is kept on disk of jobs that ran without a cluster, so that one that was stopped can go on."""
+"""What is kept on disk of jobs that ran without a cluster, so that one that was stopped can resume."""
 
 import contextlib
 import fcntl
@@ -21,14 +21,14 @@ from ddpjob_core.observations.suspension import STOPPING
 from ddpjob_core.status.conditions import Fact, with_facts
 
 KEPT_RUNS: Final = 5
-"""Finished jobs of a name whose logs are kept."""
+"""How many finished jobs of a name are kept, with their logs."""
 _FINISHED: Final = ("Succeeded", "Failed")
 _STATE: Final = "job.json"
 _LONGEST_PROGRAM: Final = 80
 
 
 def default_home(environment: Mapping[str, str]) -> Path:
-    """Where all is kept: DDPJOB_HOME, else the user's folder for the state of programs."""
+    """Where everything is kept: DDPJOB_HOME, else in the user's folder for the state of programs."""
     given = environment.get("DDPJOB_HOME")
     if given:
         return Path(given)
@@ -38,7 +38,7 @@ def default_home(environment: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The folder of the jobs of one name: each as it was left, its logs, and the claims of the namespace."""
+    """The folders of the jobs of one name, with their state and logs, and of the claims of the namespace."""
 
     home: Path
     namespace: str
@@ -46,12 +46,12 @@ class Records:
 
     @property
     def folder(self) -> Path:
-        """Holds a folder for each job of the name, which is called by its uid."""
+        """Holds a folder for each job of the name, named by the job's uid."""
         return self.home / self.namespace / "jobs" / self.name
 
     @property
     def claims(self) -> Path:
-        """Where the claims of the namespace have their files."""
+        """Holds a folder for each claim of the namespace."""
         return self.home / self.namespace / "claims"
 
     def pod_folder(self, uid: str, pod: str) -> Path:
@@ -60,7 +60,7 @@ class Records:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the job for this process.
+        """Lock the job for this process.
 
         Raises:
             LocalError: another process runs it, or the folder cannot be written.
@@ -69,15 +69,15 @@ class Records:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / "lock").open("a+")
         except OSError as error:
-            raise LocalError(f"{self.folder} cannot be written: {error}; DDPJOB_HOME names another place") from error
+            raise LocalError(f"cannot write to {self.folder}: {error}; set DDPJOB_HOME to another folder") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 lock.seek(0)
                 raise LocalError(
-                    f"{self.name} runs already, as process {lock.read().strip()}",
-                    "under another name (--name, metadata.name) this one can run beside it",
+                    f"{self.name} is already running, as process {lock.read().strip()}",
+                    "to run this one at the same time, give it another name (--name, metadata.name)",
                 ) from error
             lock.truncate(0)
             lock.write(str(os.getpid()))
@@ -85,22 +85,22 @@ class Records:
             yield
 
     def left(self) -> list[dict[str, Any]]:
-        """The jobs of this name as they were left, the oldest first; none that cannot be read."""
+        """The jobs of this name as they were left, oldest first, except those that cannot be read."""
         found = []
         for file in self.folder.glob(f"*/{_STATE}"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 job = json.loads(file.read_text(encoding="utf-8"))
                 metadata = job["metadata"]
-                # A folder that somebody has copied is not the job's.
+                # A copied folder is not the job's.
                 if metadata["uid"] == file.parent.name:
                     found.append((metadata["creationTimestamp"], file.stat().st_mtime, job))
         return [job for *_, job in sorted(found, key=lambda each: each[:2])]
 
     def prune(self, left: Sequence[Mapping[str, Any]]) -> None:
-        """Remove finished jobs but for the newest, with the checkpoints that are not to be retained.
+        """Delete all finished jobs except the newest, with the checkpoints that are not retained.
 
         Args:
-            left: the jobs of this name, the oldest first.
+            left: the jobs of this name, oldest first.
         """
         finished = [job for job in left if _has_finished(job)]
         for job in finished[:-KEPT_RUNS]:
@@ -111,7 +111,7 @@ class Records:
             shutil.rmtree(self.folder / uid, ignore_errors=True)
 
     def save(self, job: Mapping[str, Any]) -> None:
-        """Keep the job as it is; a reader sees the old state or this one."""
+        """Write the job's state; a reader sees either the old one or this one."""
         file = self.folder / job["metadata"]["uid"] / _STATE
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(".new")
@@ -122,10 +122,10 @@ class Records:
 def to_go_on(
     left: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
-    """The unfinished job that a manifest goes on with, which has its spec, and those that have another.
+    """The unfinished job that a manifest resumes, which has its spec, and the unfinished ones with another spec.
 
     Args:
-        left: jobs of the name, the oldest first.
+        left: jobs of the name, oldest first.
         asked: the manifest.
     """
     unfinished = [job for job in left if not _has_finished(job)]
@@ -137,8 +137,8 @@ def _has_finished(job: Mapping[str, Any]) -> bool:
     return (job.get("status") or {}).get("phase") in _FINISHED
 
 
-def told_of(unfinished: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """A line about the last of some unfinished jobs, and the number of the others.
+def left_unfinished(unfinished: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """A line about the last of these unfinished jobs, and the number of the others.
 
     Args:
         unfinished: jobs of one name, at least one.
@@ -150,25 +150,25 @@ def told_of(unfinished: Sequence[Mapping[str, Any]], folder: Path) -> str:
     runs = " ".join(map(str, [*program, *(trainer.get("args") or [])]))
     step = (status.get("progress") or {}).get("step")
     return (
-        f"{metadata['name']} was left unfinished{f' at step {step}' if step is not None else ''}, as "
+        f"{metadata['name']} was left unfinished{f' at step {step}' if step is not None else ''}, running "
         f"{runs if len(runs) <= _LONGEST_PROGRAM else runs[: _LONGEST_PROGRAM - 1] + '…'}"
-        f"{f', and {more} more' if more else ''}: its own command goes on with that, "
-        f"unless {folder / metadata['uid']} is deleted"
+        f"{f', and {more} more' if more else ''}: run that command to resume it, "
+        f"or delete {folder / metadata['uid']}"
     )
 
 
 def to_be_resumed(left: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """A job that was left unfinished, as one that was suspended: the next attempt follows, and is not counted.
+    """An unfinished job in the state of a suspended one: the next attempt follows, and is not counted.
 
-    One that was not suspended is one whose runner was killed. Its pods are gone, which was no failure of theirs.
+    If it was not suspended, its runner was killed. Its pods are gone, which does not count as their failure.
     """
     metadata, status = left["metadata"], DDPJobStatus.model_validate(left.get("status") or {})
     resumed = {**left, "spec": {**left["spec"], "suspend": False}}
     suspended = status.condition(ConditionType.SUSPENDED)
     if suspended is not None and (suspended.status == "True" or suspended.reason == STOPPING):
         return resumed
-    fact = Fact(ConditionType.SUSPENDED, "True", "RunnerGone", f"what ran attempt {status.attempt} was killed")
-    # Pods may have been started that nothing was written of, and a name is used once.
+    fact = Fact(ConditionType.SUSPENDED, "True", "RunnerGone", f"the runner of attempt {status.attempt} was killed")
+    # Pods may have been started before any status was written, and a pod's name is used only once.
     start = status.start_time or parse_time(metadata["creationTimestamp"])
     update = {"phase": Phase.SUSPENDED, "start_time": start}
     marked = with_facts(status.model_copy(update=update), (fact,), metadata["generation"], now)

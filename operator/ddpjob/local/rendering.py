@@ -1,4 +1,4 @@
-"""The objects that the operator would make for a job: asked of `decide` itself, without a cluster."""
+"""The objects that the operator would create for a job, as `decide` itself gives them without a cluster."""
 
 from datetime import datetime
 from typing import Final
@@ -40,11 +40,11 @@ def record_of(document: Document, namespace: str) -> JobRecord:
 def rendered(job: JobRecord, now: datetime) -> list[Manifest]:
     """The service, the launcher's ConfigMap, the claim, the ssh key and the pods of the job's first attempt.
 
-    Of the key there is only the Secret without it: what is printed is no place for one.
+    The ssh key's Secret is empty: a private key must not be printed.
 
     Args:
         job: without a status; one that is suspended is rendered as if it were not.
-        now: a moment, of which nothing that is made depends.
+        now: a moment; no object depends on it.
 
     Raises:
         UsageProblem: the operator would refuse the job; the message names the field.

@@ -1,4 +1,4 @@
-"""Runs one DDPJob on this machine: the operator's own decisions, carried out on processes instead of pods."""
+"""Runs one DDPJob on this machine: the operator's own decisions, carried out with processes instead of pods."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.metrics import NoMetrics
 from ddpjob.local.network import LOOPBACK, Network, Ports, ports_folder
 from ddpjob.local.process import Machine, process_of, trainer_container
-from ddpjob.local.records import Records, to_be_resumed, to_go_on, told_of
+from ddpjob.local.records import Records, left_unfinished, to_be_resumed, to_go_on
 from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
 from ddpjob.local.transport import open_transport
@@ -44,19 +44,19 @@ class Ending:
         status: what was written last.
         folder: the job's, with a folder for each pod.
         interrupted: whether it was asked to stop.
-        untold: why nothing could be told any more, for which reason it was asked to.
-        checkpoints: the folder that the program saves in, where the job has one.
+        output_error: why the output could no longer be written, if it was asked to stop for that reason.
+        checkpoints: the folder that the program saves in, if the job has one.
     """
 
     status: DDPJobStatus
     folder: Path
     interrupted: bool
-    untold: OSError | None = None
+    output_error: OSError | None = None
     checkpoints: Path | None = None
 
 
 class LocalRunner:
-    """One job from its start, or from where it was left, to its end."""
+    """Runs one job from its start, or from where it was left, to its end."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class LocalRunner:
         manifest: the job.
         records: where it is kept.
         machine: where it runs.
-        show: told what happens.
+        show: shows what happens.
         now: wall clock.
-        new_uid: makes uids.
+        new_uid: generates uids.
         """
         self._manifest = manifest
         self._records = records
@@ -106,7 +106,7 @@ class LocalRunner:
 
         Raises:
             LocalError: the job cannot run on this machine.
-            Exception: a bug; the programs were asked to save and stop before.
+            Exception: a bug; before it is raised the programs have been asked to save and stop.
         """
         try:
             return await self._run()
@@ -117,7 +117,7 @@ class LocalRunner:
         job, resumed = self._job()
         record = job_record(job)
         assert record is not None  # noqa: S101 it was read from a manifest with a name
-        # Not before what a killed runner left has been ended: it holds ports.
+        # Only after the processes that a killed runner left have ended: they hold ports.
         self._network = self._choose_ports()
         self._check(record)
         controller = Controller(
@@ -132,17 +132,17 @@ class LocalRunner:
             locate=self._locate,
             advice=LocalAdvice(self._records.folder / record.uid),
         )
-        self._objects.tell(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
+        self._objects.listen(lambda resource, raw, gone: self._changed(controller, resource, raw, gone=gone))
         self._show.begun(record, self._network, self._records, resumed=resumed)
         if self._others and not resumed:
-            self._show.event("Warning", "AnotherUnfinished", told_of(self._others, self._records.folder))
+            self._show.event("Warning", "AnotherUnfinished", left_unfinished(self._others, self._records.folder))
         self._objects.add(JOBS, job)
         parts = (controller.poller.run(), controller.work(), self._tails.run())
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await self._until_the_end(controller, tasks)
         except Exception:
-            # Nothing decides any more: what ends now has not failed.
+            # Nothing decides any more, so what ends now does not count as failed.
             for task in tasks:
                 task.cancel()
             await self._kubelet.terminate(self._manifest.spec.grace_period_seconds)
@@ -153,22 +153,22 @@ class LocalRunner:
                 task.cancel()
             await asyncio.wait(tasks)
             self._tails.close()
-        untold = self._show.error
-        if untold is not None and not isinstance(untold, OSError):
-            raise untold
-        return Ending(self._status, self._records.folder / record.uid, self._stopping, untold, self._checkpoints)
+        output_error = self._show.error
+        if output_error is not None and not isinstance(output_error, OSError):
+            raise output_error
+        return Ending(self._status, self._records.folder / record.uid, self._stopping, output_error, self._checkpoints)
 
     def stop(self) -> None:
         """Ask the training to save and stop, however often this is called."""
         self._stopping = True
-        # It may have ended, and its time to live be over.
+        # The job may have ended and been deleted at the end of its time to live.
         with contextlib.suppress(NotFound):
             self._objects.change(
                 JOBS, self._manifest.namespace, self._manifest.name, lambda raw: raw["spec"].update(suspend=True)
             )
 
     def interrupt(self) -> None:
-        """The same, for a person who may ask again: then all is ended at once."""
+        """Ask the same for a user at the terminal, who may ask again: then all processes are killed."""
         self._interrupts += 1
         if self._interrupts > 1:
             self._kubelet.kill()
@@ -176,7 +176,7 @@ class LocalRunner:
             self.stop()
 
     def _stop_later(self) -> None:
-        # Telling fails in the middle of changes to the very objects.
+        # Output fails in the middle of changes to the same objects.
         asyncio.get_running_loop().call_soon(self.stop)
 
     def _choose_ports(self) -> Network:
@@ -193,14 +193,16 @@ class LocalRunner:
             raise LocalError(f"spec.metrics.port: {error}") from error
 
     def _look_at_ports(self, attempt: str) -> None:
-        """Have other ports for an attempt before whose first pod somebody has taken one."""
+        """Choose other ports for an attempt if another program has taken one before its first pod starts."""
         if attempt == self._attempt:
             return
         self._attempt = attempt
         if not self._ports.are_free():
             self._network = network = self._choose_ports()
             where = f"http://{LOOPBACK}:{network.metrics_port}/metrics"
-            self._show.event("Warning", "PortsTaken", f"attempt {attempt} has other ports: metrics from {where} on")
+            self._show.event(
+                "Warning", "PortsTaken", f"attempt {attempt} uses other ports: metrics from {where} upwards"
+            )
 
     def _locate(self, target: PollTarget) -> tuple[str, int]:
         return self._network.locate(target)
@@ -211,26 +213,26 @@ class LocalRunner:
         for task in done:
             task.result()
         await self._kubelet.drained()
-        # Pods that were asked to stop when the job had failed have told their last step since.
+        # Pods that were asked to stop when the job had failed have reported their last step since.
         controller.queue.add((self._manifest.namespace, self._manifest.name))
-        while controller.queue.depth or controller.queue.longest_running:  # noqa: ASYNC110 a queue tells nobody
+        while controller.queue.depth or controller.queue.longest_running:  # noqa: ASYNC110 a queue has no event for it
             await asyncio.sleep(_LOOK_EVERY)
 
     def _job(self) -> tuple[Json, bool]:
         left, asked = self._records.left(), self._manifest.job
         before, self._others = to_go_on(left, asked)
-        # Of a runner that was killed.
+        # Left by a runner that was killed.
         end_marked(*(f"{job['metadata']['uid']}/" for job in left))
         self._records.prune(left)
         if before is not None:
             return to_be_resumed(before, self._now()), True
-        # Whoever runs a job here wants it to run, whatever the manifest says of a cluster.
+        # A job that is run here is meant to run, whatever the manifest says for a cluster.
         spec = {**asked["spec"], "suspend": False}
         job = {**asked, "metadata": {**asked["metadata"], "uid": self._new_uid()}, "spec": spec}
         return {name: value for name, value in job.items() if name != "status"}, False
 
     def _check(self, job: JobRecord) -> None:
-        """Find what cannot run here before anything is started."""
+        """Find out what cannot run here before anything is started."""
         for ordinal in range(self._manifest.spec.nodes):
             pod = build_pod(job, self._manifest.spec, 0, ordinal)
             pod["metadata"]["uid"] = "-"
@@ -246,7 +248,7 @@ class LocalRunner:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise LocalError(f"{folder} cannot be made: {error}") from error
+                raise LocalError(f"cannot create {folder}: {error}") from error
         return start
 
     def _start(self, pod: Json) -> tuple[Start, tuple[Mount, ...]]:
@@ -284,7 +286,7 @@ class LocalRunner:
     def _job_changed(self, controller: Controller, raw: Json, *, gone: bool) -> None:
         job = job_record(raw)
         if job is None or gone:
-            # Its time to live is over.
+            # It was deleted at the end of its time to live.
             self._ended.set()
             return
         with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ class Tails:
 
     def __init__(self, line: Callable[[str, str], None]) -> None:
         """Args:
-        line: told the pod and the line, without its end.
+        line: called with the pod and the line, without the line break.
         """
         self._line = line
         self._files: list[tuple[str, BinaryIO, bytearray]] = []
@@ -24,13 +24,13 @@ class Tails:
         self._files.append((pod, file.open("rb"), bytearray()))
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Look for new lines until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(_LOOK_EVERY)
 
     def look(self) -> None:
-        """Pass on what has come since the last look."""
+        """Pass on what was written since the last look."""
         for pod, file, rest in self._files:
             while chunk := file.read(_LONGEST_LINE):
                 rest.extend(chunk)

@@ -1,4 +1,4 @@
-"""The volumes of a pod as folders of this machine, and the paths of a container as paths here."""
+"""The volumes of a pod as folders on this machine, and the paths of a container as paths here."""
 
 import os
 import re
@@ -16,13 +16,13 @@ _CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A path inside the container and what stands for it here.
+    """A path inside the container and what replaces it here.
 
     Attributes:
         path: inside the container.
         volume: the folder of the volume, or the file that is the volume.
-        sub_path: what of the volume is mounted, "" for all of it.
-        files: texts that are put into the volume first, by their paths in it.
+        sub_path: the part of the volume that is mounted, "" for all of it.
+        files: contents of files that are first written to the volume, by their paths in it.
     """
 
     path: str
@@ -32,13 +32,13 @@ class Mount:
 
     @property
     def place(self) -> Path:
-        """The folder or file that stands for the path."""
+        """The folder or file that replaces the path."""
         return self.volume / self.sub_path
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders of this machine: `claims` has one for each claim, `pod` is the pod's own."""
+    """Folders on this machine: `claims` holds one for each claim, `pod` is the pod's own."""
 
     claims: Path
     pod: Path
@@ -52,8 +52,8 @@ def mounts_of(
     Args:
         pod: the pod's manifest.
         container: one of its containers.
-        places: where folders are made.
-        config_maps: data of the ConfigMaps that the user gave along, by name.
+        places: where folders are created.
+        config_maps: data of the ConfigMaps in the manifest, by name.
 
     Raises:
         LocalError: a volume needs a cluster.
@@ -80,7 +80,7 @@ def _mount(
         case "persistentVolumeClaim":
             claim = str(volume[kind]["claimName"])
             if not _CLAIM.fullmatch(claim):
-                raise LocalError(f"{where}: {claim} is no name of a claim")
+                raise LocalError(f"{where}: {claim} is not a valid name of a claim")
             folder = places.claims / claim
         case "hostPath":
             folder = Path(volume[kind]["path"])
@@ -89,10 +89,10 @@ def _mount(
         case "configMap":
             folder, files = places.pod / "volumes" / name, _files(volume[kind], where, config_maps)
         case None:
-            raise LocalError(f"spec.trainer.volumeMounts: there is no volume {name}: add it to {where}")
+            raise LocalError(f"spec.trainer.volumeMounts: the volume {name} does not exist: add it to {where}")
         case _:
             raise LocalError(
-                f"{where}: a volume of the kind {kind} needs a cluster; "
+                f"{where}: a volume of kind {kind} needs a cluster; "
                 "emptyDir, hostPath, persistentVolumeClaim and configMap do not"
             )
     return Mount(path, folder, _inside(str(mount.get("subPath") or ""), where), files)
@@ -106,7 +106,7 @@ def _files(source: Mapping[str, Any], where: str, config_maps: Mapping[str, Mapp
         if optional:
             return {}
         raise LocalError(
-            f"{where}: there is no ConfigMap {wanted} without a cluster: give it in the same file, behind ---"
+            f"{where}: without a cluster the ConfigMap {wanted} must be in the same file: add it after ---"
         )
     items = source.get("items")
     if not items:
@@ -119,15 +119,15 @@ def _files(source: Mapping[str, Any], where: str, config_maps: Mapping[str, Mapp
 
 def _inside(path: str, where: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
-        raise LocalError(f"{where}: {path} leaves the volume")
+        raise LocalError(f"{where}: {path} is outside the volume")
     return path
 
 
 def make_folders(mounts: Sequence[Mount]) -> None:
-    """Have the folders of these mounts, with their files.
+    """Create the folders of these mounts, with their files.
 
     Raises:
-        LocalError: a folder cannot be made.
+        LocalError: a folder cannot be created.
     """
     for mount in mounts:
         try:
@@ -138,11 +138,11 @@ def make_folders(mounts: Sequence[Mount]) -> None:
             if not mount.place.exists():
                 mount.place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LocalError(f"{mount.path} cannot be had: {error}") from error
+            raise LocalError(f"cannot create {mount.path}: {error}") from error
 
 
 def here(text: str, mounts: Sequence[Mount]) -> str:
-    """A text in which a path below a mount, alone or behind `=`, is the one on this machine."""
+    """The text with a path below a mount, alone or after `=`, replaced by the path on this machine."""
     name, equals, value = text.partition("=")
     if equals and name.startswith("-"):
         return f"{name}={here(value, mounts)}"

@@ -120,20 +120,20 @@ def test_a_module_runs_in_the_folder_it_is_found_from_and_no_other_command_goes_
         (["run", "--local", "-f", "nowhere.yaml"], "nowhere.yaml cannot be read"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(arguments: list[str], told: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence(arguments: list[str], told: str) -> None:
     done = runner.invoke(app, arguments)
     assert done.exit_code == ExitCode.USAGE
     assert told in done.stderr
     assert "Traceback" not in done.output
 
 
-def test_what_cannot_be_had_without_a_cluster_is_told_before_anything_starts(job_file: Path, tmp_path: Path) -> None:
+def test_what_needs_a_cluster_is_refused_before_anything_starts(job_file: Path, tmp_path: Path) -> None:
     job = yaml.safe_load(job_file.read_text())
     job["spec"]["trainer"]["envFrom"] = [{"secretRef": {"name": "token"}}]
     job_file.write_text(yaml.safe_dump(job))
     done = runner.invoke(app, ["run", "--local", "--home", str(tmp_path / "home"), "-f", str(job_file)])
     assert done.exit_code == ExitCode.USAGE, done.output
-    assert "spec.trainer.envFrom: token is kept in a cluster" in done.stderr
+    assert "spec.trainer.envFrom: token is in a cluster" in done.stderr
 
 
 SAVES = """
@@ -170,7 +170,7 @@ def test_a_reader_of_the_output_that_leaves_stops_the_training_which_saves(job_f
         run.stdout.close()
         told = run.stderr.read().decode()
     assert (run.returncode, has_saved(tmp_path)) == (ExitCode.INTERRUPTED, True)
-    assert "its output cannot be written any more: Broken pipe" in told
+    assert "the output can no longer be written: Broken pipe" in told
     assert "Traceback" not in told
     assert "Exception" not in told
 

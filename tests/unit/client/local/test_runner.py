@@ -163,7 +163,7 @@ async def test_a_job_without_restarts_left_fails_with_the_exit_code_of_its_node(
     assert "ddpjob why" not in words
 
 
-async def test_a_terminal_is_told_of_this_machine_and_not_of_a_cluster(tmp_path: Path) -> None:
+async def test_a_terminal_shows_what_applies_to_this_machine_and_not_to_a_cluster(tmp_path: Path) -> None:
     shown = io.StringIO()
 
     class Told(Console):
@@ -241,7 +241,7 @@ if os.environ["DDPJOB_NODE_RANK"] == "0":
 """
 
 
-async def test_the_next_attempt_has_other_ports_where_somebody_has_taken_one_since(tmp_path: Path) -> None:
+async def test_the_next_attempt_has_other_ports_if_another_program_has_taken_one_since(tmp_path: Path) -> None:
     seen = Seen()
     with contextlib.ExitStack() as held:
 
@@ -279,7 +279,7 @@ async def test_a_run_that_is_interrupted_lets_the_programs_save_and_goes_on_next
     ending = await run(job_of(SAVES), tmp_path, seen, interrupt)
     assert (ending.interrupted, ending.status.phase) == (True, Phase.SUSPENDED)
     assert [line for line in seen.lines if "saved" in line]
-    assert "goes on" in last_words("digits", ending) or "starts it again" in last_words("digits", ending)
+    assert re.search("to resume from|to start it again", last_words("digits", ending))
     again = Seen()
     await run(job_of(SAVES), tmp_path, again, lambda runner, so_far: runner.interrupt() if so_far.lines else None)
     assert (again.resumed, again.uid) == (True, seen.uid)
@@ -323,9 +323,9 @@ time.sleep(60)
     )
     folder = tmp_path / "default/claims/kept" / seen.uid
     assert last_words("digits", ending) == (
-        f"ddpjob: digits stopped: the same command goes on from what it has saved in {folder}\n"
+        f"ddpjob: digits stopped: run the same command to resume from what it has saved in {folder}\n"
         if saves
-        else f"ddpjob: digits stopped, with nothing saved in {folder}: the same command starts it again\n"
+        else f"ddpjob: digits stopped, with nothing saved in {folder}: run the same command to start it again\n"
     )
 
 
@@ -364,7 +364,7 @@ def logs_in(home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), RuntimeError("a bug")])
-async def test_where_nobody_can_be_told_any_more_the_programs_save_before_they_are_stopped(
+async def test_where_the_output_is_gone_the_programs_save_before_they_are_stopped(
     tmp_path: Path, error: Exception
 ) -> None:
     told: list[Exception] = []
@@ -376,13 +376,13 @@ async def test_where_nobody_can_be_told_any_more_the_programs_save_before_they_a
 
     if isinstance(error, OSError):
         ending = await run(job_of(SAVES), tmp_path, Seen(), cannot)
-        assert (ending.status.phase, ending.untold) == (Phase.SUSPENDED, error)
-        assert "cannot be written any more: Broken pipe" in last_words("digits", ending)
+        assert (ending.status.phase, ending.output_error) == (Phase.SUSPENDED, error)
+        assert "can no longer be written: Broken pipe" in last_words("digits", ending)
     else:
         with pytest.raises(RuntimeError, match="a bug"):
             await run(job_of(SAVES), tmp_path, Seen(), cannot)
     assert logs_in(tmp_path) == ["ready\nsaved\n"] * 2
-    # Nothing is told to somebody who could not be told.
+    # A terminal that is gone is not written to again.
     assert told == [error]
 
 
@@ -494,7 +494,7 @@ async def test_a_job_whose_runner_was_killed_before_it_wrote_a_status_uses_no_po
 
 
 async def test_what_a_killed_runner_left_running_is_ended_before_the_job_starts_again(tmp_path: Path) -> None:
-    # They are told to stop when their runner is gone, and do not.
+    # They are asked to stop when their runner is gone, and do not.
     stays = "import signal, time; signal.signal(15, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
     records = Records(tmp_path, "default", "digits")
     async with killed_runner(stays, tmp_path):
