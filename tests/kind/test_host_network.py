@@ -76,7 +76,10 @@ def test_a_second_job_with_the_same_ports_names_the_first_and_runs_after_it(kube
     kubectl.apply(program("hold", HOLD), scripted("holder", config_map="hold", template=HOST, **HOLD_PORTS))
     kubectl.wait_for_phase("holder", "Running")
     kubectl.apply(scripted("waiter", config_map="hold", nodes=1, template=HOST, **HOLD_PORTS))
-    texts = ("DDPJob holder takes 29630 (spec.rendezvous.port) and 19430 (spec.metrics.port) too", "choose other ports")
+    texts = (
+        "DDPJob holder also takes 29630 (spec.rendezvous.port) and 19430 (spec.metrics.port)",
+        "choose other ports",
+    )
     wait_until(
         lambda: all(text in scheduled(kubectl, "waiter")["message"] for text in texts),
         "the second to tell why it waits",

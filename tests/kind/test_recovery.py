@@ -209,7 +209,7 @@ def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job
     assert (status["attempt"], status["restarts"]["counted"], "failure" in status) == (1, 1, False)
     assert status["restarts"]["lastReason"] == "TrainingStalled"
     events = kubectl("get", "events", "--field-selector", "involvedObject.name=hangs,involvedObject.kind=DDPJob")
-    assert re.search(r"TrainingStalled .*no step for \d+ s .*rank 3 \(node 1.*\) does not answer", events), events
+    assert re.search(r"TrainingStalled .*no step for \d+ s .*rank 3 \(node 1.*\) does not respond", events), events
 
 
 def test_a_hang_that_fails_the_job_leaves_the_stack_in_its_status(kubectl: Kubectl) -> None:

@@ -1,6 +1,6 @@
 """Names of a job's children.
 
-No hashes: a name tells job, attempt and ordinal to whoever reads it. The attempt in the pod's name keeps a stale DNS
+No hashes: a name tells its reader job, attempt and ordinal. The attempt in the pod's name keeps a stale DNS
 answer, or a pod on a dead node, from ever meeting the next attempt.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """What a pod's name tells: which attempt it belongs to and which node of the training it is."""
+    """What a pod's name says: its attempt and which node of the training it is."""
 
     attempt: int
     ordinal: int
@@ -24,13 +24,13 @@ def service_name(job: str) -> str:
 def launcher_name(job: str, content: str) -> str:
     """The ConfigMap that carries a launcher of this content's hash.
 
-    An operator that was upgraded brings another launcher, and a ConfigMap that pods use cannot change.
+    An upgraded operator has another launcher, and a ConfigMap that pods use cannot change.
     """
     return f"{job}-launcher-{content}"
 
 
 def claim_name(job: str) -> str:
-    """The claim for checkpoints, where the operator makes it."""
+    """The claim for checkpoints, if the operator creates it."""
     return f"{job}-checkpoints"
 
 
@@ -49,6 +49,6 @@ def pod_name(job: str, attempt: int, ordinal: int, nodes: int) -> str:
 
 
 def parse_pod_name(job: str, name: str) -> PodIdentity | None:
-    """What `pod_name` put into a name, or None for a name that it did not make."""
+    """What `pod_name` put into a name, or None for any other name."""
     match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-(\d+)", name)
     return PodIdentity(int(match[1]), int(match[2])) if match else None

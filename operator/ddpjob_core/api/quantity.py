@@ -14,7 +14,7 @@ _SCALES = {
 
 
 def parse_quantity(value: float | str) -> Decimal | None:
-    """The number that a quantity such as 2, "1500m" or "4Gi" stands for, or None for text that is no quantity."""
+    """The number that a quantity such as 2, "1500m" or "4Gi" stands for, or None for anything else."""
     match = _FORM.fullmatch(str(value).strip())
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The pods of a job, seen as attempts: what became of each node of the current one, and what is left of older ones."""
+"""The pods of a job by attempt: the state of each node of the current one, and what is left of older ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ LOST_AFTER: Final = SILENCE
 
 
 class NodeState(StrEnum):
-    """What became of one node of an attempt."""
+    """State of one node of an attempt."""
 
     MISSING = "missing"
     PENDING = "pending"
@@ -27,8 +27,8 @@ class NodeState(StrEnum):
 def node_state(pod: PodRecord | None) -> NodeState:
     """The state of the node whose pod this is.
 
-    Only the container `trainer` counts, whatever else runs beside it. A pod that somebody deletes has failed from that
-    moment on, unless its trainer had ended well before.
+    Only the container `trainer` counts, whatever else runs alongside it. A pod that is deleted has failed from that
+    moment on, unless its trainer had already succeeded.
     """
     if pod is None:
         return NodeState.MISSING
@@ -42,12 +42,12 @@ def node_state(pod: PodRecord | None) -> NodeState:
 
 
 def is_terminal(pod: PodRecord) -> bool:
-    """Whether nothing of the pod runs any more: its logs can be read, its resources are free."""
+    """Whether nothing in the pod runs any longer: its logs can be read, its resources are free."""
     return pod.phase in ("Succeeded", "Failed") or (isinstance(pod.trainer, Terminated) and not pod.others_running)
 
 
 def has_stopped(pod: PodRecord, now: datetime) -> bool:
-    """Whether the pod's training does not run any more, or its node is lost and nobody can tell.
+    """Whether the pod's training no longer runs, or its node is lost and cannot tell.
 
     Waiting for a lost node would block the next attempt for minutes. It is safe not to: the names and the rendezvous id
     of an attempt are its own.
@@ -79,11 +79,11 @@ class Attempt:
     def state(self, ordinal: int) -> NodeState:
         """The state of one ordinal."""
         state = node_state(self.nodes[ordinal])
-        # An ended pod may be removed by anybody, as the garbage collector and a drained node do.
+        # Anyone may remove an ended pod; the garbage collector and a drained node do.
         return NodeState.SUCCEEDED if state is NodeState.MISSING and ordinal in self.succeeded else state
 
     def last_seen(self, ordinal: int) -> PodRecord | None:
-        """The pod of an ordinal as it is, or as it was when it was seen last."""
+        """The pod of an ordinal as it is, or as it was when it was last seen."""
         return self.nodes[ordinal] or self.vanished.get(self.names[ordinal])
 
     @property
@@ -103,8 +103,8 @@ def view_attempt(
 ) -> Attempt:
     """Sort a job's own pods into the current attempt and older ones.
 
-    A pod is told by its name, which cannot be changed, and not by its labels, which can. What is not of this attempt's
-    names, such as the pods of a size that was changed while suspended, counts as older.
+    A pod is identified by its name, which cannot be changed, and not by its labels, which can. What has none of this
+    attempt's names, such as the pods of a size that was changed while suspended, counts as older.
     """
     by_name = {pod.name: pod for pod in pods}
     names = tuple(pod_name(job, number, ordinal, nodes) for ordinal in range(nodes))

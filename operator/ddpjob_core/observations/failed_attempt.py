@@ -1,6 +1,6 @@
 """Whether an attempt has failed, and how long the end of its other nodes is waited for.
 
-Some of them tell the cause, where only consequences of it are known; others still save what they have trained.
+Some of them may reveal the cause when only its consequences are known; others may still be saving a checkpoint.
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from ddpjob_core.observations.stall import makes_steps
 from ddpjob_core.wire.report import parse_report
 
 SETTLE: Final = timedelta(seconds=5)
-"""How long after the first node's end those that still run may take to tell the cause."""
+"""How long after the first node's end those still running may take to reveal the cause."""
 SETTLE_FOR_GOOD: Final = timedelta(seconds=20)
 """The same where the job fails for good: no next attempt is delayed, and the cause is what is left of the job."""
 LEAVE_TOGETHER: Final = timedelta(seconds=5)
@@ -23,9 +23,9 @@ LEAVE_TOGETHER: Final = timedelta(seconds=5)
 
 
 def find_failure(situation: Situation) -> Failure | None:
-    """Why the current attempt has failed; None where it has not.
+    """Why the current attempt has failed; None if it has not.
 
-    Before all pods were made a missing pod is one that is yet to be made; after that it is a failed one.
+    Before all pods were created a missing pod is yet to be created; after that it has failed.
     """
     states = situation.attempt.states()
     created = situation.status.pods_created
@@ -37,7 +37,7 @@ def find_failure(situation: Situation) -> Failure | None:
     found = find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost, advice=situation.advice)
     known = situation.status.failure
     if found is not None and found.reason == POD_MISSING and known is not None and known.attempt == found.attempt:
-        # It was seen to be taken away before it was gone.
+        # It was seen being removed before it was gone.
         return known if known.pod == found.pod else found
     return found
 

@@ -1,4 +1,4 @@
-"""status.failure.class: the kinds of failures, and which of two is more likely the cause of the other."""
+"""status.failure.class: the kinds of failures, and which of two is more likely to have caused the other."""
 
 import re
 from enum import StrEnum
@@ -7,18 +7,19 @@ from typing import Final
 from ddpjob_core.observations.obstacle import START_REASONS
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
-"""The condition that Kubernetes gives a pod which it takes away for reasons that are not the pod's."""
+"""Condition of a pod that Kubernetes removes for reasons outside the pod."""
 SIGTERM_EXIT_CODE: Final = 143
 CANNOT_START: Final = "CannotStart"
-"""Reason of a failure, and of a job, whose program is not there: each attempt would end the same way."""
+"""Reason of a failure, and of a failed job, whose program does not exist: each attempt would end the same way."""
 
 _LOST_CONNECTION: Final = re.compile(
     r"connection (was )?(likely )?(closed|reset|refused|lost|aborted)|broken pipe|remote process exited|"
     r"connectFullMesh failed|Rendezvous\w*Error|DistNetworkError|DistStoreError|NCCL.*(system|remote) error",
     re.IGNORECASE,
 )
-# The runtime's words where the image or the command is wrong: those about the program itself, which runc names after
-# `exec:`. Other start errors may pass, also with words like these, as of cgroups, mounts, a GPU's driver or the disk.
+# The runtime's words if the image or the command is wrong: those about the program itself, which runc names after
+# `exec:`. Other start errors may pass, even with words like these, such as those about cgroups, mounts, a GPU's driver
+# or the disk.
 _NO_PROGRAM: Final = re.compile(
     r"executable file (`.*` )?not found|exec format error"
     r'|\bexec: \\?"[^"]*": (.*: )?(no such file or directory|permission denied|is a directory)',
@@ -31,25 +32,25 @@ class FailureClass(StrEnum):
     """Kinds of failures."""
 
     OUT_OF_MEMORY = "OutOfMemory"
-    """The kernel killed a process that wanted more memory than the container may have."""
+    """The kernel killed a process that used more memory than its container may."""
     DISRUPTION = "Disruption"
-    """Kubernetes took the pod away: preempted, evicted, drained, its node removed."""
+    """Kubernetes removed the pod: preempted, evicted, drained, its node removed."""
     POD_LOST = "PodLost"
     """The pod was deleted, is gone, or its node does not answer."""
     SIGNAL = "Signal"
     """A process was killed by a signal."""
     ERROR = "Error"
-    """The program raised, exited with a code of its own, or could not be started."""
+    """The program raised, exited with an error code, or could not be started."""
     STALLED = "Stalled"
-    """The training made no step for longer than spec.progressDeadline."""
+    """The training made no step within spec.progressDeadline."""
     DEADLINE = "Deadline"
     """spec.startupDeadline or spec.activeDeadlineSeconds has passed."""
     COLLECTIVE_TIMEOUT = "CollectiveTimeout"
     """A collective operation did not end in time: another rank did not take part."""
     CONNECTION_LOST = "ConnectionLost"
-    """The other side of a connection went away."""
+    """The other end of a connection was lost."""
     STOPPED = "Stopped"
-    """The process was told to stop."""
+    """The process was asked to stop."""
 
 
 _LIKELIHOOD: Final = {
@@ -65,26 +66,26 @@ _LIKELIHOOD: Final = {
     FailureClass.STOPPED: 6,
 }
 CONSEQUENCES: Final = (FailureClass.COLLECTIVE_TIMEOUT, FailureClass.CONNECTION_LOST, FailureClass.STOPPED)
-"""What has a cause elsewhere."""
+"""Classes of failures that are caused by another failure."""
 
 
 def likelihood(kind: FailureClass) -> int:
-    """Rank among the causes, the most likely one 0: times alone mislead, the victims of a SIGKILL report first."""
+    """Rank among the causes, 0 the most likely: times alone mislead, since the victims of a SIGKILL report first."""
     return _LIKELIHOOD[kind]
 
 
 def is_permanent(reason: str, text: str) -> bool:
-    """Whether what failed with this reason and message could not be started, and never can as it is."""
+    """Whether the program could not be started, and never can be as it is."""
     return reason == CANNOT_START or (reason in START_REASONS and bool(_NO_PROGRAM.search(text)))
 
 
 def class_of_process(exit_code: int | None, signal: str | None, text: str, *, out_of_memory: bool) -> FailureClass:
-    """The class of a process' end.
+    """The class of the end of a process.
 
     Args:
         exit_code: of the process itself, None where a signal ended it.
-        signal: as SIGKILL.
-        text: what it said.
+        signal: such as SIGKILL.
+        text: its last message.
         out_of_memory: whether the kernel killed it for its memory.
     """
     if out_of_memory:

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
-    """The first `most` items, and where there are others a last item that counts them."""
+    """The first `most` items, and if there are others, a last item that counts them."""
     rest = len(items) - most
     return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]
 

@@ -1,4 +1,4 @@
-"""When time alone may change what is to be done about a job, whatever was decided now."""
+"""When the passing of time alone may change what is to be done about a job."""
 
 from datetime import datetime
 

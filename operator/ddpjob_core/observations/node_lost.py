@@ -1,8 +1,8 @@
 """When the node of a pod counts as lost.
 
-The control plane says so of running pods, about 50 s after their node was heard of last (see observe.py). Of two kinds
-of pods it says nothing, and time has to tell: of one that was assigned to a node that fell silent before it saw the
-pod, and of one that is being deleted while nobody confirms it.
+The control plane marks running pods about 50 s after it last heard from their node (see observe.py). It does not mark
+two kinds of pods, for which time has to decide: one assigned to a node that fell silent before it saw the pod, and one
+whose deletion is never confirmed.
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ from typing import Final
 from ddpjob_core.observations.observed import PodRecord
 
 SILENCE: Final = timedelta(seconds=60)
-"""Longer than the control plane takes to mark a silent node: an attempt that begins later is kept away from it."""
+"""Longer than the control plane takes to mark a silent node: an attempt that begins later avoids it."""
 SILENCE_OF_LOST: Final = timedelta(seconds=10)
-"""Enough where another pod of the job has been marked on that node: only the node's return could help."""
+"""Enough if another pod of the job has been marked on that node: only the node's return could help."""
 
 
 def with_lost_nodes(pods: Iterable[PodRecord], now: datetime) -> tuple[PodRecord, ...]:
-    """The pods, those marked as lost that their node has not taken notice of for too long."""
+    """The pods, with those marked as lost that their node has not acknowledged for too long."""
     known = tuple(pods)
     lost = nodes_lost(known)
     return tuple(
@@ -29,14 +29,14 @@ def with_lost_nodes(pods: Iterable[PodRecord], now: datetime) -> tuple[PodRecord
 
 
 def lost_at(pods: Iterable[PodRecord]) -> tuple[datetime, ...]:
-    """When each pod that its node has not taken notice of will count as lost."""
+    """When each pod that its node has not acknowledged will count as lost."""
     known = tuple(pods)
     lost = nodes_lost(known)
     return tuple(due for pod in known if (due := _lost_at(pod, lost)) is not None)
 
 
 def nodes_lost(pods: Iterable[PodRecord]) -> frozenset[str]:
-    """Names of the nodes that have pods which are marked as lost."""
+    """Names of the nodes that have pods marked as lost."""
     return frozenset(pod.node_name for pod in pods if pod.node_lost and pod.node_name is not None)
 
 

@@ -1,4 +1,4 @@
-"""From raw objects to records: total, so that no object, however broken, can stop the operator."""
+"""From raw objects to records: total, so that no object, however malformed, can stop the operator."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ from ddpjob_core.observations.obstacle import UNSCHEDULABLE, USUAL_REASONS
 
 Json: TypeAlias = dict[str, Any]
 
-# Without them nobody knows which pods belong to now: they are never guessed from a default.
+# Without them it is unknown which pods are current: they are never guessed from a default.
 _VITAL_STATUS: Final = ("attempt", "podsCreated")
 _SPEC_ERROR_LIMIT: Final = 1024
 
@@ -50,7 +50,7 @@ class _Identity:
 
 
 def pod_record(raw: object) -> PodRecord | None:
-    """The record of a raw pod, or None where it has no name, namespace or uid to be known by."""
+    """The record of a raw pod, or None if it has no name, namespace or uid."""
     identity = _identity(raw)
     if identity is None or not isinstance(raw, dict):
         return None
@@ -92,7 +92,7 @@ def pod_record(raw: object) -> PodRecord | None:
 
 
 def service_record(raw: object) -> ServiceRecord | None:
-    """The record of a raw service, or None where it has no name, namespace or uid to be known by."""
+    """The record of a raw service, or None if it has no name, namespace or uid."""
     identity = _identity(raw)
     if identity is None:
         return None
@@ -108,10 +108,10 @@ def service_record(raw: object) -> ServiceRecord | None:
 
 
 def job_record(raw: object) -> JobRecord | None:
-    """The record of a raw DDPJob, or None where it has no name, namespace or uid to be known by.
+    """The record of a raw DDPJob, or None if it has no name, namespace or uid.
 
-    A spec that cannot be understood becomes `spec_error`. Of a broken status what can be read is kept; where attempt or
-    podsCreated cannot, it counts as erased.
+    A spec that cannot be understood becomes `spec_error`. What can be read of a malformed status is kept; if attempt or
+    podsCreated cannot be, it counts as erased.
     """
     identity = _identity(raw)
     if identity is None or not isinstance(raw, dict):
@@ -132,7 +132,7 @@ def job_record(raw: object) -> JobRecord | None:
 
 
 def controller_uid(raw: object) -> str | None:
-    """Uid of the object's controller, None where it has none."""
+    """Uid of the object's controller, None if it has none."""
     metadata = _map(raw.get("metadata")) if isinstance(raw, dict) else {}
     for reference in _maps(metadata.get("ownerReferences")):
         if reference.get("controller") is True:
@@ -152,7 +152,7 @@ def _identity(raw: object) -> _Identity | None:
         name=name,
         uid=uid,
         resource_version=_text(metadata.get("resourceVersion")),
-        # Interned, as are other values that all pods of a job share: thousands of copies would add up.
+        # Interned, like other values that all pods of a job share: thousands of copies would add up.
         owner_uid=owner and intern(owner),
         labels=_map(metadata.get("labels")),
         deletion_time=None if deleted is None else parse_time(deleted) or datetime.fromtimestamp(0, UTC),
@@ -194,8 +194,8 @@ def _obstacle(
 
 
 def _is_node_lost(conditions: Mapping[str, Json]) -> bool:
-    # The node lifecycle controller turns Ready of a pod to False when its node stops answering, and nothing else of
-    # the status. A kubelet never says so of a pod whose containers are ready, but for a readiness gate.
+    # The node lifecycle controller sets Ready of a pod to False when its node stops answering, and changes nothing
+    # else of the status. A kubelet never does so for a pod whose containers are ready, except for a readiness gate.
     ready = conditions.get("Ready", {})
     return (
         ready.get("status") == "False"
@@ -205,7 +205,7 @@ def _is_node_lost(conditions: Mapping[str, Json]) -> bool:
 
 
 def _unadmitted_since(status: Mapping[str, Json], conditions: Mapping[str, Json]) -> datetime | None:
-    # The first thing that a kubelet writes of a pod is when it has seen it.
+    # The first thing that a kubelet writes about a pod is when it saw it.
     if _text(status.get("phase")) != "Pending" or status.get("startTime") is not None:
         return None
     return parse_time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
@@ -219,14 +219,14 @@ def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:
         where = ".".join(("spec", *(str(part) for part in first["loc"])))
         return None, f"{where}: {first['msg']}"[:_SPEC_ERROR_LIMIT]
     except (RecursionError, ValueError, OverflowError) as error:
-        return None, f"spec: cannot be read: {error}"[:_SPEC_ERROR_LIMIT]
+        return None, f"spec cannot be read: {error}"[:_SPEC_ERROR_LIMIT]
 
 
 def _status(raw: object) -> DDPJobStatus | None:
     if not isinstance(raw, dict) or any(raw.get(key) is None for key in _VITAL_STATUS):
         return None
     kept = dict(raw)
-    # Each round takes out at least one part; conditions come one by one before they are given up together.
+    # Each round removes at least one part; conditions are removed one by one before all of them are.
     for _ in range(len(kept) + 1):
         try:
             return DDPJobStatus.model_validate(kept)

@@ -1,7 +1,7 @@
-"""What the operator knows of one job at one moment: the only input of `decide`.
+"""What the operator knows about one job at one moment: the only input of `decide`.
 
 Everything here is plain, frozen data. The watch caches hold the same records, trimmed to what the policies read,
-because thousands of whole pods would not fit the operator's memory.
+since thousands of whole pods would not fit into the operator's memory.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that has not started: the kubelet's reason (ImagePullBackOff, ...) and message."""
+    """A container that has not started, with the kubelet's reason (such as ImagePullBackOff) and message."""
 
     reason: str
     message: str
@@ -27,7 +27,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A container that runs."""
+    """A running container."""
 
     since: datetime | None
 
@@ -50,12 +50,12 @@ ContainerState: TypeAlias = Waiting | Running | Terminated | None
 class PodRecord:
     """A pod, trimmed to what the policies read.
 
-    `attempt` and `ordinal` come from its labels and are None where a label is missing or no number.
-    `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says of an init container or sidecar
-    that keeps the pod from starting, or the scheduler of a pod that cannot be placed.
-    `others_running` tells that a container beside the trainer still runs, `node_lost` that the pod's node does not
-    answer the control plane, `unadmitted_since` since when its node has not taken notice of it. `spec_hash` tells which
-    spec it was made of, None where that is not known.
+    `attempt` and `ordinal` come from its labels and are None if a label is missing or not a number.
+    `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says about an init container or
+    sidecar that prevents the pod from starting, or the scheduler about a pod that cannot be placed.
+    `others_running` says that a container other than the trainer still runs, `node_lost` that the pod's node does not
+    answer the control plane, `unadmitted_since` since when its node has not acknowledged it. `spec_hash` identifies the
+    spec it was created from, None if unknown.
     """
 
     namespace: str
@@ -101,8 +101,8 @@ class ServiceRecord:
 class JobRecord:
     """A DDPJob as read from the API server.
 
-    `spec` is None where it cannot be understood, and `spec_error` then names the field and what is wrong with it.
-    `status` is None where there is none yet or where it was erased.
+    `spec` is None if it cannot be understood; `spec_error` then names the field and what is wrong with it.
+    `status` is None if it does not exist yet or was erased.
     """
 
     namespace: str
@@ -122,7 +122,7 @@ class RejectionKind(StrEnum):
     INVALID = "Invalid"
     """The manifest itself is wrong; trying again cannot help."""
     NAME_TAKEN = "NameTaken"
-    """An object of that name exists and is not this job's."""
+    """An object of that name exists and does not belong to this job."""
     FORBIDDEN = "Forbidden"
     """A quota, an admission webhook or a missing permission; trying again may help."""
 

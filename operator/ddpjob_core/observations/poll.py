@@ -8,12 +8,12 @@ from ddpjob_core.wire.progress import PollTarget
 
 
 def poll_targets(situation: Situation, nodes: Iterable[int], local_ranks: Iterable[int]) -> Iterator[PollTarget]:
-    """The targets node by node, without nodes whose pods do not run or have no address.
+    """The targets, node by node, except nodes whose pods do not run or have no address.
 
     Args:
         situation: what is known.
-        nodes: ordinals of the nodes that are asked.
-        local_ranks: which ranks of each of them.
+        nodes: ordinals of the nodes to poll.
+        local_ranks: which of their ranks.
     """
     attempt, processes = situation.attempt, situation.status.procs_per_node or 1
     for ordinal in nodes:

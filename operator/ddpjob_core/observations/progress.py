@@ -1,4 +1,4 @@
-"""status.progress: what the program reported, live from rank 0 and at the end from its pod's termination message."""
+"""status.progress: what the program reports, live from rank 0 and finally in its pod's termination message."""
 
 from ddpjob_core.api.status import DDPJobStatus, Progress
 from ddpjob_core.observations.attempt import Attempt
@@ -8,9 +8,9 @@ from ddpjob_core.wire.report import parse_report
 
 
 def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
-    """The newest progress of the current attempt and its loss as text, or None where nothing was reported.
+    """The newest progress of the current attempt and its loss as text, or None if nothing was reported.
 
-    The termination message of ordinal 0 wins: the last poll is always a little older than the end.
+    The termination message of ordinal 0 takes precedence: the last poll is always a little older than the end.
     """
     found = _from_rank_zero(observed, attempt)
     restarts = _process_restarts(observed, attempt)
@@ -30,11 +30,11 @@ def is_beyond(progress: Progress, known: Progress | None) -> bool:
 
 
 def with_restarts(status: DDPJobStatus, before: DDPJobStatus | None) -> DDPJobStatus:
-    """The status whose restarts tell of the steps and the process restarts in its progress.
+    """The status with its restarts brought up to date with the steps and process restarts of its progress.
 
     Args:
         status: with the progress that will be written.
-        before: what was written last.
+        before: the status that was last written.
     """
     progress = status.progress
     if progress is None:
@@ -56,9 +56,9 @@ def with_restarts(status: DDPJobStatus, before: DDPJobStatus | None) -> DDPJobSt
 
 
 def current_progress(status: DDPJobStatus) -> Progress:
-    """How far the current attempt is: what it has reported, and before that the checkpoint that it goes on from.
+    """How far the current attempt is: what it has reported, and before that the checkpoint that it resumes from.
 
-    Without a checkpoint it begins anew: how far the attempt before was says nothing of it.
+    Without a checkpoint it starts from the beginning, however far the previous attempt had come.
     """
     progress = status.progress
     if progress is None or is_current(status):
@@ -66,7 +66,7 @@ def current_progress(status: DDPJobStatus) -> Progress:
     saved, total = progress.last_checkpoint_step, progress.total_steps
     if saved is None:
         return Progress()
-    # Of the steps between the checkpoint and the end of the attempt nobody knows which belong to which epoch.
+    # Which epoch a step between the checkpoint and the end of the attempt belongs to is unknown.
     epoch = progress.epoch if progress.step == saved else None
     return Progress(
         attempt=progress.attempt,
@@ -82,7 +82,7 @@ def current_progress(status: DDPJobStatus) -> Progress:
 
 
 def without_pace(progress: Progress) -> Progress:
-    """The progress of an attempt that was left: it stands where it stood, but nothing has a loss or a speed now."""
+    """The progress of an abandoned attempt: its steps stay, but there is no current loss or speed."""
     return progress.model_copy(update={"loss": None, "samples_per_second": None, "eta_seconds": None})
 
 
@@ -104,7 +104,7 @@ def _from_rank_zero(observed: Observed, attempt: Attempt) -> tuple[Progress, str
 
 
 def _process_restarts(observed: Observed, attempt: Attempt) -> int:
-    """The most restarts that an agent or a rank tells of: each agent counts those that it took part in."""
+    """The highest number of restarts that an agent or a rank reports: each agent counts those it took part in."""
     live = [report.process_restarts for report in observed.ranks if report.attempt == attempt.number]
     ended = [
         report.process_restarts

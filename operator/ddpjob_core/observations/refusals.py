@@ -8,7 +8,7 @@ from ddpjob_core.api.names import service_name
 from ddpjob_core.observations.situation import Situation
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
-"""How long a name that is taken or a quota that is used up is left alone before the next try."""
+"""How long to wait before trying again when a name is taken or a quota is used up."""
 
 
 def taken_names(situation: Situation) -> dict[ObjectName, str]:

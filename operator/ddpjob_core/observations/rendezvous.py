@@ -1,7 +1,7 @@
-"""Nodes whose pods run while they cannot reach node 0: what their launchers say of it, and who is asked.
+"""Nodes whose pods run but which cannot reach node 0: what their launchers report, and which nodes are polled.
 
-That a pod runs does not tell whether its node resolves node 0's name: a name server or a network policy may stand in
-the way. The launcher of a node that waits for long answers on /progress in the place of its rank, until torchrun runs.
+A running pod may still fail to resolve or reach node 0, because of a name server or a network policy. The launcher of a
+node that has been waiting for a while answers on /progress in place of its rank, until torchrun runs.
 """
 
 from datetime import datetime, timedelta
@@ -16,15 +16,15 @@ from ddpjob_core.wire.progress import PollTarget
 from ddpjob_core.wire.rank_report import RendezvousWait
 
 FORGOTTEN_AFTER: Final = timedelta(seconds=6)
-"""Age of an answer from which on it says nothing: two polls have failed by then."""
+"""Age from which an answer no longer counts: two polls have failed by then."""
 LOOK_EVERY: Final = timedelta(seconds=2)
-"""How often a node that waits is looked at: when it stops answering, nothing else tells."""
+"""How often a waiting node is checked: nothing else shows that it has stopped answering."""
 MOST_NODES: Final = 16
-"""The most nodes that are asked. Where node 0 cannot be reached, it is hardly one node alone that cannot."""
+"""Maximum number of nodes that are polled. If node 0 cannot be reached, it is rarely from a single node only."""
 
 
 def waiting_for_node_0(situation: Situation) -> tuple[RendezvousWait, ...]:
-    """What nodes of the current attempt say that wait for node 0, by ordinal."""
+    """What the nodes of the current attempt that wait for node 0 report, by ordinal."""
     number, nodes = situation.attempt.number, situation.attempt.nodes
     fresh = (
         wait
@@ -35,7 +35,7 @@ def waiting_for_node_0(situation: Situation) -> tuple[RendezvousWait, ...]:
 
 
 def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
-    """Where nodes answer while they wait for another: none once a rank has reported or time is up."""
+    """Where nodes answer while they wait for another; none once a rank has reported or the time is up."""
     states = situation.attempt.states()
     if not all(state is NodeState.RUNNING for state in states):
         return ()
@@ -48,12 +48,12 @@ def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
 
 
 def next_rendezvous_look(situation: Situation) -> tuple[datetime, ...]:
-    """When nodes that wait are looked at again."""
+    """When waiting nodes are checked again."""
     return (situation.now + LOOK_EVERY,) if waiting_for_node_0(situation) else ()
 
 
 def _is_time_up(situation: Situation, ordinal: int) -> bool:
-    """Whether a node has run for so long that its launcher waits no more."""
+    """Whether a node has run for so long that its launcher no longer waits."""
     pod = situation.attempt.nodes[ordinal]
     since = pod.trainer.since if pod is not None and isinstance(pod.trainer, Running) else None
     return since is not None and situation.now >= since + timedelta(seconds=situation.spec.rendezvous.timeout_seconds)

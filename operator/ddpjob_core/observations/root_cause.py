@@ -1,4 +1,4 @@
-"""status.failure: which of the things that went wrong is the cause, the others being its consequences.
+"""status.failure: which of several failures is the cause; the others are its consequences.
 
 Time alone misleads: the victims of a SIGKILL report a lost connection before the killed process is noticed. So the
 class of a failure counts first, then its time, then the lowest rank.
@@ -56,11 +56,11 @@ class _Candidate:
 def find_root_cause(
     attempt: Attempt, *, missing_is_failed: bool, lost_is_failed: bool = False, advice: Advice = IN_A_CLUSTER
 ) -> Failure | None:
-    """The cause among all that failed in an attempt, with the others as its consequences; None where nothing did.
+    """The cause among all failures of an attempt, with the others as its consequences; None if nothing failed.
 
     Args:
         attempt: the pods.
-        missing_is_failed: whether a missing pod is a failed one; else it is yet to be made.
+        missing_is_failed: whether a missing pod has failed; otherwise it is yet to be created.
         lost_is_failed: whether a pod whose node does not answer has failed.
         advice: where the logs are found.
     """
@@ -98,7 +98,7 @@ def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_faile
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, POD_MISSING, message)
         return
     if state not in (NodeState.FAILED, NodeState.SUCCEEDED) and pod.node_lost and lost_is_failed:
-        message = f"node {pod.node_name} of pod {name} does not answer: kubectl describe node {pod.node_name}"
+        message = f"node {pod.node_name} of pod {name} does not respond: kubectl describe node {pod.node_name}"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "NodeLost", message)
         return
     if state is not NodeState.FAILED:
@@ -106,10 +106,11 @@ def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_faile
     ended = pod.trainer if isinstance(pod.trainer, Terminated) else None
     if pod.reason == "Evicted" or pod.disruption:
         reason = pod.reason or pod.disruption or "Evicted"
-        message = f"pod {name} was taken from its node: {pod.message or reason}"
+        message = f"pod {name} was removed from its node: {pod.message or reason}"
         yield _of_pod(attempt, ordinal, FailureClass.DISRUPTION, reason, message)
     elif pod.deletion_time is not None and (ended is None or _was_stopped(ended)):
-        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "PodDeleted", f"pod {name} was deleted while it trained")
+        message = f"pod {name} was deleted while it was training"
+        yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "PodDeleted", message)
     elif ended is None:
         message = pod.message or f"pod {name} failed"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, pod.reason or "PodFailed", message)
@@ -162,7 +163,7 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
         how = f"exited with code {worker.exit_code}"
     else:
         how = "failed"
-    # Where nothing better is known the launcher says the same in other words.
+    # If nothing better is known, the launcher says the same in other words.
     nothing_new = worker.message in ("", f"killed by {worker.signal}", f"exit code {worker.exit_code}")
     said = "" if nothing_new else f": {worker.message}"
     remedy = f"; {_MORE_MEMORY}" if worker.oom else ""
@@ -191,7 +192,7 @@ def _reason(kind: FailureClass, exit_code: int | None) -> str:
 def _of_container(
     attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, advice: Advice, *, stopped: bool
 ) -> _Candidate:
-    # The runtime tells a signal by the exit code alone.
+    # The runtime reports a signal by the exit code alone.
     killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
     said = ended.message.strip() if parse_report(ended.message) is None else ""
     kind = class_of_process(ended.exit_code, killed_by, said, out_of_memory=False)
@@ -199,7 +200,7 @@ def _of_container(
     if stopped:
         kind, reason = FailureClass.STOPPED, _REASONS[FailureClass.STOPPED]
     if ended.reason not in ("", "Error", "Completed"):
-        # StartError, ContainerCannotRun: the kubelet's own word says more than the code 128 that comes with it.
+        # StartError, ContainerCannotRun: the kubelet's own reason says more than the exit code 128 that comes with it.
         kind, reason = FailureClass.ERROR, ended.reason
     message = f"the container trainer of {pod.name} exited with code {ended.exit_code}" + (
         f": {said}" if said else f"; {advice.see_log(pod.name)}"
@@ -227,7 +228,7 @@ def _signal_name(number: int) -> str | None:
 
 
 def is_consequence(failure: Failure) -> bool:
-    """Whether such a failure has a cause elsewhere, that may not have been seen yet."""
+    """Whether such a failure is caused by another one, which may not have been seen yet."""
     return failure.failure_class in [kind.value for kind in CONSEQUENCES]
 
 

@@ -1,8 +1,8 @@
-"""spec.progressDeadline: a training that makes no step, which rank keeps it, and what follows.
+"""Stalled training, judged by spec.progressDeadline: whether steps are made, and which rank the others wait for.
 
-A rank counts its own seconds since its last step, so that no two machines' clocks are compared. Rules about progress
-begin with the first step: a program that reports none is never judged, nor is one of which no rank answers, since that
-may as well be the operator's own network.
+Each rank counts the seconds since its last step itself, so clocks of different machines are never compared. Rules about
+progress apply from the first step on: a program that reports none is never judged, nor is one that has no answering
+rank, since the cause may be the operator's own network.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,22 +21,23 @@ from ddpjob_core.wire.progress import PollTarget
 from ddpjob_core.wire.rank_report import Activity, RankReport
 
 SILENT_AFTER: Final = timedelta(seconds=5)
-"""Age of a rank's newest answer from which on it counts as silent: two polls have failed by then."""
+"""Age of a rank's newest answer from which it counts as silent: two polls have failed by then."""
 STACK_PATIENCE: Final = timedelta(seconds=3)
-"""How long a rank's answer that holds its stack is waited for beyond that; there may be none, as from own loops."""
+"""How much longer an answer with a stack is waited for; a program with its own training loop may send none."""
 LOOK_EVERY: Final = timedelta(seconds=2)
-"""How often a training that seems to stand still is looked at."""
+"""How often a training that may be stalled is checked."""
 MOST_RANKS: Final = 512
-"""The most ranks that are asked, where a training seems to stand still."""
+"""Maximum number of ranks that are polled when a training may be stalled."""
 LONG_ACTIVITIES: Final = (Activity.CHECKPOINT, Activity.EVALUATION)
 PATIENCE_OF_LONG_ACTIVITIES: Final = 10
-"""Deadlines that an evaluation or a checkpoint may take: they have no steps, but a volume that hangs is a stall too."""
+"""Number of deadlines that an evaluation or a checkpoint may take: they make no steps, but a
+hanging volume is a stall too."""
 _NAMED_RANKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A training that stands still: the ranks behind, at which step, and those that do not answer."""
+    """A stalled training: which ranks are behind or do not answer, and at which step the others wait."""
 
     seconds: int
     message: str
@@ -45,7 +46,7 @@ class Stall:
 
 
 def suspected(situation: Situation) -> bool:
-    """Whether all ranks should be asked: rank 0 has not made a step for a good part of the deadline."""
+    """Whether all ranks should be polled: rank 0 has not made a step for a good part of the deadline."""
     deadline = situation.spec.progress_deadline
     age = _age_of_newest_step(situation)
     return age is not None and age >= _suspicion(deadline)
@@ -60,22 +61,22 @@ def next_stall_look(situation: Situation) -> tuple[datetime, ...]:
     left = (timedelta(seconds=deadline.seconds) if age >= _suspicion(deadline) else _suspicion(deadline)) - age
     if age >= _suspicion(deadline):
         left = min(left, LOOK_EVERY) if left > timedelta() else LOOK_EVERY
-    # A second at least: the moment of a decision is a whole second.
+    # At least one second: decisions are made on whole seconds.
     second = timedelta(seconds=1)
     acts_at = _acts_at(situation)
-    # What the ranks say of a stall that will be acted on is wanted as soon as they say it.
+    # When a stall is about to be acted on, what the ranks report is wanted immediately.
     return (situation.now + (max(left, second) if acts_at is None else second),)
 
 
 def find_stall(situation: Situation) -> Stall | None:
-    """The stall, None while there is none or nothing is known of one."""
+    """The stall, None if there is none or nothing is known."""
     limit = situation.spec.progress_deadline.seconds
     fresh = _answers(situation)
     judged = [report for report in fresh if report.seconds_since_step is not None]
     if not judged or any(report.activity is Activity.FINISHED for report in judged):
         return None
     ages = {report.rank: _age(report, situation.now) for report in judged}
-    # The newest step of any rank counts: DDP makes none without all the others.
+    # The newest step of any rank counts: with DDP no rank can make one without the others.
     seconds = int(min(ages.values()))
     if seconds < limit or not any(ages[report.rank] >= _limit(report, limit) for report in judged):
         return None
@@ -85,7 +86,7 @@ def find_stall(situation: Situation) -> Stall | None:
 
 
 def failure_of(stall: Stall, attempt: Attempt) -> Failure:
-    """The stall as the cause of a restart or a failed job, with the stack of the culprit or else of the lowest rank."""
+    """The stall as the cause of a restart or of a failed job, with the stack of the culprit or the lowest rank."""
     culprit = stall.culprit
     shown = next((report for report in (culprit, *stall.answers) if report is not None and report.stack), None)
     pod = attempt.nodes[culprit.ordinal] if culprit is not None and culprit.ordinal < len(attempt.nodes) else None
@@ -103,7 +104,7 @@ def failure_of(stall: Stall, attempt: Attempt) -> Failure:
 
 
 def rank_targets(situation: Situation) -> tuple[PollTarget, ...]:
-    """Where the ranks of the current attempt answer: rank 0, or where a stall is suspected all that can be asked."""
+    """Where the ranks of the current attempt answer: rank 0 only, or all that can be polled if a stall is suspected."""
     targets = _all_targets(situation)
     return targets if suspected(situation) else tuple(target for target in targets if target.rank == 0)
 
@@ -114,12 +115,12 @@ def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
 
 
 def is_action_due(situation: Situation, stall: Stall | None) -> bool:
-    """Whether the deadline's action is due: the condition has been told of, and the stacks have been written."""
+    """Whether the deadline's action is due: the condition has been written, and the ranks reported their stacks."""
     due = _acts_at(situation)
     if stall is None or due is None:
         return False
-    told = any(report.stack for report in stall.answers)
-    return situation.now >= (due if told else due + STACK_PATIENCE)
+    has_stack = any(report.stack for report in stall.answers)
+    return situation.now >= (due if has_stack else due + STACK_PATIENCE)
 
 
 def _acts_at(situation: Situation) -> datetime | None:
@@ -131,12 +132,12 @@ def _acts_at(situation: Situation) -> datetime | None:
 
 
 def _dump_time(deadline: ProgressDeadline) -> timedelta:
-    """What the ranks are given to write their stacks, which they begin within a twentieth of the deadline or 5 s."""
+    """How long the ranks have to write their stacks, which they start within a twentieth of the deadline or 5 s."""
     return timedelta(seconds=1 + min(deadline.seconds // 20, 5))
 
 
 def makes_steps(situation: Situation) -> bool:
-    """Whether a step was finished in the last seconds, which proves that every rank is alive."""
+    """Whether a step was completed in the last few seconds, which proves that every rank is alive."""
     return any(
         report.seconds_since_step is not None and _age(report, situation.now) < SILENT_AFTER.total_seconds()
         for report in _answers(situation)
@@ -149,7 +150,7 @@ def steps_again(situation: Situation) -> bool:
 
 
 def _answers(situation: Situation) -> list[RankReport]:
-    """The newest answers of the current attempt's ranks, without those that are too old to count."""
+    """The newest answers of the current attempt's ranks, except those that are too old."""
     return [
         report
         for report in situation.observed.ranks
@@ -158,7 +159,7 @@ def _answers(situation: Situation) -> list[RankReport]:
 
 
 def _silent(situation: Situation, fresh: list[RankReport]) -> list[RankReport]:
-    """The ranks that were asked and do not answer, with what they said last."""
+    """The ranks that were polled and do not answer, with their last reports."""
     known = {report.rank: report for report in situation.observed.ranks if report.attempt == situation.attempt.number}
     answering = {report.rank for report in fresh}
     return [
@@ -178,7 +179,7 @@ def _age_of_newest_step(situation: Situation) -> timedelta | None:
 
 
 def _age(report: RankReport, now: datetime) -> float:
-    """Seconds without a sign of progress; of a loop that tells nothing but its steps, since the last of them."""
+    """Seconds without a sign of progress; for a loop that reports only steps, since the last step."""
     quiet = report.seconds_since_step if report.quiet_seconds is None else report.quiet_seconds
     return (quiet or 0.0) + max(0.0, (now - report.answered).total_seconds())
 
@@ -195,21 +196,21 @@ def _explain(fresh: list[RankReport], silent: list[RankReport]) -> tuple[RankRep
     steps = [report.step for report in fresh if report.step is not None]
     newest = max(steps, default=None)
     if silent:
-        told = _ranks(silent)
-        return silent[0], f"{told} {'does' if len(silent) == 1 else 'do'} not answer; the others wait at step {newest}"
+        verb = "does" if len(silent) == 1 else "do"
+        return silent[0], f"{_ranks(silent)} {verb} not respond; the others are waiting at step {newest}"
     behind = [report for report in fresh if report.step is not None and newest is not None and report.step < newest]
     if behind:
-        return behind[0], f"{_ranks(behind)} {_is(behind)} behind; the others have made step {newest}"
+        return behind[0], f"{_ranks(behind)} {_is(behind)} behind; the others have completed step {newest}"
     apart = [report for report in fresh if report.activity is not Activity.STEP]
     if apart and len(apart) < len(fresh):
-        doing = _DOING.get(apart[0].activity, "is outside of the step")
-        return apart[0], f"{_ranks(apart)}: {doing}; the others wait in the step after step {newest}"
+        doing = _DOING.get(apart[0].activity, "outside the training step")
+        return apart[0], f"{_ranks(apart)}: {doing}; the others are waiting in the step after step {newest}"
     if apart:
-        doing = _DOING.get(apart[0].activity, "are outside of the step")
-        return None, f"all ranks that answer: {doing}, after step {newest}"
+        doing = _DOING.get(apart[0].activity, "outside the training step")
+        return None, f"all responding ranks: {doing}, after step {newest}"
     return (
         None,
-        f"all ranks wait in the step after step {newest}: a collective that does not end, or a program that hangs",
+        f"all ranks are waiting in the step after step {newest}: a collective does not finish, or the program hangs",
     )
 
 
@@ -222,8 +223,8 @@ _DOING: Final[Mapping[Activity | None, str]] = {
 
 def _ranks(reports: Iterable[RankReport]) -> str:
     listed = sorted(reports, key=lambda report: report.rank)
-    told = [f"{report.rank} (node {report.ordinal}{_at(report)})" for report in listed]
-    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(first_few(told, _NAMED_RANKS))}"
+    named = [f"{report.rank} (node {report.ordinal}{_at(report)})" for report in listed]
+    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(first_few(named, _NAMED_RANKS))}"
 
 
 def _at(report: RankReport) -> str:

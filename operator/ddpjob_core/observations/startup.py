@@ -1,4 +1,4 @@
-"""Whether an attempt has started to train, and until when spec.startupDeadline gives it."""
+"""Whether an attempt has started training, and until when spec.startupDeadline allows it to."""
 
 from datetime import datetime, timedelta
 
@@ -8,7 +8,7 @@ from ddpjob_core.observations.situation import Situation
 
 
 def has_started(situation: Situation) -> bool:
-    """Whether the attempt has made a step; of a program that reports nothing, whether all its nodes are up and meet."""
+    """Whether the attempt has made a step; for a program that reports nothing, whether all its nodes are up."""
     number = situation.attempt.number
     reports = [report for report in situation.observed.ranks if report.attempt == number]
     progress = situation.status.progress
@@ -22,7 +22,7 @@ def has_started(situation: Situation) -> bool:
 
 
 def startup_due(situation: Situation) -> datetime | None:
-    """When spec.startupDeadline of the current attempt ends; None without one or before its pods were made."""
+    """When spec.startupDeadline of the current attempt ends; None without one or before its pods were created."""
     deadline, start = situation.spec.startup_deadline, situation.status.attempt_start_time
     if deadline is None or start is None or not situation.status.pods_created:
         return None

@@ -1,4 +1,4 @@
-"""Where a job stands between running and suspended: the reasons of the condition Suspended, and what follows of them.
+"""The reasons of the condition Suspended: whether a job is stopping, suspended or resumed.
 
 The condition carries the intent (False/Stopping, True/Suspended), so that pods that end because they were asked to are
 never taken for failed ones.
@@ -14,6 +14,6 @@ RESUMED: Final = "Resumed"
 
 
 def is_stopping(status: DDPJobStatus) -> bool:
-    """Whether pods were asked to stop and not all have."""
+    """Whether pods were asked to stop and not all of them have."""
     condition = status.condition(ConditionType.SUSPENDED)
     return condition is not None and condition.status == "False" and condition.reason == STOPPING

@@ -1,4 +1,4 @@
-"""Making the pods of an attempt, all of them or none."""
+"""Creating the pods of an attempt, all of them or none."""
 
 from ddpjob_core.api.kubernetes import object_name
 from ddpjob_core.children.actions import Create
@@ -18,7 +18,7 @@ from ddpjob_core.policies.restart_backoff import not_before
 
 
 def creating(situation: Situation) -> Decision | None:
-    """An attempt whose pods have not all been made."""
+    """An attempt whose pods have not all been created."""
     status = situation.status
     if status.pods_created:
         return None
@@ -61,9 +61,9 @@ def _shared_children(situation: Situation) -> tuple[Create, ...]:
 
 
 def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create, ...]:
-    """After a refusal only what was refused is asked for again, and nothing else before it is granted.
+    """After a refusal only what was refused is requested again, and nothing else before that succeeds.
 
-    A pod without its launcher would start only to fail, and a used up quota refuses every pod alike.
+    A pod without its launcher would start only to fail, and a used-up quota refuses every pod alike.
     """
     refused = {rejection.object for rejection in situation.observed.rejections}
     if not refused:

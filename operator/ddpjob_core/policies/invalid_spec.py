@@ -1,4 +1,4 @@
-"""A spec that cannot work: told by its field, never raised, never tried again."""
+"""A spec that cannot work: reported with its field, never raised and never retried."""
 
 from ddpjob_core.api.constants import MAX_PROCESSES
 from ddpjob_core.api.spec import Backend, DDPJobSpec
@@ -13,12 +13,12 @@ from ddpjob_core.status.conditions import Fact, with_facts
 
 INVALID_SPEC = "InvalidSpec"
 _TOO_MANY_PROCESSES = (
-    f"spec.procsPerNode: auto comes to more than {MAX_PROCESSES} processes a node; "
-    "check the CPU and GPU requests of spec.trainer.resources, or give a number"
+    f"spec.procsPerNode: auto results in more than {MAX_PROCESSES} processes per node; "
+    "check the CPU and GPU requests of spec.trainer.resources, or set a number"
 )
 
 _NO_GPUS = (
-    "spec.backend: nccl works between GPUs, and none are asked for: "
+    "spec.backend: nccl needs GPUs, but none are requested: "
     "add spec.trainer.resources.limits (nvidia.com/gpu: 1), or use gloo"
 )
 
@@ -27,22 +27,22 @@ def invalid_template(situation: Situation) -> Decision | None:
     """A template that the operator cannot use."""
     errors = template_errors(situation.spec.template)
     if not errors and processes_of(situation.spec) > MAX_PROCESSES:
-        # Asked before anything is built: a port is made for each process.
+        # Checked before anything is built: each process gets a port.
         errors = [_TOO_MANY_PROCESSES]
     if not errors and situation.spec.backend is Backend.NCCL and not _may_have_gpus(situation.spec):
-        # Each rank would end with an error of its own, or look for the others' GPUs until its time is over.
+        # Each rank would end with an error of its own, or wait for the others' GPUs until it times out.
         errors = [_NO_GPUS]
     return give_up(situation, INVALID_SPEC, "; ".join(errors), None) if errors else None
 
 
 def _may_have_gpus(spec: DDPJobSpec) -> bool:
-    # GPUs may also be claimed (dynamic resource allocation), or come with the node's runtime.
+    # GPUs may also be claimed (dynamic resource allocation) or provided by the node's runtime.
     pod = spec.template.get("spec") or {}
     return bool(gpus_of(resources_of(spec)) or pod.get("resourceClaims") or pod.get("runtimeClassName"))
 
 
 def refused_by_server(situation: Situation) -> Decision | None:
-    """A pod or service that the API server calls invalid: the message names the field inside the template."""
+    """A pod or service that the API server rejects as invalid: its message names the field inside the template."""
     invalid = [r for r in situation.observed.rejections if r.kind is RejectionKind.INVALID]
     if not invalid:
         return None

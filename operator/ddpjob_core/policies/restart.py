@@ -1,4 +1,4 @@
-"""spec.restart: what follows a failure."""
+"""spec.restart: what happens after a failure."""
 
 from ddpjob_core.api.constants import MAX_ATTEMPT
 from ddpjob_core.api.restart import RestartAction
@@ -21,7 +21,7 @@ def restart(situation: Situation) -> Decision | None:
         return Decision(situation.status, look_again=(cause,))
     saved = saved_at(situation, failure)
     if saved is not None and situation.now < saved:
-        # Written now: a pod that is being deleted may be gone at the next look, and with it why.
+        # Written now: a pod that is being deleted may be gone at the next look, and with it the reason.
         known = situation.status.model_copy(update={"failure": failure})
         return Decision(known, transition=situation.status.failure != failure, look_again=(saved,))
     decision = leave(situation, failure)
@@ -33,7 +33,7 @@ def restart(situation: Situation) -> Decision | None:
 
 
 def leave(situation: Situation, failure: Failure) -> Decision:
-    """What follows a failure: the next attempt, counted or not, or the end of the job."""
+    """What happens after a failure: the next attempt, counted or not, or the end of the job."""
     status, allowed = situation.status, situation.spec.restart.max_restarts
     action = action_for(failure, situation.spec.restart.rules)
     if action is RestartAction.FAIL:
@@ -47,7 +47,7 @@ def leave(situation: Situation, failure: Failure) -> Decision:
     restarts = counted_restart(status.restarts, situation.spec.restart, failure.reason, situation.now)
     limit = situation.spec.restart.no_progress_limit
     if limit and restarts.furthest_step is not None and restarts.without_progress >= limit:
-        why = f"spec.restart.noProgressLimit: {limit} restarts in a row made no step beyond {restarts.furthest_step}"
+        why = f"spec.restart.noProgressLimit: no step beyond {restarts.furthest_step} in {limit} restarts"
         return _give_up(situation, "NoProgress", why, failure)
     return _next_attempt(situation, failure, restarts)
 

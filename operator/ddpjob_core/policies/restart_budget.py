@@ -9,20 +9,20 @@ from ddpjob_core.api.status import Restarts
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What of spec.restart.maxRestarts is used, and whether nothing is left."""
+    """How much of spec.restart.maxRestarts is used, and whether all of it is."""
 
     used: int
     exhausted: bool
 
 
 def budget_left(restarts: Restarts, spec: Restart, now: datetime) -> Budget:
-    """The budget at this moment; with a window only the restarts inside of it count."""
+    """The budget at this moment; with a window, only restarts within it count."""
     used = restarts.counted if spec.window_seconds is None else len(_inside(restarts, spec.window_seconds, now))
     return Budget(used, used >= spec.max_restarts)
 
 
 def counted_restart(restarts: Restarts, spec: Restart, reason: str, now: datetime) -> Restarts:
-    """The restarts after one more that counts."""
+    """The restarts after another one that counts."""
     recent = None if spec.window_seconds is None else [*_inside(restarts, spec.window_seconds, now), now]
     return _after(restarts, reason, now).model_copy(
         update={
@@ -34,7 +34,7 @@ def counted_restart(restarts: Restarts, spec: Restart, reason: str, now: datetim
 
 
 def ignored_restart(restarts: Restarts, reason: str, now: datetime) -> Restarts:
-    """The restarts after one more that does not count."""
+    """The restarts after another one that does not count."""
     return _after(restarts, reason, now).model_copy(update={"ignored": restarts.ignored + 1})
 
 
@@ -50,7 +50,7 @@ def _after(restarts: Restarts, reason: str, now: datetime) -> Restarts:
 
 
 def _progressed(restarts: Restarts) -> bool:
-    """Whether a newer step than ever before was made since the last restart."""
+    """Whether a step beyond all earlier ones was made since the last restart."""
     furthest, before = restarts.furthest_step, restarts.last_furthest_step
     return furthest is not None and (before is None or furthest > before)
 

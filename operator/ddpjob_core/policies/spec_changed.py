@@ -1,7 +1,7 @@
-"""A spec that was changed in a suspension which nobody saw: suspended, edited and resumed while the operator was down.
+"""A spec that was changed in an unseen suspension: suspended, edited and resumed while the operator was down.
 
-The pods tell by an annotation which spec they were made of. Going on with them would train by the old spec, or with
-fewer nodes end as if the training had succeeded.
+An annotation of the pods says which spec they were created from. Keeping them would train by the old spec, or, with
+fewer nodes, end as if the training had succeeded.
 """
 
 from ddpjob_core.children.hashes import spec_hash
@@ -10,7 +10,7 @@ from ddpjob_core.policies.decision import Decision
 
 
 def spec_changed(situation: Situation) -> Decision | None:
-    """An attempt whose pods were made of another spec: the next one starts, not counted, as after any resume."""
+    """An attempt whose pods were created from another spec: the next one starts, not counted, as after any resume."""
     attempt = situation.attempt
     # With another number of nodes the pods may have other names: those of before are then not among the present ones.
     renamed = (pod for number, pod in attempt.older.values() if number == attempt.number)

@@ -17,11 +17,11 @@ from ddpjob_core.policies.decision import Decision
 from ddpjob_core.status.conditions import Fact, with_facts
 
 OTHERS_END_WITHIN: Final = timedelta(seconds=15)
-"""How long the other nodes of mpirun have to end after node 0."""
+"""How long the other nodes have to end after a deciding node 0."""
 
 
 def succeeded(situation: Situation) -> Decision | None:
-    """An attempt of which all nodes have succeeded."""
+    """An attempt whose nodes have all succeeded."""
     states = situation.attempt.states()
     launcher = situation.spec.launcher
     decisive = states[:1] if launcher.traits.decided_by_node_0 else states
@@ -37,7 +37,7 @@ def succeeded(situation: Situation) -> Decision | None:
             "completion_time": situation.now,
             "start_time": start,
             "pods_created": True,
-            # What failed earlier has been overcome; the restarts still tell that it happened.
+            # What failed earlier has been overcome; the restarts still show that it happened.
             "failure": None,
         },
     )

@@ -1,7 +1,7 @@
-"""spec.suspend: stopping without failing, and starting again as the next attempt.
+"""spec.suspend: stopping without failing, and resuming as the next attempt.
 
 The condition Suspended carries the intent (False/Stopping, True/Suspended), so that pods which end because they were
-asked to are never taken for failed ones, even when the operator or the user changes their mind half-way.
+asked to never count as failed, even if the operator is restarted or the user resumes the job half-way.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from ddpjob_core.status.conditions import Fact, with_facts
 def suspending(situation: Situation) -> Decision | None:
     """A job that is to be suspended: its live pods are deleted with their own grace period, and waited for.
 
-    A job all of whose nodes have succeeded before anybody asked them to stop has succeeded.
+    A job whose nodes all succeeded before they were asked to stop has succeeded.
     """
     if not situation.spec.suspend:
         return None
@@ -33,7 +33,7 @@ def suspending(situation: Situation) -> Decision | None:
             ConditionType.SUSPENDED,
             "False",
             STOPPING,
-            f"waiting for {len(waited_for)} pods to stop, at most {situation.spec.grace_period_seconds} s each",
+            f"waiting for {len(waited_for)} pods to stop, for at most {situation.spec.grace_period_seconds} s each",
         )
     else:
         fact = Fact(ConditionType.SUSPENDED, "True", SUSPENDED, situation.advice.resume())
@@ -55,14 +55,14 @@ def _is_waited_for(pod: PodRecord, now: datetime) -> bool:
 
 
 def _waited_until(pod: PodRecord) -> datetime | None:
-    """Until when a pod that is being deleted keeps the job from being suspended: its node may not answer any more."""
+    """Until when a pod that is being deleted delays the suspension: its node may no longer answer."""
     if pod.deletion_time is None:
         return None
     return pod.deletion_time if pod.node_lost else pod.deletion_time + LOST_AFTER
 
 
 def resuming(situation: Situation) -> Decision | None:
-    """A job that is not to be suspended any more: its next set of pods is a new attempt, not counted as a restart."""
+    """A job that is resumed: its next set of pods is a new attempt, not counted as a restart."""
     status = situation.status
     if situation.spec.suspend or not (is_stopping(status) or status.holds(ConditionType.SUSPENDED)):
         return None

@@ -44,9 +44,9 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
     taken = taken_names(situation)
     if taken:
         name, owner = next(iter(taken.items()))
-        return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is gone"
+        return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is deleted"
     if situation.observed.rejections:
-        # In the order of their names: the answers come in any order, which is no news.
+        # Sorted by name: the answers arrive in any order, which must not look like a change.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
         listed = grouped_by_message(
             [(str(rejection.object), rejection.message) for rejection in refused],
@@ -55,12 +55,12 @@ def _waiting(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
         )
         return refused[0].kind.value, f"the API server refuses to create {listed}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
-        return "Restarting", f"attempt {status.attempt} starts when the pods of the one before have stopped"
+        return "Restarting", f"attempt {status.attempt} starts when the pods of the previous one have stopped"
     return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
 
 
 def _cause(rejection: Rejection) -> tuple[str, str]:
-    # The API server's own message names the object, but what refuses one pod refuses all alike.
+    # The API server's own message names the object, although the cause is usually the same for all pods.
     own_words = rejection.kind is not RejectionKind.NAME_TAKEN
     return rejection.kind.value, rejection.object.kind if own_words else rejection.message
 
@@ -94,19 +94,19 @@ def _training(situation: Situation, *, steps: bool) -> Fact:
                 kind, "False", "StartupDeadlineExceeded", "rank 0 has reported no step within spec.startupDeadline"
             )
         message = (
-            "all nodes run, and rank 0 has not reported a step: the program is still starting, "
-            f"or it is one that does not report its steps; {situation.advice.see_output(situation.job.name)}"
+            "all nodes are running, but rank 0 has not reported a step: the program is still starting, "
+            f"or it does not report its steps; {situation.advice.see_output(situation.job.name)}"
         )
         return Fact(kind, "Unknown", "NoProgressReported", message)
     if _is_late(situation):
-        return Fact(kind, "False", "StartupDeadlineExceeded", "not all nodes are up within spec.startupDeadline")
+        return Fact(kind, "False", "StartupDeadlineExceeded", "not all nodes were up within spec.startupDeadline")
     return Fact(kind, "False", "WaitingForNodes", "not all nodes are up")
 
 
 def _not_met(situation: Situation) -> tuple[str, str]:
     if _is_late(situation):
-        return "StartupDeadlineExceeded", "the nodes have not met within spec.startupDeadline"
-    return "WaitingForRendezvous", "not all nodes reach each other"
+        return "StartupDeadlineExceeded", "not all nodes could reach each other within spec.startupDeadline"
+    return "WaitingForRendezvous", "not all nodes can reach each other"
 
 
 def _is_late(situation: Situation) -> bool:

@@ -1,4 +1,4 @@
-"""All that the status says besides what a policy has decided, whichever policy it was."""
+"""Everything in the status besides what a policy has decided, whichever policy it was."""
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.metadata import pod_selector
@@ -39,9 +39,9 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
 
 
 def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStatus:
-    """The status of a job that had finished: it shows that a changed spec, such as another time to live, was seen.
+    """The status of a job that had finished: it shows that a changed spec, such as a new time to live, was seen.
 
-    It also takes the last steps and the checkpoint of ranks that were asked to stop when the job had failed.
+    It also takes over the last steps and the checkpoint of ranks that were asked to stop when the job failed.
     """
     seen = finished.model_copy(update={"observed_generation": situation.job.generation})
     last = reported_progress(situation.observed, situation.attempt)

@@ -1,4 +1,4 @@
-"""How conditions are set: one of each type, with the time of the last change of its status kept."""
+"""How conditions are set: one per type, keeping the time at which its status last changed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ _MESSAGE_LIMIT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What a policy says of one condition."""
+    """What is to be said in one condition."""
 
     type: ConditionType
     status: Literal["True", "False", "Unknown"]

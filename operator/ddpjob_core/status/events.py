@@ -1,4 +1,4 @@
-"""Events that a person needs, told by what changed between two statuses: none can repeat, because a change cannot."""
+"""Events that people need, derived from the change between two statuses: none can repeat, because a change cannot."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ _BLOCKED = ("NameTaken", "Forbidden")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event on the job, posted once, after the status that it tells of has been written."""
+    """A Kubernetes Event on the job, posted once, after the status that it is about has been written."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -19,7 +19,7 @@ class Event:
 
 
 def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int = 0) -> tuple[Event, ...]:
-    """The events of a status change: PodsCreated, Training and Succeeded for a job that goes well."""
+    """The events of a status change; a job that succeeds has PodsCreated, Training and Succeeded."""
     before = old or DDPJobStatus()
     events = _restarts(before, new, max_restarts)
     blocked = _newly(before, new, ConditionType.PODS_SCHEDULED, "False")
@@ -68,8 +68,8 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
             Event(
                 "Warning",
                 "ProcessesRestarted",
-                "a worker process ended; torchrun has restarted the workers inside the running pods "
-                f"({new.restarts.process} process restarts in all attempts so far), the pods' logs say why",
+                "a worker process failed, and torchrun restarted the workers inside the running pods "
+                f"({new.restarts.process} process restarts in all attempts so far); the pods' logs show why",
             )
         )
     stalled = _newly(before, new, ConditionType.TRAINING_STALLED, "True")

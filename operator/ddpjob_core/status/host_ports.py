@@ -1,4 +1,4 @@
-"""Pods on the host network that find no node: the scheduler's words about ports, in those of the job."""
+"""Pods on the host network that find no node: what the scheduler says about ports, in terms of the job."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ from ddpjob_core.children.host_network import on_host_network, ports_in_common, 
 from ddpjob_core.observations.situation import Situation
 
 _NO_FREE_PORTS = "didn't have free ports"
-"""What the scheduler says of nodes on which another pod has a port that this one asks for."""
+"""What the scheduler says about nodes where another pod holds a port that this one requests."""
 
 
 def ports_taken(situation: Situation, said: str) -> str | None:
-    """Why a pod that waits for a node cannot have the ports it asks for, and what to do; None where it is not that.
+    """Why a waiting pod cannot have the ports it requests, and what to do; None if ports are not the reason.
 
     Args:
         situation: what is known.
@@ -20,12 +20,13 @@ def ports_taken(situation: Situation, said: str) -> str | None:
         return None
     ours = ports_of(situation.spec, situation.status.procs_per_node or 1)
     rivals = situation.observed.port_rivals
-    told = [f"DDPJob {name} takes {_listed(ports_in_common(ours, theirs))} too" for name, theirs in rivals.items()]
-    if not told:
-        told = [f"another pod, of another job or of this one, has one of {_listed(ours)} on each node that is left"]
+    holders = [f"DDPJob {name} also takes {_listed(ports_in_common(ours, theirs))}" for name, theirs in rivals.items()]
+    if not holders:
+        holders = [f"another pod, of this or another job, holds one of {_listed(ours)} on each remaining node"]
     return (
-        f"on the host network each node has a port once; {'; '.join(told)}: choose other ports for one of the jobs "
-        "(spec.rendezvous.port, spec.metrics.port), wait for the other's end, or ask for no more nodes than there are"
+        f"on the host network, each port exists once per node; {'; '.join(holders)}: "
+        "choose other ports for one of the jobs (spec.rendezvous.port, spec.metrics.port), "
+        "wait until it has ended, or request no more nodes than there are"
     )
 
 

@@ -12,7 +12,7 @@ def count_nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
     states = situation.attempt.states() if status.attempt == situation.attempt.number else ()
     desired, ready = situation.spec.nodes, states.count(NodeState.RUNNING)
     if status.holds(ConditionType.SUSPENDED) or is_stopping(status):
-        # Whatever they end with, they were asked to: it is neither a failure nor the end of the training.
+        # However they exit, they were asked to: it is neither a failure nor the end of the training.
         return Nodes(desired=desired, ready=ready)
     succeeded = [ordinal for ordinal, state in enumerate(states) if state is NodeState.SUCCEEDED]
     missing = states.count(NodeState.MISSING) if status.pods_created else 0

@@ -1,4 +1,4 @@
-"""What keeps pods from running, with what to do about it."""
+"""What prevents pods from running, and what to do about it."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.host_ports import ports_taken
 
 NAMED_OBJECTS: Final = 3
-"""The most objects that a message names; others are counted."""
+"""Maximum number of objects that a message names; others are counted."""
 _CLAIM_HINT: Final = "check spec.checkpoint.claimName and the volumes of spec.template against kubectl get pvc"
 _HINTS: Final = {
     **dict.fromkeys(IMAGE_REASONS, "check spec.trainer.image and that the nodes can pull it"),
@@ -19,7 +19,7 @@ _HINTS: Final = {
 
 
 def obstacles(situation: Situation, pods: tuple[PodRecord, ...]) -> tuple[str, ...]:
-    """What keeps these pods from running, as a part of a message; none for no pods."""
+    """What prevents these pods from running, as a part of a message; none for no pods."""
     if not pods:
         return ()
     return (grouped_by_message([(pod.name, _sentence(situation, pod)) for pod in pods], NAMED_OBJECTS, "pods"),)

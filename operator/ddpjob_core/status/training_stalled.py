@@ -7,19 +7,19 @@ from ddpjob_core.status.conditions import Fact
 
 
 def stall_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
-    """The condition TrainingStalled; none before the first stall."""
+    """The condition TrainingStalled; not set before the first stall."""
     kind = ConditionType.TRAINING_STALLED
     known = status.condition(kind)
     stall = find_stall(situation) if status.attempt == situation.attempt.number else None
     if stall is not None:
         if known is not None and known.status == "True":
-            # The seconds go on; a write every few seconds to say so helps nobody.
+            # The seconds keep counting; writing them every few seconds would not help anyone.
             return (Fact(kind, "True", known.reason, known.message),)
         return (Fact(kind, "True", "NoStep", stall.message),)
     if known is None or known.status == "False":
         return ()
     if status.attempt != situation.attempt.number:
-        return (Fact(kind, "False", "AttemptLeft", f"attempt {situation.attempt.number} was left"),)
+        return (Fact(kind, "False", "AttemptAbandoned", f"attempt {situation.attempt.number} was abandoned"),)
     if steps_again(situation):
-        return (Fact(kind, "False", "StepsGoOn", "the training makes steps again"),)
+        return (Fact(kind, "False", "StepsResumed", "the training is making steps again"),)
     return ()

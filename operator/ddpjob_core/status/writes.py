@@ -1,4 +1,4 @@
-"""When a changed status is written: a transition at once, everything else at most once in five seconds a job."""
+"""When a changed status is written: a transition immediately, everything else at most every five seconds per job."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -7,12 +7,12 @@ from ddpjob_core.api.status import DDPJobStatus
 
 LEAST_INTERVAL: Final = timedelta(seconds=5)
 NEWER_REPORT: Final = timedelta(seconds=2)
-"""How long progress that may be written waits for the next report, by default that of the next poll: written with a
-fresh one it is younger all the time until the next write than if the last one before that moment had been taken."""
+"""How long progress that may be written waits for the next report, usually that of the next poll: a fresh report stays
+newer until the next write than the last one before that moment would."""
 
 
 def differs(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
-    """Whether a status shows anything that the old one does not. When progress was read is not worth a write alone."""
+    """Whether a status differs from the old one in more than the time at which progress was read."""
     return old is None or _shown(old) != _shown(new)
 
 
@@ -23,12 +23,12 @@ def _shown(status: DDPJobStatus) -> DDPJobStatus:
 
 
 def may_write_at(last_write: datetime | None, now: datetime) -> datetime:
-    """The earliest moment at which a change that is no transition may be written."""
+    """The earliest moment at which a change other than a transition may be written."""
     return now if last_write is None else max(now, last_write + LEAST_INTERVAL)
 
 
 def look_at(old: DDPJobStatus | None, new: DDPJobStatus, due: datetime) -> datetime:
-    """When a change that may be written at `due` is looked at again, if nothing new wakes the job before."""
+    """When a change that may be written at `due` is looked at again, if nothing wakes the job earlier."""
     return due + NEWER_REPORT if old is not None and _differ_in_progress_alone(old, new) else due
 
 

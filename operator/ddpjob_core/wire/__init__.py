@@ -1,1 +1,1 @@
-"""What pods and operator say to each other, each message defined once."""
+"""The messages between pods and operator, each defined once."""

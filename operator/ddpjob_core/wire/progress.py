@@ -1,4 +1,4 @@
-"""What a training reports of its progress: on /progress while it runs, in the termination message at its end."""
+"""The progress that a training reports: on /progress while it runs, in the termination message at its end."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ class PollTarget:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """What rank 0 of an attempt last answered on /progress. `loss_text` is the loss as shown, nan and inf included."""
+    """What rank 0 of an attempt last reported on /progress. `loss_text` is the loss as shown, including nan and inf."""
 
     attempt: int
     progress: Progress
@@ -57,7 +57,7 @@ def parse_progress(raw: dict[str, Any], observed: datetime) -> tuple[Progress, s
 
 
 def percent_of(step: int | None, total: int | None) -> int | None:
-    """Steps done of steps to do in percent, at most 100; None where either is not known."""
+    """Completed steps in percent of all steps, at most 100; None if either is unknown."""
     return min(100, step * 100 // total) if step is not None and total else None
 
 

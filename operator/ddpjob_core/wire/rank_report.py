@@ -1,4 +1,4 @@
-"""What answers on /progress of a node: a rank, how far it is and what it is doing, or a launcher that waits."""
+"""What answers on /progress of a node: a rank, with its step and activity, or a waiting launcher."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +13,7 @@ _LONGEST_MESSAGE: Final = 256
 
 
 class Activity(StrEnum):
-    """What a rank does at a moment."""
+    """What a rank is doing."""
 
     STARTING = "starting"
     DATA = "data"
@@ -25,10 +25,10 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What one rank last answered on /progress, at the moment `answered`, by its own clock.
+    """What one rank last reported on /progress, received at `answered`.
 
-    `quiet_seconds` are those since its last sign of progress: a finished step, or a checkpoint or an evaluation that
-    began or ended; `seconds_since_step` is None before its first step. `stack` is where a rank that hangs is.
+    `quiet_seconds` are those since its last sign of progress: a completed step, or the start or end of a checkpoint or
+    an evaluation. `seconds_since_step` is None before its first step. `stack` shows where a hanging rank is.
     """
 
     attempt: int
@@ -45,7 +45,7 @@ class RankReport:
 
 
 class WaitReason(StrEnum):
-    """Why a node whose pod runs does not reach node 0."""
+    """Why a node whose pod runs cannot reach node 0."""
 
     NAME_NOT_RESOLVED = "NameNotResolved"
     """Its name server does not know node 0's name, or does not answer."""
@@ -57,7 +57,7 @@ class WaitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RendezvousWait:
-    """What the launcher of a node says, at the moment `answered`, that waits for node 0."""
+    """What the launcher of a node that waits for node 0 reported, received at `answered`."""
 
     attempt: int
     ordinal: int
@@ -71,8 +71,8 @@ def parse_rank_report(raw: dict[str, Any], target: PollTarget, answered: datetim
 
     Args:
         raw: the answer's JSON object.
-        target: who was asked.
-        answered: when it answered.
+        target: who was polled.
+        answered: when the answer was received.
     """
     return RankReport(
         attempt=target.attempt,
@@ -90,17 +90,17 @@ def parse_rank_report(raw: dict[str, Any], target: PollTarget, answered: datetim
 
 
 def parse_wait(raw: dict[str, Any], target: PollTarget, answered: datetime) -> RendezvousWait | None:
-    """What a launcher says that waits for node 0; None where the answer is not one of a launcher.
+    """What a launcher that waits for node 0 reports; None if the answer is not from a launcher.
 
     Args:
         raw: the answer's JSON object.
-        target: who was asked.
-        answered: when it answered.
+        target: who was polled.
+        answered: when the answer was received.
     """
-    told = raw.get("waiting")
-    if not isinstance(told, dict):
+    waiting = raw.get("waiting")
+    if not isinstance(waiting, dict):
         return None
-    reason, message = told.get("reason"), told.get("message")
+    reason, message = waiting.get("reason"), waiting.get("message")
     known = next((kind for kind in WaitReason if kind.value == reason), None)
     if known is None or not isinstance(message, str):
         return None

@@ -1,4 +1,4 @@
-"""The launcher's report: how the end of a pod is told through its termination message.
+"""The launcher's report: how a pod's end is reported in its termination message.
 
 The launcher (`ddpjob_launcher/report.py`, which cannot import this module) writes one line of compact JSON
 of at most 2,048 bytes:
@@ -9,11 +9,11 @@ of at most 2,048 bytes:
                    "permanent": true}],
      "progress": {...}}
 
-`exitCode` is the node's own; `stopped` says that the end was asked for; `processRestarts` is how often the workers of
-this node were started again in place; `failures` are the worker processes of this node that failed, `exitCode` or
-`signal` being what the process itself ended with, `oom` that the kernel killed it for its memory, `errorType` the class
-of the exception that ended it, `permanent` that the program could not be started and that the next try would end the
-same way; `progress` is the last progress that rank 0 reported, in the form of /progress.
+`exitCode` is the node's own; `stopped` says that the end was requested; `processRestarts` is how often the workers of
+this node were restarted in place; `failures` are the worker processes of this node that failed, `exitCode` or
+`signal` being what the process itself ended with, `oom` that the kernel killed it because of its memory, `errorType`
+the class of the exception that ended it, `permanent` that the program could not be started and another try would end
+the same way; `progress` is the last progress that rank 0 reported, in the form of /progress.
 Every key may be missing: a program may write its own termination message.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from ddpjob_core.wire.values import finite_number, text_or_none, whole_number
 
-# A program may write what it likes; restarts of many pods are added up.
+# A program may write anything; restarts of many pods are added up.
 _MOST_RESTARTS: Final = 1_000_000
 _LONGEST_TYPE: Final = 128
 
@@ -33,8 +33,8 @@ _LONGEST_TYPE: Final = 128
 class WorkerFailure:
     """A worker process that failed: `time` in seconds since the epoch, 0 where unknown.
 
-    `oom` tells that the kernel killed it for its memory, `error_type` the name of the exception's class, `permanent`
-    that it could not be started and that the next try would end the same way.
+    `oom` says that the kernel killed it because of its memory, `error_type` is the name of the exception's class,
+    `permanent` says that it could not be started and that another try would end the same way.
     """
 
     rank: int | None
@@ -51,7 +51,7 @@ class WorkerFailure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A node's end as its launcher told it: `stopped` where it was asked for."""
+    """A node's end as its launcher reported it: `stopped` if it was requested."""
 
     failures: tuple[WorkerFailure, ...] = ()
     progress: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ class Report:
 
 @lru_cache(maxsize=4096)
 def parse_report(termination_message: str) -> Report | None:
-    """The report in a termination message, or None where it is none."""
+    """The report in a termination message, or None if it holds none."""
     try:
         raw = json.loads(termination_message)
     except (ValueError, RecursionError):

@@ -1,16 +1,16 @@
-"""Values of JSON that a program wrote: one of a wrong type counts as missing."""
+"""JSON values that a program wrote: those of a wrong type count as missing."""
 
 import math
 
 
 def whole_number(value: object) -> int | None:
-    """The value where it is a whole number that JSON can tell apart from its neighbours, else None."""
+    """The value if it is an integer that JSON can tell apart from its neighbours, else None."""
     # The bound keeps what a program reports inside the CRD's int64.
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= abs(value) < 2**53 else None
 
 
 def finite_number(value: object) -> float | None:
-    """The value as a float where it is a finite number, else None."""
+    """The value as a float if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -21,6 +21,6 @@ def finite_number(value: object) -> float | None:
 
 
 def text_or_none(value: object) -> str | None:
-    """The value where it is a text, as UTF-8 can hold it, else None."""
+    """The value if it is a text, in a form that UTF-8 can hold, else None."""
     # JSON can hold half a surrogate pair, which no status can.
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

@@ -487,7 +487,7 @@ def test_a_request_that_comes_to_too_many_processes_is_refused_before_anything_i
     assert world.status is not None
     failed = world.status.condition(ConditionType.FAILED)
     assert failed is not None
-    assert failed.message.startswith("spec.procsPerNode: auto comes to more than 256")
+    assert failed.message.startswith("spec.procsPerNode: auto results in more than 256")
     assert not world.pods
 
 
@@ -521,7 +521,7 @@ def test_nccl_without_gpus_is_refused_before_anything_is_built() -> None:
     assert world.status is not None
     failed = world.status.condition(ConditionType.FAILED)
     assert failed is not None
-    assert (failed.reason, failed.message[:28]) == ("InvalidSpec", "spec.backend: nccl works bet")
+    assert (failed.reason, failed.message[:28]) == ("InvalidSpec", "spec.backend: nccl needs GPU")
     assert not world.pods
 
 

@@ -93,16 +93,19 @@ def test_a_job_whose_ports_another_job_has_says_which_job_which_ports_and_what_t
     rivals = {"other": ports_of(spec_of(metrics={"port": 9500}), 1)}
     message = scheduling(World(spec=spec_of(template=HOST), port_rivals=rivals))
     assert message == (
-        "0/2 pods have a node; pods digits-a0-0, digits-a0-1 (2): Unschedulable: on the host network each node has a "
-        "port once; DDPJob other takes 29500 (spec.rendezvous.port) too: choose other ports for one of the jobs "
-        "(spec.rendezvous.port, spec.metrics.port), wait for the other's end, or ask for no more nodes than there are; "
+        "0/2 pods have a node; pods digits-a0-0, digits-a0-1 (2): Unschedulable: on the host network, each port "
+        "exists once per node; DDPJob other also takes 29500 (spec.rendezvous.port): choose other ports for one of the "
+        "jobs (spec.rendezvous.port, spec.metrics.port), wait until it has ended, or request no more nodes than there "
+        "are; "
         f"the scheduler says: {NO_PORTS}"
     )
 
 
 def test_ports_that_nobody_known_has_are_told_with_the_fields_that_move_them() -> None:
     message = scheduling(World(spec=spec_of(template=HOST, procsPerNode=3)))
-    assert "has one of 29500 (spec.rendezvous.port) and 9401-9403 (spec.metrics.port) on each node" in message
+    assert (
+        "holds one of 29500 (spec.rendezvous.port) and 9401-9403 (spec.metrics.port) on each remaining node" in message
+    )
 
 
 def test_a_host_port_without_the_host_network_is_the_scheduler_s_business() -> None:

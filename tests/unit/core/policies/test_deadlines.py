@@ -56,15 +56,18 @@ def stalled(world: World) -> str:
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
-        ([(0, 40, "step"), (1, 39, "data")], "rank 1 (node 1, step 39) is behind; the others have made step 40"),
-        ([(0, 40, "step"), (1, 40, "data")], "rank 1 (node 1, step 40): waiting for data; the others wait in the step"),
+        ([(0, 40, "step"), (1, 39, "data")], "rank 1 (node 1, step 39) is behind; the others have completed step 40"),
+        (
+            [(0, 40, "step"), (1, 40, "data")],
+            "rank 1 (node 1, step 40): waiting for data; the others are waiting in the step",
+        ),
         (
             [(0, 40, "step"), (1, 40, "step")],
-            "all ranks wait in the step after step 40: a collective that does not end",
+            "all ranks are waiting in the step after step 40: a collective does not finish",
         ),
-        ([(0, 40, "step")], "rank 1 (node 1, step 40) does not answer; the others wait at step 40"),
-        ([(1, 40, "step")], "rank 0 (node 0, step 40) does not answer; the others wait at step 40"),
-        ([(0, 40, "data"), (1, 40, "data")], "all ranks that answer: waiting for data, after step 40"),
+        ([(0, 40, "step")], "rank 1 (node 1, step 40) does not respond; the others are waiting at step 40"),
+        ([(1, 40, "step")], "rank 0 (node 0, step 40) does not respond; the others are waiting at step 40"),
+        ([(0, 40, "data"), (1, 40, "data")], "all responding ranks: waiting for data, after step 40"),
     ],
 )
 def test_a_stall_names_the_rank_that_keeps_the_others(answers: list[tuple[int, int, str]], told: str) -> None:

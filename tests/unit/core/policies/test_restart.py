@@ -155,7 +155,7 @@ def test_a_job_that_makes_no_newer_step_fails_before_its_budget_is_used() -> Non
     condition = world.status.condition(ConditionType.FAILED)
     assert condition is not None
     assert condition.reason == "NoProgress"
-    assert "noProgressLimit: 2 restarts in a row made no step beyond 50" in condition.message
+    assert "noProgressLimit: no step beyond 50 in 2 restarts" in condition.message
     assert world.status.restarts.counted == 2
 
 
