@@ -1,4 +1,4 @@
-"""The agent of a node: what all launchers have in common. The first end that is known stands."""
+"""The agent of a node: what all launchers have in common. The first end that it learns of is the one it reports."""
 
 # ruff: noqa: ANN401 -- torch's objects, of whatever version the image has
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Agent:
-    """Launches the workers of a node in `_launch`, which each launcher has its own of, and reports their end."""
+    """Launches the workers of a node, each launcher by its own `_launch`, and reports their end."""
 
     def __init__(self, settings: Settings, folder: str) -> None:
         """Make an agent that keeps its files in `folder`."""

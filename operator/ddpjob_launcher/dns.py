@@ -28,8 +28,8 @@ def absolute_name(name: str, namespace: str) -> str:
 def name_exists(name: str) -> bool | None:
     """Whether the cluster's name server knows the absolute name; None where it does not say.
 
-    A server remembers for up to 30 s, for everybody, that it found nothing for a name and a type of record. So this
-    asks for types that nobody uses, another one each time: a server tells for any type whether the name exists.
+    A server remembers for up to 30 s, for all clients, that it found nothing for a name and a type of record. So this
+    asks for unused types, another one each time: for any type the answer shows whether the name exists.
     """
     number, kind = random.randrange(1 << 16), random.randrange(0xF000, 0xFFFF)  # noqa: S311
     with contextlib.suppress(OSError, ValueError, struct.error):
@@ -39,7 +39,7 @@ def name_exists(name: str) -> bool | None:
         for server in _name_servers():
             code = _ask(server, query)
             if code is not None:
-                # NOERROR, whatever records there are, or NXDOMAIN; else the server could not tell.
+                # NOERROR, whatever records there are, or NXDOMAIN; any other code says nothing.
                 return {0: True, 3: False}.get(code)
     return None
 

@@ -26,7 +26,8 @@ from .ssh_config import client_config, place_key, server_config, user_name
 KEY_FOLDER = Path("/ddpjob-ssh")
 # Connections that node 0 opens at a time.
 AT_A_TIME = 32
-# Seconds that a node may take to end when it is asked to, and that it waits for a word of node 0 once that has left.
+# Seconds that a node may take to end when it is asked to, and that it waits for node 0's report once its sessions have
+# ended.
 LAST_WORD = 10.0
 _END_ORDER = "ddpjob-end"
 _PROBE = "true"

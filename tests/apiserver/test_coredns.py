@@ -110,6 +110,6 @@ def test_a_name_is_found_as_soon_as_it_exists_although_its_absence_was_asked_for
     _publish(admin, namespace)
     wait_for(lambda: dns.name_exists(f"{POD}.{suffix}"), "the name")
     assert name_server.address(f"{POD}.{suffix}") == (0, bytes([10, 9, 8, 0]))
-    # The cache is what it is all about: who has asked in the usual way before is still told that there is nothing.
+    # This is what the cache does: a client that asked in the usual way before still gets no address.
     assert dns.name_exists(f"{ASKED_TOO_EARLY}.{suffix}") is True
     assert name_server.address(f"{ASKED_TOO_EARLY}.{suffix}") == (NXDOMAIN, b"")

@@ -1,6 +1,6 @@
 """The launcher with the real torchrun: two nodes on loopback, every way a worker can end.
 
-Programs that need no process group leave torch out: what is tested is the launcher, and they start at once.
+Programs that need no process group leave torch out: what is tested is the launcher, and they start immediately.
 """
 
 import json
@@ -218,15 +218,15 @@ def test_the_report_names_the_rank_that_failed_and_how(
     assert code == failure.get("exitCode", 128 + signal.Signals[failure.get("signal", "SIGKILL")]), second.output
     report = second.report
     assert report["exitCode"] == code
-    (told,) = report["failures"]
-    assert told["rank"] == 3
-    assert told["localRank"] == 1
-    assert {key: told[key] for key in ("exitCode", "signal", "errorType", "oom") if key in told} == failure
-    assert told["message"] == message
-    assert traceback in told.get("traceback", "")
-    assert before - 1 < told["time"] < time.time() + 1
+    (failed,) = report["failures"]
+    assert failed["rank"] == 3
+    assert failed["localRank"] == 1
+    assert {key: failed[key] for key in ("exitCode", "signal", "errorType", "oom") if key in failed} == failure
+    assert failed["message"] == message
+    assert traceback in failed.get("traceback", "")
+    assert before - 1 < failed["time"] < time.time() + 1
     assert f"ddpjob: rank 3: {message}" in second.output
-    # Nothing has told the first node's workers, which wait in no collective; a real job's would lose a connection.
+    # The first node's workers wait in no collective and notice nothing; a real job's would lose a connection.
     first.process.send_signal(signal.SIGTERM)
     assert first.end() == 143
 

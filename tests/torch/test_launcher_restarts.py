@@ -1,4 +1,4 @@
-"""Restarts in place: workers that die start again inside the running pods, on all nodes at once and quickly."""
+"""Restarts in place: workers that die restart inside the running pods, on all nodes together and quickly."""
 
 import os
 import signal
@@ -94,11 +94,11 @@ def test_a_budget_that_is_used_up_leaves_the_cause_of_the_last_round(job: Job) -
     assert (first.report["processRestarts"], second.report["processRestarts"]) == (2, 2)
     assert second.report["failures"][0]["message"] == "ValueError: round 2"
     assert second.report["failures"][0]["rank"] == 3
-    # The other node's budget is used up as well: it tells its own workers' end and not that of the rendezvous.
+    # The other node's budget is used up as well: it reports its own workers' end and not that of the rendezvous.
     assert {failure.get("rank") for failure in first.report["failures"]} <= {0, 1}
 
 
-def test_a_worker_that_fails_after_another_node_has_finished_is_told_at_once(job: Job) -> None:
+def test_a_worker_that_fails_after_another_node_has_finished_is_reported_immediately(job: Job) -> None:
     program = job.program(
         "import os, pathlib, time\n"
         "if os.environ['GROUP_RANK'] == '1':\n"

@@ -1,4 +1,4 @@
-"""How launchers and workers stop: told by Kubernetes, by agreement of the ranks, or because another has failed."""
+"""How launchers and workers stop: asked by Kubernetes, by agreement of the ranks, or because another has failed."""
 
 import signal
 import time
@@ -10,12 +10,12 @@ from launching import Job, launchers, wait_until
 
 pytest.importorskip("torch")
 
-# Runs until it is told to stop, then ends as the first argument says. Sleeps are short where a handler has to run: a
+# Runs until it is asked to stop, then ends as the first argument says. Sleeps are short where a handler has to run: a
 # signal that comes between the last look at the signals and a system call that blocks is handled when that call ends.
 UNTIL_STOPPED = """
 import os, pathlib, signal, sys, time
 def stop(number, frame):
-    pathlib.Path("told-" + os.environ["RANK"]).touch()
+    pathlib.Path("asked-" + os.environ["RANK"]).touch()
     if sys.argv[1] == "save": sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
 pathlib.Path("up-" + os.environ["RANK"]).touch()
@@ -35,8 +35,8 @@ def test_workers_that_save_and_end_are_waited_for(job: Job) -> None:
     node.process.send_signal(signal.SIGTERM)
     assert node.end() == 143
     assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
-    assert (job.folder / "told-0").exists()
-    assert (job.folder / "told-1").exists()
+    assert (job.folder / "asked-0").exists()
+    assert (job.folder / "asked-1").exists()
 
 
 def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) -> None:
@@ -84,13 +84,13 @@ def test_a_node_whose_workers_have_finished_is_not_stopped_but_done(job: Job) ->
 # Stopping by agreement
 
 # Every rank waits for a file; then it ends as its argument says: an exit code, "hang", "raise", which follows rank 0's
-# end at once, or "save" or "late", which take a while.
+# end immediately, or "save" or "late", which take a while.
 AGREED = """
 import fcntl, os, pathlib, signal, sys, time
 rank = os.environ["RANK"]
 held = open("held-" + rank, "w")
 fcntl.flock(held, fcntl.LOCK_EX)
-signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("told-" + rank).touch())
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("asked-" + rank).touch())
 pathlib.Path("up-" + rank).touch()
 how = sys.argv[1 + int(rank)]
 while not os.path.exists("go-" + rank) and not os.path.exists("go"): time.sleep(0.01)
@@ -114,9 +114,9 @@ def test_ranks_that_have_agreed_to_stop_are_not_started_again(job: Job) -> None:
     for node in nodes:
         assert node.end() == 143, node.output
         assert node.report == {"exitCode": 143, "stopped": True, "message": "the ranks agreed to stop"}
-    # Who has left first does not cut short who still saves, and tells it nothing.
+    # A rank that leaves first does not interrupt one that still saves, and sends it no signal.
     assert (job.folder / "saved").exists()
-    assert not (job.folder / "told-3").exists()
+    assert not (job.folder / "asked-3").exists()
 
 
 def test_ranks_stop_by_agreement_although_node_0_leaves_with_the_store(job: Job) -> None:
@@ -125,7 +125,7 @@ def test_ranks_stop_by_agreement_although_node_0_leaves_with_the_store(job: Job)
     for rank in (0, 1):
         (job.folder / f"go-{rank}").touch()
     assert first.end() == 143
-    job.wait_for("told-2", "told-3")
+    job.wait_for("asked-2", "asked-3")
     (job.folder / "go").touch()
     assert second.end() == 143, second.output
     assert second.report == {"exitCode": 143, "stopped": True, "message": "the ranks agreed to stop"}
@@ -180,13 +180,13 @@ while True: time.sleep(0.01)
 """
 
 
-@pytest.mark.parametrize("why", ["fail", "told"])
+@pytest.mark.parametrize("why", ["fail", "asked"])
 def test_workers_have_the_pods_grace_period_whatever_torchs_own_limit_is(job: Job, why: str) -> None:
     (job.folder / "site").mkdir()
     (job.folder / "site" / "sitecustomize.py").write_text(SHORT_LIMIT)
     node = job.start(0, 1, job.program(NEEDS_A_WHILE), why, PYTHONPATH=str(job.folder / "site"))
     job.wait_for("up-0", "up-1")
-    if why == "told":
+    if why == "asked":
         node.process.send_signal(signal.SIGTERM)
-    assert node.end() == (143 if why == "told" else 7), node.output
+    assert node.end() == (143 if why == "asked" else 7), node.output
     assert (job.folder / "saved-0").exists()

@@ -25,7 +25,7 @@ sys.stdout.flush()
 os._exit(0)
 """
 
-# As the tutorials spawn: the program alone decides how many processes there are, of which each is told its rank.
+# As the tutorials spawn: the program alone decides how many processes there are, and passes each its rank.
 SPAWNS = """
 import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 
@@ -65,7 +65,7 @@ def test_torch_distributed_launch_gives_each_process_its_local_rank_before_the_p
     assert [place["sum"] for place in found] == [6] * 4
 
 
-def test_python_starts_one_process_a_node_that_is_told_its_place(job: Job) -> None:
+def test_python_starts_one_process_per_node_that_finds_its_place(job: Job) -> None:
     nodes = job.both(job.program(PLACE), "50", "10", launcher="python", processes=1)
     assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     assert [node.report for node in nodes] == [{"exitCode": 0}] * 2
@@ -120,13 +120,13 @@ def test_the_end_of_a_process_under_python_is_reported_as_under_torchrun(
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(143)", 143), ("pass", 143)])
-def test_a_process_under_python_is_told_to_stop_and_waited_for(job: Job, end: str, code: int) -> None:
+def test_a_process_under_python_is_asked_to_stop_and_waited_for(job: Job, end: str, code: int) -> None:
     program = job.program(
         "import os, pathlib, signal, sys, time\n"
-        "told = []\n"
-        "signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
+        "asked = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
         "pathlib.Path('up').touch()\n"
-        "while not told: time.sleep(0.01)\n"
+        "while not asked: time.sleep(0.01)\n"
         "time.sleep(0.5); pathlib.Path('saved').touch()\n"
         f"{end}\n"
     )

@@ -29,7 +29,7 @@ from ddpjob_launcher.archive import FILE, archive
 
 @dataclass
 class Run:
-    """A run of a job: what it told, and what is done about it whenever it has gone beyond one of some steps."""
+    """A run of a job: what it showed, and what is done about it whenever it has gone beyond one of some steps."""
 
     job: dict[str, Any]
     home: Path

@@ -10,7 +10,7 @@ from launching import Job, Node, launchers
 
 pytest.importorskip("torch")
 
-# Rank and size are Open MPI's to tell, also where gloo carries the data.
+# Rank and size come from Open MPI, also if gloo carries the data.
 PLACE = """
 import json, os, sys, torch, torch.distributed as dist
 rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
@@ -21,14 +21,14 @@ else:
 total = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(total)
 unset = [name for name in os.environ if name.startswith("PET_") or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
-told = {"rank": rank, "size": dist.get_world_size(), "sum": total.item(), "arguments": sys.argv[1:], "unset": unset}
-os.write(1, f"{json.dumps(told)}\\n".encode())
+place = {"rank": rank, "size": dist.get_world_size(), "sum": total.item(), "arguments": sys.argv[1:], "unset": unset}
+os.write(1, f"{json.dumps(place)}\\n".encode())
 dist.barrier()
 if sys.argv[1] != "mpi":
     os._exit(0)
 """
 
-# Rank 1 ends as it is told, the other waits for it for ever.
+# Rank 1 ends as the program says, the other waits for it forever.
 ENDS = """
 import os, signal, sys, time
 if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
@@ -48,11 +48,11 @@ def start(job: Job, program: str, *arguments: str, **more: str) -> Node:
 
 
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
-def test_the_ranks_of_mpirun_meet_and_are_told_their_place_by_it_alone(job: Job, backend: str) -> None:
+def test_the_ranks_of_mpirun_meet_and_get_their_place_from_it_alone(job: Job, backend: str) -> None:
     node = start(job, job.program(PLACE), backend, "--lr", "0.1")
     assert node.end() == 0, node.output
-    told = [json.loads(line) for line in node.output.splitlines() if line.startswith('{"rank"')]
-    assert sorted(told, key=lambda place: int(place["rank"])) == [
+    places = [json.loads(line) for line in node.output.splitlines() if line.startswith('{"rank"')]
+    assert sorted(places, key=lambda place: int(place["rank"])) == [
         {"rank": rank, "size": 2, "sum": 1, "arguments": [backend, "--lr", "0.1"], "unset": []} for rank in (0, 1)
     ]
     assert node.report == {"exitCode": 0}
@@ -81,10 +81,10 @@ def test_of_all_ranks_that_mpirun_ends_the_one_that_failed_is_reported(
 def test_ranks_that_are_to_stop_may_finish_what_they_do_and_mpirun_does_not_end_them_for_it(job: Job) -> None:
     program = job.program(
         "import os, pathlib, signal, sys, time\n"
-        "told, rank = [], os.environ['OMPI_COMM_WORLD_RANK']\n"
-        "signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
+        "asked, rank = [], os.environ['OMPI_COMM_WORLD_RANK']\n"
+        "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
         "pathlib.Path('up-' + rank).touch()\n"
-        "while not told: time.sleep(0.01)\n"
+        "while not asked: time.sleep(0.01)\n"
         "time.sleep(0.5 + int(rank)); pathlib.Path('saved-' + rank).touch()\n"
         "sys.exit(143)\n"
     )
@@ -97,13 +97,13 @@ def test_ranks_that_are_to_stop_may_finish_what_they_do_and_mpirun_does_not_end_
     assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
 
 
-def test_a_rank_that_ends_at_once_when_it_is_to_stop_does_not_cut_off_one_that_saves(job: Job) -> None:
+def test_a_rank_that_ends_immediately_when_it_is_to_stop_does_not_cut_off_one_that_saves(job: Job) -> None:
     program = job.program(
         "import os, pathlib, signal, sys, time\n"
-        "told, rank = [], os.environ['OMPI_COMM_WORLD_RANK']\n"
-        "if rank == '0': signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
+        "asked, rank = [], os.environ['OMPI_COMM_WORLD_RANK']\n"
+        "if rank == '0': signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
         "pathlib.Path('up-' + rank).touch()\n"
-        "while not told: time.sleep(0.01)\n"
+        "while not asked: time.sleep(0.01)\n"
         "time.sleep(4); pathlib.Path('saved-' + rank).touch()\n"
     )
     node = start(job, program)
@@ -119,7 +119,7 @@ def test_ranks_that_agreed_to_stop_by_themselves_are_reported_as_stopped(job: Jo
     assert node.report == {"exitCode": 143, "stopped": True, "message": "the ranks agreed to stop"}
 
 
-def test_an_image_without_mpirun_is_told_with_what_to_install(job: Job, tmp_path: Path) -> None:
+def test_an_image_without_mpirun_is_reported_with_what_to_install(job: Job, tmp_path: Path) -> None:
     node = start(job, job.program("print('never')"), PATH=str(tmp_path))
     assert node.end() == 1
     (failure,) = node.report["failures"]

@@ -1,7 +1,7 @@
 """Keeping an attempt's pods away from nodes that were lost under the one before.
 
-The control plane marks the pods of a silent node some milliseconds before it keeps new pods away from it, and whoever
-reacts to the mark at once is scheduled right there. It is a preference: a node that comes back may be the only one.
+The control plane marks the pods of a silent node some milliseconds before it keeps new pods away from it, so a pod that
+is created immediately would be scheduled right there. It is a preference: a node that comes back may be the only one.
 """
 
 import copy
@@ -13,11 +13,11 @@ _HIGHEST_WEIGHT: Final = 100
 
 
 def away_from(nodes: Sequence[str], affinity: object) -> dict[str, Any]:
-    """The `affinity` of a pod spec with the wish to be on none of these nodes, as `{"affinity": ...}`.
+    """The `affinity` of a pod spec that also prefers none of these nodes, as `{"affinity": ...}`.
 
     Args:
-        nodes: names of nodes; none leaves the affinity as it is.
-        affinity: the template's own; one that is malformed is left to the API server to refuse.
+        nodes: names of nodes; without any the affinity stays as it is.
+        affinity: the template's own; a malformed one is left for the API server to reject.
     """
     own = {} if affinity is None else copy.deepcopy(affinity)
     if not nodes or not isinstance(own, dict):

@@ -1,4 +1,4 @@
-"""spec.checkpoint: the claim that is made, where it is mounted, and what the program is told of it."""
+"""spec.checkpoint: the claim to create, where it is mounted, and the variables that describe it to the program."""
 
 from typing import Any, Final
 
@@ -10,13 +10,13 @@ from ddpjob_core.observations.observed import JobRecord
 
 VOLUME: Final = "ddpjob-checkpoints"
 WRITERS_GROUP: Final = 1000
-"""Group that a volume is given to where the template names none: a new disk belongs to root, programs do not."""
+"""Group of a volume unless the template sets one: a new disk belongs to root, but programs rarely run as root."""
 
 
 def build_claim(job: JobRecord, checkpoint: Checkpoint) -> Manifest | None:
-    """The claim's manifest, None where the user brings one.
+    """The claim's manifest, or None if the user provides a claim.
 
-    A claim that is retained has no owner, so that deleting the job leaves it.
+    A retained claim has no owner, so deleting the job leaves it in place.
     """
     if checkpoint.size is None:
         return None
@@ -50,7 +50,7 @@ def checkpoint_volume(job: JobRecord, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def checkpoint_environment(job: JobRecord, checkpoint: Checkpoint) -> dict[str, str]:
-    """What every rank is told, wherever the volume is mounted: all of them take part in a save."""
+    """Variables for every rank, wherever the volume is mounted: all ranks take part in a save."""
     environment = {
         "DDPJOB_CHECKPOINT_PATH": f"{checkpoint.path}/{job.uid}",
         "DDPJOB_CHECKPOINT_KEEP_LAST": str(checkpoint.keep_last),

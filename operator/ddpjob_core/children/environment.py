@@ -1,8 +1,8 @@
 """The environment of a training pod: the launcher's own variables and ours (DDPJOB_*).
 
 Every torchrun option reads PET_<NAME>, so a container's command is never rewritten. PET_NODE_RANK and PET_MASTER_* are
-given to the static rendezvous alone: c10d ignores them and says so on every node. A program that plain python or mpirun
-starts is given no PET_*: it would be taken for one of torchrun's.
+set for the static rendezvous only: c10d ignores them and logs so on every node. A program that plain python or mpirun
+starts gets no PET_*, or it would look like one started by torchrun.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from ddpjob_core.children.checkpoint import checkpoint_environment
 from ddpjob_core.observations.observed import JobRecord
 
 PROCESS_RESTARTS: Final = 3
-"""spec.restart.maxProcessRestarts where it is left out."""
+"""Default of spec.restart.maxProcessRestarts."""
 
 
 def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
@@ -23,7 +23,7 @@ def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
 
 
 def rendezvous_id(uid: str, attempt: int) -> str:
-    """A fresh id for each attempt: an agent that was left behind can never join the next one."""
+    """A new id for each attempt: an agent left over from an earlier one can never join."""
     return f"{uid}-{attempt}"
 
 
@@ -36,8 +36,8 @@ def pod_environment(
         job: whose pod it is.
         spec: the job's spec.
         attempt: number of the set of pods.
-        ordinal: which node of the training it is.
-        processes: training processes on each node.
+        ordinal: the node's rank.
+        processes: training processes per node.
         backend: of the process group.
     """
     first = node_address(job.name, attempt, 0, spec.nodes)
@@ -97,7 +97,7 @@ def _torchrun(
         "PET_RDZV_ID": rendezvous_id(job.uid, attempt),
         "PET_RDZV_BACKEND": spec.rendezvous.backend.value,
         "PET_RDZV_CONF": _rendezvous_conf(spec.rendezvous, ordinal),
-        # Decides the order of the ranks and becomes MASTER_ADDR; left out, it is whatever the image resolves itself to.
+        # Decides the order of the ranks and becomes MASTER_ADDR; by default it is whatever the host name resolves to.
         "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.nodes),
     }
     if spec.rendezvous.backend is RendezvousBackend.STATIC:
@@ -105,13 +105,13 @@ def _torchrun(
         environment["PET_MASTER_ADDR"] = first
         environment["PET_MASTER_PORT"] = str(spec.rendezvous.port)
     else:
-        # Given to the static rendezvous too, it would win over PET_MASTER_*.
+        # With the static rendezvous it would override PET_MASTER_*.
         environment["PET_RDZV_ENDPOINT"] = f"{first}:{spec.rendezvous.port}"
     return environment
 
 
 def process_restarts(spec: DDPJobSpec) -> int:
-    """What spec.restart.maxProcessRestarts comes to: how often workers restart inside running pods."""
+    """The effective spec.restart.maxProcessRestarts: how often workers restart inside running pods."""
     if spec.rendezvous.backend not in spec.launcher.traits.restarts_in_place:
         return 0
     asked = spec.restart.max_process_restarts
@@ -125,11 +125,11 @@ def _rendezvous_conf(rendezvous: Rendezvous, ordinal: int) -> str:
     else:
         conf = {
             "join_timeout": timeout,
-            # A store operation must not give up while others are still waited for.
+            # A store operation must not give up while other nodes may still join.
             "read_timeout": timeout,
-            # Left to itself, torchrun guesses the host of the store from host names, and two nodes may both believe it.
+            # Otherwise torchrun guesses the host of the store from host names, and two nodes may both claim it.
             "is_host": "1" if ordinal == 0 else "0",
-            # What torchrun waits for further nodes once the least number is there: with a fixed number there are none.
+            # How long torchrun waits for further nodes once the minimum has joined: with a fixed number there are none.
             "last_call_timeout": "1",
         }
     conf.update(rendezvous.conf)

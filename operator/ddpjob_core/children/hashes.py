@@ -1,4 +1,4 @@
-"""Short hashes by which an object tells what it was made of."""
+"""Short hashes that identify what an object was made from."""
 
 import hashlib
 import json
@@ -16,18 +16,18 @@ _NOT_OF_THE_PODS: Final = (
     "progress_deadline",
     "active_deadline_seconds",
 )
-"""Fields that can change while pods run, since no pod is made of them."""
+"""Fields that can change while pods run, because they do not affect pods."""
 
 
 def content_hash(text: str) -> str:
-    """Hash of a text, fit for a name."""
+    """Hash of a text, valid as part of a name."""
     return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]
 
 
 def spec_hash(spec: DDPJobSpec) -> str:
-    """Hash of all that the pods are made of.
+    """Hash of everything that affects the pods.
 
-    Defaults are left out, so that a field which a later version of the operator adds does not make running pods look
+    Defaults are left out, so that a field added by a later version of the operator does not make running pods look
     outdated.
     """
     made_of = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=set(_NOT_OF_THE_PODS))

@@ -1,8 +1,8 @@
 """spec.template.spec.hostNetwork: pods that share their nodes' network, as with `docker run --network=host`.
 
-Each port of such a pod is one of its node: the API server makes them host ports, and the scheduler puts no two pods
-with a port in common on one node. The service's records of the pods hold the nodes' addresses. A pod's own host name is
-its node's, which is why nothing may be looked up by it.
+Each port of such a pod is one of its node: the API server makes them host ports, and the scheduler never puts two
+pods that share a port on one node. The service's records hold the nodes' addresses. A pod's own host name is that of
+its node, so nothing may be looked up by it.
 """
 
 from collections.abc import Mapping
@@ -14,31 +14,31 @@ _CLUSTER_DNS: Final = "ClusterFirstWithHostNet"
 
 
 def on_host_network(template: Mapping[str, Any]) -> bool:
-    """Whether spec.template asks for the nodes' network; a template with errors is understood as well."""
+    """Whether spec.template asks for the nodes' network; also for a template with errors."""
     spec = template.get("spec")
     return isinstance(spec, dict) and spec.get("hostNetwork") is True
 
 
 def host_network_fields(template: Mapping[str, Any]) -> dict[str, str]:
-    """What the pod's spec needs beside: without it the node's resolver is asked, which knows no names of the cluster.
+    """Further fields of the pod's spec: the node's resolver, its default, does not know the cluster's names.
 
-    A dnsPolicy of the template's own is kept.
+    A dnsPolicy set in the template is kept.
     """
     given = on_host_network(template) and (template.get("spec") or {}).get("dnsPolicy")
     return {"dnsPolicy": _CLUSTER_DNS} if on_host_network(template) and not given else {}
 
 
 def host_network_environment(template: Mapping[str, Any]) -> dict[str, str]:
-    """Variables by which the launcher knows of it: gloo then cannot find its interface by the host name."""
+    """Variables that tell the launcher, because gloo cannot find its interface by the host name then."""
     return {"DDPJOB_HOST_NETWORK": "1"} if on_host_network(template) else {}
 
 
 def ports_of(spec: DDPJobSpec, processes: int) -> dict[str, range]:
-    """The ports that each pod takes, by the field that moves them.
+    """The ports that each pod uses, by the field that sets them.
 
     Args:
         spec: the job's spec.
-        processes: training processes on each node.
+        processes: training processes per node.
     """
     rendezvous, metrics = spec.rendezvous.port, spec.metrics.port
     return {
@@ -48,7 +48,7 @@ def ports_of(spec: DDPJobSpec, processes: int) -> dict[str, range]:
 
 
 def ports_in_common(ours: Mapping[str, range], theirs: Mapping[str, range]) -> dict[str, range]:
-    """Of our ports those that are among theirs, by the field that moves ours."""
+    """Those of our ports that are also theirs, by the field that sets ours."""
     shared: dict[str, range] = {}
     for field, wanted in ours.items():
         for taken in theirs.values():

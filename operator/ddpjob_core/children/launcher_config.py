@@ -1,4 +1,4 @@
-"""The ConfigMap that brings the launcher into the pods, so that any image with torch will do."""
+"""The ConfigMap that delivers the launcher to the pods, so that any image with torch works."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ from ddpjob_launcher.archive import FILE, archive, sources
 
 
 def build_launcher(job: JobRecord, spec: DDPJobSpec) -> Manifest:
-    """The ConfigMap's manifest. It is immutable: no kubelet has to watch it, nobody can change what runs."""
+    """The ConfigMap's manifest. It is immutable: kubelets do not watch it, and what runs cannot be changed."""
     packed = archive(spec.launcher.traits.module)
     return {
         "apiVersion": "v1",
@@ -27,7 +27,7 @@ def build_launcher(job: JobRecord, spec: DDPJobSpec) -> Manifest:
 
 
 def launcher_config_name(job: str, launcher: Launcher) -> str:
-    """The ConfigMap's name, by the files that it carries: how they are packed depends on the compressing library."""
+    """The ConfigMap's name, a hash of the files in the archive: its bytes depend on the version of zlib."""
     return launcher_name(job, _source_hash(launcher.traits.module))
 
 

@@ -31,12 +31,12 @@ SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 the path that torch's dat
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 
 
-# Changed only where its root differs: going through a large volume at every start would take minutes.
+# Changed only if the volume's root differs: walking through a large volume at every start would take minutes.
 _VOLUME_GROUP: Final = {"fsGroup": WRITERS_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
 def processes_of(spec: DDPJobSpec) -> int:
-    """Training processes on each node, `auto` resolved. Expects a template without errors."""
+    """Training processes per node, `auto` resolved. Expects a template without errors."""
     return resolve_procs_per_node(spec.procs_per_node, resources_of(spec))
 
 
@@ -48,7 +48,7 @@ def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
 def build_pod(
     job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, lost_nodes: Sequence[str] = ()
 ) -> Manifest:
-    """The manifest of one pod, which rather runs on none of `lost_nodes`.
+    """The manifest of one pod, which prefers nodes other than `lost_nodes`.
 
     Expects a template without errors (`template_errors`).
     """
@@ -70,9 +70,9 @@ def build_pod(
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
-            # A training has no business with the API server: no credential in the pod unless it is asked for.
+            # A training does not need the API server: no credential in the pod unless it is requested.
             "automountServiceAccountToken": False,
-            # A namespace with thousands of services would put as many variables into every container.
+            # A namespace with thousands of services would add as many variables to every container.
             "enableServiceLinks": False,
             **copy.deepcopy(template_spec),
             **host_network_fields(spec.template),
@@ -143,11 +143,11 @@ def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[d
 def _volumes(
     job: JobRecord, spec: DDPJobSpec, container: dict[str, Any], users: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    # A list: what a user's mount has for a name may be of any type, and the API server judges it.
+    # A list: the name in a user's mount may be of any type, and the API server validates it.
     mounted = [mount.get("name") for mount in container["volumeMounts"]]
     ours: list[dict[str, Any]] = []
     if SHARED_MEMORY_VOLUME in mounted:
-        # A container's own /dev/shm has 64 MiB, which a data loader with workers outgrows at once.
+        # A container's own /dev/shm has 64 MiB, which is too little for a data loader with workers.
         ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
     if LAUNCHER_VOLUME in mounted:
         ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name, spec.launcher)}})

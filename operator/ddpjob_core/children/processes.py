@@ -1,4 +1,4 @@
-"""spec.procsPerNode and spec.backend: how many training processes a node runs, on how many GPUs, and over what."""
+"""spec.procsPerNode and spec.backend: training processes per node, their GPUs, and the backend they use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,10 @@ from ddpjob_core.api.spec import Backend
 
 
 def resolve_procs_per_node(asked: int | str, resources: Mapping[str, Any]) -> int:
-    """The number of processes on each node.
+    """The number of processes per node.
 
-    `auto` is the number of GPUs asked for, else the CPU request rounded down, at least 1; never the host's CPU count,
-    which torchrun's own `auto` takes although the container may use a fraction of it.
+    `auto` is the number of requested GPUs, else the CPU request rounded down, at least 1. It is never the host's CPU
+    count, which torchrun's own `auto` uses although the container may have only a fraction of it.
 
     Args:
         asked: spec.procsPerNode.
@@ -35,20 +35,20 @@ def resolve_backend(asked: Backend, resources: Mapping[str, Any]) -> Backend:
 
 
 def gpus_of(resources: Mapping[str, Any]) -> int:
-    """The number of GPUs, or of parts of them, that the merged trainer container asks for by its `resources`."""
+    """The number of GPUs, or of GPU slices, that the `resources` of the merged trainer container request."""
     return sum(_whole(count) for name, count in _requests(resources).items() if _is_gpu(name))
 
 
 def _requests(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """The requests, a limit standing in for one that is left out, as the API server fills them in."""
+    """The requests, with a limit as the default of a missing request, as the API server sets them."""
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 
 
 def _is_gpu(resource: str) -> bool:
-    """Whether a resource of this name is a GPU or a part of one."""
+    """Whether a resource of this name is a GPU or a GPU slice."""
     return resource.endswith("/gpu") or resource.startswith("nvidia.com/mig-")
 
 
 def _whole(quantity: float | str) -> int:
-    """A quantity rounded down, 0 for what is none."""
+    """A quantity rounded down, 0 for an invalid one."""
     return int(parse_quantity(quantity) or 0)

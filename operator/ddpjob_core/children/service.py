@@ -11,8 +11,8 @@ from ddpjob_core.observations.observed import JobRecord
 def build_service(job: JobRecord, spec: DDPJobSpec) -> Manifest:
     """The service's manifest.
 
-    Addresses are published before pods are ready: the rendezvous is what makes them ready. Where a cluster has both
-    families, names have addresses of both, whichever a program asks for.
+    Addresses are published before pods are ready, because the rendezvous needs them. On a dual-stack cluster, names
+    have addresses of both families, whichever a program asks for.
     """
     return {
         "apiVersion": "v1",

@@ -1,7 +1,7 @@
-"""The Secret of a job's ssh key, by which mpirun on node 0 reaches the other nodes.
+"""The Secret with a job's ssh key, which mpirun on node 0 uses to reach the other nodes.
 
-One key for each job, for its user and its hosts alike: who may read the Secret may run commands in this job's pods and
-nowhere else. The operator makes it and can never read it, so its name has to be one that nobody else takes.
+There is one key per job, for its user and its hosts alike: anyone who can read the Secret can run commands in this
+job's pods and nowhere else. The operator creates the Secret but can never read it, so its name must be unique.
 """
 
 from typing import Any, Final
@@ -18,29 +18,29 @@ PUBLIC_KEY: Final = "ssh-publickey"
 
 
 def needs_ssh_key(spec: DDPJobSpec) -> bool:
-    """Whether the nodes of such a job reach each other by ssh."""
+    """Whether the nodes of a job with this spec reach each other by ssh."""
     return spec.launcher.traits.uses_ssh and spec.nodes > 1
 
 
 def ssh_key_name(job: JobRecord) -> str:
-    """The Secret's name: of this very job, as its uid tells, and not of another that had its name."""
+    """The Secret's name, with the uid: an earlier job of the same name had another."""
     return f"{job.name}-ssh-{job.uid}"
 
 
 def build_ssh_key(job: JobRecord) -> Manifest:
-    """The Secret's manifest without the key, which is made when the Secret is."""
+    """The Secret's manifest without the key, which is generated when the Secret is created."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": child_metadata(job, ssh_key_name(job)),
-        # Not of the type kubernetes.io/ssh-auth, which the API server refuses without a key, in a dry run too.
+        # Not of the type kubernetes.io/ssh-auth, which the API server rejects without a key, also in a dry run.
         "type": "Opaque",
         "immutable": True,
     }
 
 
 def key_volume(job: JobRecord) -> dict[str, Any]:
-    """The volume: readable for whatever user the container has; the launcher makes the copy that ssh accepts."""
+    """The volume, readable by any user of the container; the launcher makes the copy that ssh accepts."""
     return {"name": VOLUME, "secret": {"secretName": ssh_key_name(job), "defaultMode": 0o444}}
 
 

@@ -1,4 +1,4 @@
-"""spec.template: its containers, and how the one named `trainer` is merged with spec.trainer."""
+"""spec.template: its containers, and how the container named `trainer` is merged with spec.trainer."""
 
 import copy
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from ddpjob_core.api.constants import TRAINER_CONTAINER
 from ddpjob_core.api.spec import Trainer
 
-# The keys that tell the items of a container's lists apart, and what a missing one stands for.
+# The keys that identify the items of a container's lists, with the default of a missing key.
 _LIST_IDENTITIES: Mapping[str, Mapping[str, object]] = {
     "env": {"name": None},
     "volumeMounts": {"mountPath": None},
@@ -28,11 +28,11 @@ def others_of(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def merge_trainer(base: dict[str, Any], trainer: Trainer) -> dict[str, Any]:
-    """The template's trainer container with spec.trainer laid over it, field by field; lists are merged by name.
+    """The template's trainer container overridden by spec.trainer field by field; lists are merged by name.
 
     Args:
         base: the container as `trainer_of` gives it.
-        trainer: what wins where both say something.
+        trainer: wins where both set a field.
     """
     wire = trainer.to_wire()
     merged = {**base, "name": TRAINER_CONTAINER}
@@ -56,7 +56,7 @@ def _merge_lists(
     base: list[dict[str, Any]], over: list[dict[str, Any]], identity: Mapping[str, object]
 ) -> list[dict[str, Any]]:
     def identify(item: dict[str, Any]) -> str:
-        # As text: what a template holds may be of any type, and the API server judges it later.
+        # As text: a template's values may be of any type, and the API server validates them later.
         return repr([item.get(key, default) for key, default in identity.items()])
 
     # The order is kept: $(NAME) in an environment variable refers to an earlier one.

@@ -20,7 +20,7 @@ NOERROR, SERVFAIL, NXDOMAIN, REFUSED = 0, 2, 3, 5
 
 
 class Server:
-    """A name server on loopback: it keeps what it was asked, and answers what it is told to."""
+    """A name server on loopback: it keeps its questions, and answers as a test says."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[str, int, int]] = []

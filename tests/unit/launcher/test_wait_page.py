@@ -46,7 +46,7 @@ def test_a_client_that_says_nothing_does_not_keep_the_page_from_closing() -> Non
         asked(port)
 
 
-def test_a_page_whose_port_is_taken_hinders_nobody() -> None:
+def test_a_page_whose_port_is_taken_does_no_harm() -> None:
     with socket.create_server(("", 0)) as taken:
         page = WaitPage(taken.getsockname()[1])
         page.show("NameNotResolved", "")
