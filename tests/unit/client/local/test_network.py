@@ -26,7 +26,7 @@ def test_ports_in_use_are_passed_over(tmp_path: Path) -> None:
     assert network.rendezvous_port > port
     assert network.metrics_port > port
     assert not network.metrics_port <= network.rendezvous_port < network.metrics_port + 4
-    with pytest.raises(OSError, match="no 9 ports"):
+    with pytest.raises(OSError, match="no 9 consecutive free ports"):
         ports.network(rendezvous_port=port, metrics_port=65530, nodes=9, processes=1)
 
 
