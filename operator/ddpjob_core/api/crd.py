@@ -178,7 +178,7 @@ def _root() -> Schema:
             "apiVersion": {"description": f"{GROUP}/{VERSION}", "type": "string"},
             "kind": {"description": KIND, "type": "string"},
             "metadata": {"type": "object"},
-            "spec": _described(DDPJobSpec, "Desired training.", defaults=True),
+            "spec": _described(DDPJobSpec, "Desired state of the training job.", defaults=True),
             "status": _described(
                 DDPJobStatus, "Observed state of the job, written only by the operator.", defaults=False
             ),

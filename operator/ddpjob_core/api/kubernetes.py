@@ -144,7 +144,7 @@ class ResourceRequirements(ApiModel):
     limits: Annotated[dict[str, Quantity] | None, Field(max_length=32)] = None
     """Maximum amount of each resource that the container may use. GPUs go here, for example nvidia.com/gpu: 8."""
     requests: Annotated[dict[str, Quantity] | None, Field(max_length=32)] = None
-    """Amount of each resource that the scheduler reserves. Defaults to limits."""
+    """Amount of each resource that the scheduler reserves. Defaults to limits, if they are set."""
 
 
 class VolumeMount(ApiModel):

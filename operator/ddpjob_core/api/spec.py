@@ -145,7 +145,7 @@ class Trainer(ApiModel):
     ] = []
     """Additional ports to expose from the trainer container."""
     image_pull_policy: ImagePullPolicy | None = None
-    """Image pull policy. Defaults to Always if the tag of the image is :latest or missing, and to IfNotPresent otherwise."""
+    """Image pull policy. Defaults to Always if the image has the tag :latest, or neither tag nor digest, and to IfNotPresent otherwise."""
     security_context: SecurityContext | None = None
     """Security context of the trainer container, as in a Pod."""
 
@@ -303,7 +303,7 @@ class DDPJobSpec(ApiModel):
     suspend: bool = False
     """Whether the job is suspended. Setting it to true asks running pods to stop, and no pods run until it is false again, which starts the next attempt."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=315360000)] = None
-    """Number of seconds after completion after which the job is deleted, with everything it owns. Defaults to never."""
+    """Number of seconds from the completion of the job to its deletion, with everything it owns. Defaults to never."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     """Which pods are deleted when the job finishes: None, Running (pods whose sidecars are still running) or All."""
     grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
