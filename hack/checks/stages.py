@@ -179,7 +179,7 @@ def stages(*, full: bool) -> list[Stage]:
     always = [
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
-        pytest_stage("unit", dict, *side_by_side()),
+        pytest_stage("unit", dict, *side_by_side(more=1)),
         pytest_stage("promtool"),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
         torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),

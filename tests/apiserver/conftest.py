@@ -1,7 +1,7 @@
 """One control plane for the whole run, and a namespace for each test."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,33 @@ def control_plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def own_control_plane(assets: Path, tmp_path: Path) -> Iterator[ControlPlane]:
-    """One that a test may pause, kill and start again."""
+    """One with nothing of another test in it."""
     plane = ControlPlane.start(assets, tmp_path / "control-plane")
     yield plane
     plane.stop()
+
+
+@pytest.fixture(scope="session")
+def breakable_control_planes(
+    assets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], ControlPlane]]:
+    """The control plane that tests break, made again after one that did not leave it well."""
+    planes: list[ControlPlane] = []
+
+    def well() -> ControlPlane:
+        if not planes or not planes[-1].is_well():
+            planes.append(ControlPlane.start(assets, tmp_path_factory.mktemp("breakable-control-plane")))
+        return planes[-1]
+
+    yield well
+    for plane in planes:
+        plane.stop()
+
+
+@pytest.fixture
+def breakable_control_plane(breakable_control_planes: Callable[[], ControlPlane]) -> ControlPlane:
+    """One that a test may pause, kill and start again, and leaves running."""
+    return breakable_control_planes()
 
 
 @pytest.fixture

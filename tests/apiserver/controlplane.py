@@ -36,6 +36,8 @@ NAMESPACE: Final = "ddpjob-system"
 SERVICE_ACCOUNT: Final = "ddpjob-operator"
 OPERATOR_USER: Final = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 
+SERVICE_RANGE: Final = "10.96.0.0/16"
+"""Of the addresses of services, where a test asks for no other."""
 _ADMIN: Final = "admin"
 _JOBS: Final = "/apis/ddpjob.dev/v1alpha1/ddpjobs"
 _STARTS: Final = 3
@@ -180,7 +182,7 @@ class ControlPlane:
     etcd_port: int
     admin: Client
     controllers: bool
-    service_ranges: str = "10.96.0.0/16"
+    service_ranges: str = SERVICE_RANGE
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _namespaces: int = 0
 
@@ -293,6 +295,16 @@ class ControlPlane:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def is_well(self) -> bool:
+        """Whether all of it runs, and the API server soon answers what it is asked for jobs."""
+        wanted = {"etcd", "kube-apiserver"} | ({"kube-controller-manager"} if self.controllers else set())
+        runs = {name for name, process in self._processes.items() if process.poll() is None}
+        try:
+            # After a start it is ready before the storage of custom resources is.
+            return wanted <= runs and wait_for(lambda: self._answers(_JOBS), "the DDPJob API to be served")
+        except AssertionError:
+            return False
 
     def compact(self) -> int:
         """Forget etcd's history up to now; returns the revision.
@@ -421,7 +433,7 @@ class ControlPlane:
 
     def _answers(self, path: str) -> bool:
         try:
-            self.admin.get(path)
+            self.admin.request("GET", path, timeout=5.0)
         except (OSError, http.client.HTTPException, ApiError):
             return False
         return True

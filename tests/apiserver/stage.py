@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,19 @@ from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.kube import KubeClient
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
+from tests.apiserver.forked import LOADED, operate
 
 NODE = "node-of-the-test"
 PATIENCE = 60.0
 
 
 async def until(what: str, condition: Callable[[], Awaitable[object] | object], patience: float = PATIENCE) -> None:
-    """Poll until the condition is true; fail with `what` and its last value after a deadline."""
+    """Poll until the condition is true; fail with `what` and its last value after a deadline.
+
+    What takes long is looked at less and less often: each look takes time from what it waits for.
+    """
     deadline = time.monotonic() + patience
+    pause = 0.02
     while True:
         value = condition()
         if isinstance(value, Awaitable):
@@ -38,7 +45,8 @@ async def until(what: str, condition: Callable[[], Awaitable[object] | object], 
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"not reached within {patience:.0f} s: {what}; last seen: {value!r}")
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(pause)
+        pause = min(1.3 * pause, 0.2)
 
 
 class Admin:
@@ -229,6 +237,58 @@ class OperatorProcess:
             return response.status, await response.text()
 
 
+class ForkedOperator(OperatorProcess):
+    """The same, forked from a process that has loaded it: loading is most of what the start of an operator costs."""
+
+    _forked: ForkServerProcess | None = None
+
+    async def start(self) -> None:
+        """Start it; it need not be ready."""
+        self._said_before = len(self.log())
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(LOADED)
+        process = context.Process(
+            target=operate,
+            args=(self._log, ["ddpjob_operator", "--port=0", *self._arguments], str(self._kubeconfig)),
+            daemon=True,
+        )
+        process.start()
+        self._forked = process
+
+    def kill(self) -> None:
+        """End it without a chance to do anything more."""
+        self._own().kill()
+
+    async def end(self) -> None:
+        """Kill it where it was started, and wait for its end."""
+        if self._forked is not None:
+            self.kill()
+            await self.gone()
+
+    async def gone(self) -> int:
+        """Wait for its end; its exit code."""
+        process = self._own()
+        await asyncio.to_thread(process.join)
+        assert process.exitcode is not None
+        return process.exitcode
+
+    async def stop(self) -> int:
+        """End it as the kubelet does; its exit code."""
+        self._own().terminate()
+        return await self.gone()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        found = self._own().pid
+        assert found is not None
+        return found
+
+    def _own(self) -> ForkServerProcess:
+        assert self._forked is not None
+        return self._forked
+
+
 @dataclass
 class Stage:
     """A namespace with an operator of its own, behind a proxy that can break things."""
@@ -313,7 +373,7 @@ async def set_stage(plane: ControlPlane, folder: Path, *arguments: str) -> Async
         ends.push_async_callback(upstream.close)
         proxy = await ends.enter_async_context(FaultyProxy(upstream))
         kubeconfig = proxy.write_kubeconfig(folder / f"{namespace}.json")
-        operator = OperatorProcess(kubeconfig, folder / f"{namespace}.log", f"--namespace={namespace}", *arguments)
+        operator = ForkedOperator(kubeconfig, folder / f"{namespace}.log", f"--namespace={namespace}", *arguments)
         ends.push_async_callback(operator.end)
         playing = asyncio.create_task(kubelet.run())
         ends.callback(playing.cancel)

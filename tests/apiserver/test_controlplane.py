@@ -48,14 +48,16 @@ def test_what_a_job_owns_is_collected_with_it(admin: Client, namespace: str) -> 
     wait_for(lambda: admin.find(path) is None, "the child to be collected")
 
 
-def test_a_paused_api_server_is_silent_and_answers_again_when_resumed(own_control_plane: ControlPlane) -> None:
-    with own_control_plane.paused(), pytest.raises(TimeoutError):
-        own_control_plane.admin.request("GET", "/version", timeout=0.3)
-    assert own_control_plane.admin.get("/version")["major"] == "1"
+def test_a_paused_api_server_is_silent_and_answers_again_when_resumed(breakable_control_plane: ControlPlane) -> None:
+    with breakable_control_plane.paused(), pytest.raises(TimeoutError):
+        breakable_control_plane.admin.request("GET", "/version", timeout=0.3)
+    assert breakable_control_plane.admin.get("/version")["major"] == "1"
 
 
-def test_after_a_kill_and_a_compaction_a_watch_from_an_old_version_is_gone(own_control_plane: ControlPlane) -> None:
-    plane = own_control_plane
+def test_after_a_kill_and_a_compaction_a_watch_from_an_old_version_is_gone(
+    breakable_control_plane: ControlPlane,
+) -> None:
+    plane = breakable_control_plane
     namespace = plane.new_namespace()
     collection = f"{JOBS}/namespaces/{namespace}/ddpjobs"
     old = plane.admin.get(collection)["metadata"]["resourceVersion"]

@@ -187,9 +187,9 @@ async def test_deletions_during_a_gap_that_the_server_cannot_replay_are_noticed(
         await scene.shows(*(["b", "c", "new-1"] if number == 1 else ["c", "new-1", "new-2"]))
 
 
-async def test_a_history_that_etcd_has_forgotten_is_listed_anew(own_control_plane: ControlPlane) -> None:
+async def test_a_history_that_etcd_has_forgotten_is_listed_anew(breakable_control_plane: ControlPlane) -> None:
     limits = WatchLimits(watch=60, silence=60, first_backoff=0.05, longest_backoff=0.5)
-    async with set_scene(own_control_plane, limits, own_control_plane.new_namespace()) as scene:
+    async with set_scene(breakable_control_plane, limits, breakable_control_plane.new_namespace()) as scene:
         await scene.make("gone")
         await scene.follow()
         await scene.shows("gone")
@@ -197,9 +197,9 @@ async def test_a_history_that_etcd_has_forgotten_is_listed_anew(own_control_plan
         scene.proxy.cut("pods")
         await scene.remove("gone")
         await scene.make("new")
-        own_control_plane.compact()
-        own_control_plane.kill()
-        own_control_plane.start_api_server()
+        breakable_control_plane.compact()
+        breakable_control_plane.kill()
+        breakable_control_plane.start_api_server()
         scene.proxy.dead = False
         await scene.shows("new")
         assert has_said_gone(scene, 1)
@@ -254,12 +254,12 @@ async def test_the_answers_of_writes_stand_while_the_watch_is_behind(scene: Scen
     assert sum(after is not None and after.name == "mine" for _, after in scene.changes) == 1
 
 
-async def test_a_server_that_pauses_is_waited_for(own_control_plane: ControlPlane) -> None:
+async def test_a_server_that_pauses_is_waited_for(breakable_control_plane: ControlPlane) -> None:
     limits = WatchLimits(watch=60, silence=0.5, first_backoff=0.05, longest_backoff=0.5)
-    async with set_scene(own_control_plane, limits, own_control_plane.new_namespace()) as scene:
+    async with set_scene(breakable_control_plane, limits, breakable_control_plane.new_namespace()) as scene:
         await scene.make("a")
         await scene.follow()
-        with own_control_plane.paused():
+        with breakable_control_plane.paused():
             await until("the silence is noticed", lambda: scene.informer.silent_for > 1.5)
         await scene.make("b")
         await scene.shows("a", "b")

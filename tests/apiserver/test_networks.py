@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from ddpjob_core.api.resources import SERVICES
-from tests.apiserver.controlplane import ControlPlane
+from tests.apiserver.controlplane import SERVICE_RANGE, ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 
 pytestmark = pytest.mark.timeout(240)
@@ -85,11 +85,16 @@ async def test_a_job_with_more_pods_than_nodes_says_that_a_node_has_a_port_once(
         assert (await told())["message"].startswith("2/3 pods have a node; ")
 
 
-@pytest.fixture(params=["10.96.0.0/16", "10.96.0.0/16,fd00:10:96::/112", "fd00:10:96::/112"])
+@pytest.fixture(params=[SERVICE_RANGE, f"{SERVICE_RANGE},fd00:10:96::/112", "fd00:10:96::/112"])
 def families(request: pytest.FixtureRequest, assets: Path, tmp_path: Path) -> Iterator[tuple[ControlPlane, list[str]]]:
     """A control plane whose services have addresses of one family or of both."""
+    expected = ["IPv6" if ":" in each else "IPv4" for each in request.param.split(",")]
+    if request.param == SERVICE_RANGE:
+        # As that of all other tests has them.
+        yield request.getfixturevalue("control_plane"), expected
+        return
     plane = ControlPlane.start(assets, tmp_path / "control-plane", service_ranges=request.param)
-    yield plane, ["IPv6" if ":" in each else "IPv4" for each in request.param.split(",")]
+    yield plane, expected
     plane.stop()
 
 

@@ -1,0 +1,20 @@
+"""What a forked operator runs, in a module that loads nothing else."""
+
+import os
+import sys
+from pathlib import Path
+
+from ddpjob_operator.__main__ import main
+
+LOADED = ["ddpjob_operator.__main__", "tests.apiserver.forked"]
+"""What is loaded before the first fork."""
+
+
+def operate(log: Path, arguments: list[str], kubeconfig: str) -> None:
+    """Be `python -m ddpjob_operator`, with its output at the end of a log."""
+    with log.open("ab") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.argv = arguments
+    os.environ["KUBECONFIG"] = kubeconfig
+    sys.exit(main())
