@@ -1,12 +1,15 @@
 """`make test`: every stage of the tests, cheap failures first, and one plain line at the end."""
 
 import argparse
+import dataclasses
 import functools
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,10 +52,17 @@ FAILURE: Final = Tally(failed=1)
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage by name and what runs it."""
+    """A stage by name and what runs it.
+
+    Attributes:
+        name: as the person at the terminal reads it.
+        run: runs it.
+        beside_next: whether it runs while the next one does, its output held back until both have ended.
+    """
 
     name: str
     run: Callable[[], Tally]
+    beside_next: bool = False
 
 
 def read_results(text: str) -> Tally:
@@ -179,12 +189,13 @@ def stages(*, full: bool) -> list[Stage]:
     always = [
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
+        # It waits for containers most of the time.
+        dataclasses.replace(pytest_stage("promtool"), beside_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
-        pytest_stage("promtool"),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
         torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
-        pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone" if full else "not alone and not full"),
+        pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
     longer = [
@@ -195,36 +206,110 @@ def stages(*, full: bool) -> list[Stage]:
     return [*always, *longer] if full else always
 
 
-def run_stages(todo: list[Stage], *, keep_going: bool) -> Tally:
-    """Run stages; one that failed ends the run, unless it shall go on."""
+def one_line(text: str) -> Tally | None:
+    """The tally in a closing line, None where the text is another one."""
+    found = re.fullmatch(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?", text.strip())
+    return Tally(*(int(number or 0) for number in found.groups())) if found else None
+
+
+class HeldBack:
+    """A stage in a process of its own, whose output is shown when it has ended."""
+
+    def __init__(self, stage: Stage, command: Sequence[str]) -> None:
+        """Start it.
+
+        Args:
+            stage: what is run.
+            command: runs that stage alone, and prints its closing line last.
+        """
+        self._name = stage.name
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 closed with the process
+        self._begun = time.monotonic()
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._output, stderr=self._output)
+
+    def tally(self) -> Tally:
+        """Wait for its end, show what it said, and return what came of it."""
+        code = self._process.wait()
+        took = time.monotonic() - self._begun
+        self._output.seek(0)
+        *lines, last = self._output.read().decode(errors="replace").strip().splitlines() or [""]
+        found = one_line(last)
+        said = lines if found else [*lines, last]
+        tally = found or Tally()
+        if code != 0 and tally.failed == 0:
+            tally += FAILURE
+        say("\n".join([f"\n== {self._name}, at the same time", *(line for line in said if line.strip())]))
+        say(f"== {self._name}: {tally.line()} in {took:.0f} s")
+        return tally
+
+    def stop(self) -> None:
+        """End it, if it has not ended."""
+        self._process.terminate()
+        self._process.wait()
+        self._output.close()
+
+
+def by_itself(stage: Stage) -> list[str]:
+    """The command that runs one stage."""
+    full = ["--full"] if os.environ.get("DDPJOB_FULL") == "1" else []
+    return [sys.executable, "-m", "hack.checks.stages", *full, "--only", stage.name]
+
+
+def run_stages(todo: list[Stage], *, keep_going: bool, command: Callable[[Stage], Sequence[str]] = by_itself) -> Tally:
+    """Run stages; one that failed ends the run, unless it is to go on.
+
+    Args:
+        todo: in their order.
+        keep_going: whether the others run after one that failed.
+        command: runs the one stage that it is given.
+    """
     total = Tally()
-    for place, stage in enumerate(todo):
-        say(f"\n== {stage.name}")
-        begun = time.monotonic()
-        try:
-            tally = stage.run()
-        except StepError as error:
-            say(f"  {error}")
-            tally = FAILURE
-        say(f"== {stage.name}: {tally.line()} in {time.monotonic() - begun:.0f} s")
-        total += tally
-        rest = [later.name for later in todo[place + 1 :]]
-        if tally.failed and rest and not keep_going:
-            say(f"\nnot run, since {stage.name} failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
-            break
+    beside: list[HeldBack] = []
+    try:
+        for place, stage in enumerate(todo):
+            rest = [later.name for later in todo[place + 1 :]]
+            if stage.beside_next and rest:
+                beside.append(HeldBack(stage, command(stage)))
+                continue
+            tally = sum((held.tally() for held in beside), _run(stage))
+            beside.clear()
+            total += tally
+            if tally.failed and rest and not keep_going:
+                say(f"\nnot run, since a stage failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
+                break
+    finally:
+        for held in beside:
+            held.stop()
     return total
+
+
+def _run(stage: Stage) -> Tally:
+    say(f"\n== {stage.name}")
+    begun = time.monotonic()
+    try:
+        tally = stage.run()
+    except StepError as error:
+        say(f"  {error}")
+        tally = FAILURE
+    say(f"== {stage.name}: {tally.line()} in {time.monotonic() - begun:.0f} s")
+    return tally
 
 
 def main() -> None:
     """Run the stages; exit with an error where anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="also the stages that take long")
+    parser.add_argument("--only", metavar="STAGE", help="one stage and no other")
     _RESULTS.mkdir(parents=True, exist_ok=True)
-    full = parser.parse_args().full
+    arguments = parser.parse_args()
     # For tests that run in full only.
-    os.environ["DDPJOB_FULL"] = "1" if full else "0"
-    os.environ["DDPJOB_TESTS_SINCE"] = datetime.now(UTC).isoformat()
-    todo = stages(full=full)
+    os.environ["DDPJOB_FULL"] = "1" if arguments.full else "0"
+    os.environ.setdefault("DDPJOB_TESTS_SINCE", datetime.now(UTC).isoformat())
+    todo = stages(full=arguments.full)
+    if arguments.only:
+        if arguments.only not in (names := [stage.name for stage in todo]):
+            parser.error(f"--only must be one of {', '.join(names)}")
+        todo = [stage for stage in todo if stage.name == arguments.only]
     total = run_stages(todo, keep_going=os.environ.get("KEEP_GOING") == "1")
     say(f"\n{total.line()}")
     sys.exit(1 if total.failed else 0)

@@ -30,6 +30,36 @@ def kubectl(operator: datetime) -> Iterator[Kubectl]:
     cluster("delete", "namespace", namespace, "--wait=false")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # What the operator used can only be told after it has been used for everything.
+# What takes longest, from the longest on: started last it would run alone.
+LONGEST = (
+    "test_whatever_ends_on_the_way",
+    "test_a_converted_launch_line",
+    "test_every_query_of_dashboards_and_rules",
+    "test_every_failure_names_its_class",
+    "test_a_claim_is_made_kept_or_removed",
+    "test_a_tutorial_trains",
+    "test_a_killed_rank",
+    "test_a_script_is_run_watched",
+    "test_with_both_rendezvous_backends",
+    "test_a_rank_that_hangs",
+    "test_a_script_trains_in_a_plain_torch_image",
+    "test_under_mpirun_the_rank_that_failed",
+    "test_digits_train_on_two_nodes",
+    "test_a_hang_that_fails_the_job",
+    "test_a_second_job_with_the_same_ports",
+    "test_a_job_is_suspended_without_failing",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deal the tests to the workers as cards, the longest first; each worker begins with a run of tests of its own."""
+
+    def length(item: pytest.Item) -> int:
+        places = (place for place, name in enumerate(LONGEST) if item.name.startswith(name))
+        return next(places, len(LONGEST))
+
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    longest_first = sorted(items, key=length)
+    items[:] = [item for worker in range(workers) for item in longest_first[worker::workers]]
+    # What the operator used is known only after it has been used for everything.
     items.sort(key=lambda item: item.path.name == "test_permissions.py")

@@ -37,12 +37,13 @@ else:
 
 
 @functools.cache
-def jobs() -> Any:
-    """The API server that kubectl talks to."""
+def api_server() -> Any:
+    """The API server that kubectl talks to: for custom resources, and for pods."""
     # Not installed where tests without a cluster share these modules.
     from kubernetes import client, config  # noqa: PLC0415
 
-    return client.CustomObjectsApi(config.new_client_from_config())
+    connection = config.new_client_from_config()
+    return client.CustomObjectsApi(connection), client.CoreV1Api(connection)
 
 
 class KubectlError(Exception):
@@ -86,7 +87,15 @@ class Kubectl:
         self("patch", kind, name, "--type", "merge", "-p", json.dumps(change))
 
     def logs(self, pod: str, container: str = "trainer") -> str:
-        return self("logs", pod, "-c", container)
+        """The log of a container; as with `job`, tests look at it again and again."""
+        from kubernetes.client import ApiException  # noqa: PLC0415
+
+        _, pods = api_server()
+        try:
+            answer = pods.read_namespaced_pod_log(pod, self.namespace, container=container, _preload_content=False)
+        except ApiException as error:
+            raise KubectlError(f"logs of {pod}: {error.body or error.reason}") from error
+        return str(answer.data.decode())
 
     def signal_rank(self, pod: str, rank: int, number: int) -> None:
         """Send the training process of a rank a signal, from inside its pod."""
@@ -97,7 +106,8 @@ class Kubectl:
 
         Tests look at it again and again; a process of kubectl for each look took a fifth of the tests' time.
         """
-        found: dict[str, Any] = jobs().get_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+        jobs, _ = api_server()
+        found: dict[str, Any] = jobs.get_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
         return found
 
     def phase(self, name: str) -> str:

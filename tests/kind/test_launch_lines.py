@@ -51,7 +51,6 @@ LINES = {
         nodes=2,
     ),
     "single-gpu": Typed(f"python3 {TUTORIAL}/single_gpu.py 50 10"),
-    "multigpu": Typed(f"python3 {TUTORIAL}/multigpu.py 50 10"),
     # For `gpu` there have to be some.
     "multigpu-torchrun": Typed(f"torchrun --standalone --nproc_per_node=2 {TUTORIAL}/multigpu_torchrun.py 50 10"),
     "multinode": Typed(
@@ -60,14 +59,12 @@ LINES = {
         nodes=2,
     ),
     "one-node": Typed("torchrun --nproc_per_node=4 train.py"),
-    "run-with-torchrun": Typed("torchrun --nproc_per_node=2 run_with_torchrun.py"),
     "two-nodes": Typed(
         "torchrun --nproc_per_node=4 --nnodes=2 --node_rank={rank} "
         '--master_addr="{first}" --master_port=12345 train.py',
         nodes=2,
     ),
     "run-with-mpirun": Typed("mpirun -np 4 python3 run_with_mpirun.py"),
-    "run-with-python": Typed("python3 run_with_python.py"),
     "launch": Typed(
         "python3 -m torch.distributed.launch --nproc_per_node=2 --nnodes=2 --node_rank={rank} --master_addr={first} "
         "--master_port=1234 message-passing/main.py --backend=gloo",
@@ -78,10 +75,14 @@ LINES = {
         "-map-by slot -mca pml ob1 -mca btl ^openib python3 message-passing/main_mpirun.py --backend=gloo",
     ),
 }
-# The same but for the program.
-LIKE_MULTINODE_DDP = {
+# The same as some of the above with another program and other numbers.
+ALIKE = {
     program.replace("_", "-"): Typed(LINES["multinode-ddp"].line.replace("multinode_ddp", program), nodes=2)
     for program in ("multinode_gpu_ddp", "pytorch_multinode_ddp_mpi", "pytorch_multinode_ddp_mpi_gpu")
+} | {
+    "multigpu": Typed(f"python3 {TUTORIAL}/multigpu.py 50 10"),
+    "run-with-python": Typed("python3 run_with_python.py"),
+    "run-with-torchrun": Typed("torchrun --nproc_per_node=2 run_with_torchrun.py"),
 }
 # Typed by hand all nodes are one; a pod of a cluster without IPv6 has no ::1 either.
 HERE = {"first": "127.0.0.1", "second": "localhost", "first6": "127.0.0.1"}
@@ -117,7 +118,7 @@ LINES_OF_PBS = {
 }
 PROGRAMS = {
     match
-    for line in (*(typed.line for typed in (LINES | LIKE_MULTINODE_DDP).values()), PBS)
+    for line in (*(typed.line for typed in (LINES | ALIKE).values()), PBS)
     for match in re.findall(r"\S+\.py", line)
 }
 ROOT = "/tutorials"
@@ -249,7 +250,8 @@ def test_a_converted_launch_line_starts_the_same_ranks_as_the_line_typed_by_hand
 
 @pytest.mark.full
 def test_the_lines_that_have_only_another_program_do_too(kubectl: Kubectl) -> None:
-    apply(kubectl, LIKE_MULTINODE_DDP, *jobs_of(LIKE_MULTINODE_DDP))
-    said = said_by_jobs(kubectl, LIKE_MULTINODE_DDP)
+    apply(kubectl, ALIKE, *jobs_of(ALIKE))
+    said = said_by_jobs(kubectl, ALIKE)
     assert said_by_hand(kubectl) == said
-    assert [place["size"] for found in said.values() for place in found] == [2] * 6
+    sizes = {name: [place["size"] for place in found] for name, found in said.items()}
+    assert sizes == {name: [2, 2] for name in ALIKE} | {"multigpu": [1], "run-with-python": [1]}

@@ -127,7 +127,7 @@ def test_an_invalid_spec_is_refused_by_the_api_server_with_a_message_that_names_
 
 def test_training_pods_carry_no_credential_and_shared_memory_of_the_node(kubectl: Kubectl) -> None:
     kubectl.apply(program("look", LOOK))
-    kubectl.apply(scripted("look", config_map="look", nodes=1))
+    kubectl.apply(scripted("look", config_map="look", launcher="python", nodes=1))
     kubectl.wait_for_phase("look", "Succeeded")
     said = kubectl.logs("look-a0-0")
     assert "token False" in said
@@ -188,7 +188,7 @@ def test_a_pod_that_loses_its_label_has_failed_and_is_deleted_all_the_same(kubec
 
 def test_a_finished_job_is_deleted_when_its_time_to_live_is_over(kubectl: Kubectl) -> None:
     kubectl.apply(program("short", "print('done')\n"))
-    kubectl.apply(scripted("brief", config_map="short", nodes=1, ttlSecondsAfterFinished=1))
+    kubectl.apply(scripted("brief", config_map="short", launcher="python", nodes=1, ttlSecondsAfterFinished=1))
     wait_until(lambda: kubectl.get("ddpjob", "brief") is None, "the job to be deleted", 90)
     wait_until(lambda: not own_objects(kubectl), "its children to be deleted", 60)
 

@@ -1,3 +1,5 @@
+import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,7 +54,7 @@ def test_a_failed_stage_ends_the_run_and_says_what_was_not_run(capsys: pytest.Ca
     ran: list[str] = []
     assert run_stages(stages(ran), keep_going=False) == Tally(7, 1)
     assert ran == ["unit", "torch"]
-    assert "not run, since torch failed: kind" in capsys.readouterr().out
+    assert "not run, since a stage failed: kind" in capsys.readouterr().out
 
 
 def test_all_stages_run_where_asked_for() -> None:
@@ -65,3 +67,34 @@ def test_a_set_up_that_fails_is_one_failure(capsys: pytest.CaptureFixture[str]) 
 
     assert run_stages([Stage("kind", broken)], keep_going=False) == FAILURE
     assert "node image failed" in capsys.readouterr().out
+
+
+def beside(said: str, ran: list[str]) -> tuple[list[Stage], list[str]]:
+    held, *rest = stages(ran)
+    return [dataclasses.replace(held, beside_next=True), *rest], [sys.executable, "-c", f"print({said!r})"]
+
+
+def test_a_stage_beside_the_next_one_is_shown_and_counted_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ran: list[str] = []
+    todo, command = beside("a test says so\n\n7 passed, 0 failed, 1 skipped", ran)
+    assert run_stages(todo, keep_going=True, command=lambda _: command) == Tally(12, 1, 1)
+    assert ran == ["torch", "kind"], "in this process"
+    said = capsys.readouterr().out
+    assert said.index("== torch: 2 passed") < said.index("a test says so") < said.index("== unit: 7 passed, 0 failed, ")
+    assert said.index("== unit: ") < said.index("== kind")
+
+
+def test_a_stage_beside_the_next_one_that_fails_or_breaks_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    ran: list[str] = []
+    todo, command = beside("Traceback", ran)
+    todo[1] = Stage("apiserver", Tally)
+    command[-1] += "; exit(3)"
+    assert run_stages(todo, keep_going=False, command=lambda _: command) == FAILURE
+    assert (ran, "Traceback" in capsys.readouterr().out) == ([], True)
+
+
+def test_the_last_stage_has_nothing_to_run_beside() -> None:
+    ran: list[str] = []
+    todo, command = beside("nothing", ran)
+    assert run_stages(todo[:1], keep_going=False, command=lambda _: command) == Tally(5)
+    assert ran == ["unit"]
