@@ -40,7 +40,7 @@ def hash_of(paths: Iterable[Path], *words: str) -> str:
 def built(target: Path, build: Callable[[Path], None]) -> Path:
     """The folder `target`, made by `build` in a temporary place first: half of it is never seen by anybody.
 
-    Of older ones beside it the last stays, for whoever goes back and forth between two branches.
+    The last of the older ones next to it stays, for anyone who goes back and forth between two branches.
     """
     if target.is_dir():
         target.touch()

@@ -63,7 +63,7 @@ def _ids(engine: Engine, *arguments: str) -> list[str]:
 def _remove(engine: Engine, kind: str, names: list[str]) -> None:
     if not names:
         return
-    # One by one: a name that goes with another one, or is in somebody's use, must not keep the others.
+    # One by one: a name that goes with another one, or is still in use, must not keep the others from going.
     options = {"container": ["-f", "-v"], "volume": ["-f"], "network": [], "image": []}[kind]
     refused = [name for name in names if engine.output(kind, "rm", *options, name, timeout=120) is None]
     left = [name for name in refused if kind == "image" and engine.output("image", "inspect", name) is not None]

@@ -40,7 +40,7 @@ def run_step(
         command: the program and its arguments.
         log: where the output goes; appended to.
         cwd: folder to run in.
-        env: variables beside those of this process.
+        env: variables in addition to those of this process.
         hint: what to do when it fails.
         stdin: file to read from.
 

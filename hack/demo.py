@@ -38,14 +38,14 @@ def is_of_the_demo(job: dict[str, Any]) -> bool:
 
 
 def not_ours(job: dict[str, Any]) -> str:
-    """What to do where the name is taken by a job of somebody else.
+    """What to do where the name is taken by a job of another user.
 
     Args:
         job: whose name it is.
     """
     namespace = job["metadata"]["namespace"]
     return (
-        f"your namespace {namespace} has a DDPJob {JOB} that somebody else than `make demo` wrote; it is left alone. "
+        f"your namespace {namespace} has a DDPJob {JOB} that `make demo` did not write; it is left alone. "
         "Either\n"
         f"  kubectl --namespace {namespace} delete ddpjob {JOB}\n"
         "or run the demonstration in another namespace:\n"
@@ -68,7 +68,7 @@ def follow(
     shown: list[str] = []
     while True:
         header, line = row()
-        # The age alone is no news.
+        # A change of the age alone is not worth a line.
         news = line.rsplit(None, 1)[0]
         if not shown:
             say(f"  {header}")

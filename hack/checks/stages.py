@@ -31,7 +31,7 @@ _NOTHING_COLLECTED: Final = 5
 
 @dataclass(frozen=True)
 class Tally:
-    """How many tests passed, failed and were skipped; a check that is no test counts as one failure when it fails."""
+    """How many tests passed, failed and were skipped; a check that is not a test counts as one failure."""
 
     passed: int = 0
     failed: int = 0
@@ -57,12 +57,12 @@ class Stage:
     Attributes:
         name: as the person at the terminal reads it.
         run: runs it.
-        beside_next: whether it runs while the next one does, its output held back until both have ended.
+        with_next: whether it runs while the next one does, its output held back until both have ended.
     """
 
     name: str
     run: Callable[[], Tally]
-    beside_next: bool = False
+    with_next: bool = False
 
 
 def read_results(text: str) -> Tally:
@@ -190,7 +190,7 @@ def stages(*, full: bool) -> list[Stage]:
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
         # It waits for containers most of the time.
-        dataclasses.replace(pytest_stage("promtool"), beside_next=True),
+        dataclasses.replace(pytest_stage("promtool"), with_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
         torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),
@@ -264,21 +264,21 @@ def run_stages(todo: list[Stage], *, keep_going: bool, command: Callable[[Stage]
         command: runs the one stage that it is given.
     """
     total = Tally()
-    beside: list[HeldBack] = []
+    held_back: list[HeldBack] = []
     try:
         for place, stage in enumerate(todo):
             rest = [later.name for later in todo[place + 1 :]]
-            if stage.beside_next and rest:
-                beside.append(HeldBack(stage, command(stage)))
+            if stage.with_next and rest:
+                held_back.append(HeldBack(stage, command(stage)))
                 continue
-            tally = sum((held.tally() for held in beside), _run(stage))
-            beside.clear()
+            tally = sum((held.tally() for held in held_back), _run(stage))
+            held_back.clear()
             total += tally
             if tally.failed and rest and not keep_going:
                 say(f"\nnot run, since a stage failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
                 break
     finally:
-        for held in beside:
+        for held in held_back:
             held.stop()
     return total
 

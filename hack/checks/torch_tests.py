@@ -66,7 +66,7 @@ def packages_folder(log: Path, python: str, machine: str) -> Path:
 
 @contextmanager
 def newest_torch(log: Path, python: str, machine: str) -> Iterator[Path]:
-    """A folder with the newest torch and what the library needs beside it, removed afterwards: it has 5 GB and more.
+    """A folder with the newest torch and what else the library needs, removed afterwards: it has 5 GB and more.
 
     Args:
         log: for what uv says.

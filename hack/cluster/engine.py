@@ -139,7 +139,7 @@ def install_packages(packages: list[str], log: Path) -> None:
     """Install Debian packages.
 
     Raises:
-        StepError: this is no Debian machine, or we are not root; the message says what to install.
+        StepError: this is not a Debian machine, or we are not root; the message says what to install.
     """
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise StepError(

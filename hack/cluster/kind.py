@@ -22,7 +22,7 @@ from hack.console import StepError, main_guard, output_of, run_step, say
 
 NAME: Final = os.environ.get("DDPJOB_CLUSTER_NAME", "ddpjob")
 IPV6_CLUSTER: Final = f"{NAME}-ipv6"
-"""The cluster of IPv6 alone, which make test-full makes beside the usual one and removes again."""
+"""The cluster of IPv6 alone, which make test-full makes in addition to the usual one and removes again."""
 IP_FAMILIES: Final = ("ipv4", "ipv6", "dual")
 READY_WITHIN_SECONDS: Final = 30.0
 NEW_READY_WITHIN_SECONDS: Final = 180.0
@@ -59,7 +59,7 @@ class Cluster:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables for whoever talks to the cluster."""
+        """Variables for programs that talk to the cluster."""
         return {
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECTL": str(self.programs / "kubectl"),
@@ -225,7 +225,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
             offer_shared_volumes(cluster.kubectl, cluster.shared, partial(remove_folder, engine), log)
             say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
             return cluster
-        say(f"cluster: {NAME} cannot be used ({why}); making it anew")
+        say(f"cluster: {NAME} cannot be used ({why}); making it again")
     delete_cluster(engine, cluster, log)
     _create(engine, cluster, wanted, log)
     marker.write_text(inputs)

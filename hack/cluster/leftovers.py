@@ -1,4 +1,4 @@
-"""Removing folders in which users of containers wrote: to whoever is not root here they are other people's."""
+"""Removing folders that users of containers wrote to: without root here their files are another user's."""
 
 import shutil
 from pathlib import Path

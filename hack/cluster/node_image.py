@@ -40,7 +40,7 @@ _CONTROL_PLANE: Final = {
 def base_image(engine: Engine, suite: str, log: Path) -> None:
     """Have Debian's base image under the name that Dockerfiles write after FROM; from a registry it comes by itself.
 
-    An image of that name that was not made here is somebody else's, and is used as it is.
+    An image of that name that was not made here belongs to another user, and is used as it is.
     """
     name = _BASE.format(suite=suite)
     key = hash_of([], suite, *_SLIM)

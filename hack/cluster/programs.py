@@ -123,7 +123,7 @@ def _find_go(log: Path, least: tuple[int, int]) -> tuple[str, dict[str, str]]:
         )
 
     folder = built(wheel, install)
-    # The wheel's own bin/go is a Python script that is found on a path of its own; the real one stands beside gofmt.
+    # The wheel's own bin/go is a Python script that is found on a path of its own; the real one is next to gofmt.
     found = next((path for path in folder.rglob("bin/go") if path.with_name("gofmt").is_file()), None)
     if found is None:
         raise StepError(f"the wheel {_GO_WHEEL} holds no Go; install Go {wanted} or newer and put it on PATH")

@@ -60,7 +60,7 @@ def offer_shared_volumes(kubectl: Sequence[str], shared: Path, remove: Callable[
     Args:
         kubectl: the beginning of a command for the cluster.
         shared: the host's folder.
-        remove: removes a folder of volumes, whoever wrote into it.
+        remove: removes a folder of volumes, with the files of every user in it.
         log: where output goes.
 
     Raises:

@@ -86,7 +86,7 @@ def build_settings(engine: Engine) -> Iterator[list[str]]:
 
 
 def _authorities(settings: Mapping[str, str]) -> Path | None:
-    """The certificate authorities that this machine trusts: what pip was told, else the system's."""
+    """The certificate authorities that this machine trusts: those that pip is configured with, else the system's."""
     told = settings.get("cert") or os.environ.get("SSL_CERT_FILE")
     found = Path(told) if told else _SYSTEM_AUTHORITIES
     return found if found.is_file() else None

@@ -64,7 +64,7 @@ def write_delta(archive: Path, target: Path, names: Sequence[str], lacking: set[
         for layer, path in zip(layers, paths, strict=True):
             content = source.extractfile(path)
             if content is None:
-                raise tarfile.TarError(f"{path} in {archive} is no file")
+                raise tarfile.TarError(f"{path} in {archive} is not a file")
             size = content.seek(0, io.SEEK_END)
             described.append({"mediaType": _LAYER, "digest": layer, "size": size})
             if layer in lacking:
@@ -103,7 +103,7 @@ def _description(source: tarfile.TarFile) -> tuple[list[str], bytes]:
 def _read(source: tarfile.TarFile, path: str) -> bytes:
     content = source.extractfile(path)
     if content is None:
-        raise tarfile.TarError(f"{path} is no file")
+        raise tarfile.TarError(f"{path} is not a file")
     return content.read()
 
 

@@ -17,7 +17,7 @@ _USES_THE_STORE = "torch.distributed.distributed_c10d"
 
 
 class _Finder:
-    """Finds nothing; it is told of the import that must come after the change."""
+    """Finds nothing; it only learns of the import that must come after the change."""
 
     def find_spec(
         self,

@@ -1,4 +1,4 @@
-"""DDPJobs and the objects beside them, as the kind tests apply them."""
+"""DDPJobs and the objects that go with them, as the kind tests apply them."""
 
 import os
 from typing import Any

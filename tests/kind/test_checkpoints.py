@@ -23,7 +23,7 @@ def test_a_claim_is_made_kept_or_removed_and_its_checkpoints_are_continued_by_na
     kubectl("delete", "ddpjob", "first")
     assert "first-checkpoints" in claims(kubectl), "spec.checkpoint.retain is Retain where it is left out"
 
-    # Of the same name, it takes up the volume that was kept; and what it is told to continue.
+    # Of the same name, it takes up the volume that was kept, and continues what it names.
     again = resilient("first", nodes=1, checkpoint={**SIZE, "resumeFrom": "first"})
     kubectl.apply(again)
     kubectl.wait_for_phase("first", "Succeeded")

@@ -1,4 +1,4 @@
-"""A cluster whose nodes were stopped, noticed and made anew; on a cluster of its own, since the others are at work."""
+"""A cluster whose nodes were stopped, noticed and made again; on a cluster of its own, since the others are at work."""
 
 import os
 import subprocess
@@ -36,10 +36,10 @@ def engine() -> Iterator[Engine]:
     make_cluster("--delete")
 
 
-def test_a_cluster_whose_nodes_were_stopped_is_made_anew_and_a_well_one_is_left_alone(engine: Engine) -> None:
+def test_a_cluster_whose_nodes_were_stopped_is_made_again_and_a_well_one_is_left_alone(engine: Engine) -> None:
     assert f"cluster: {NAME} is up" in make_cluster()
     second = make_cluster()
-    assert "anew" not in second
+    assert "making it again" not in second
     assert "kind create" not in second
     nodes = (engine.output("ps", "-q", "--filter", f"label=io.x-k8s.kind.cluster={NAME}") or "").split()
     assert len(nodes) == len(["control plane", "worker", "worker"])

@@ -53,7 +53,7 @@ def test_no_node_waits_because_it_asked_for_node_0_before_that_was_there(kubectl
         for node in kubectl.list("nodes")
         if not node["spec"].get("taints") and "control-plane" not in node["metadata"]["name"]
     )
-    # Node 1 of the job fits beside this pod, node 0 does not.
+    # Node 1 of the job fits next to this pod, node 0 does not.
     kubectl.apply(blocker(node))
     kubectl("wait", "--for=condition=Ready", "pod/blocker", "--timeout", "60s")
     kubectl.apply(program("meet", MEET))

@@ -76,7 +76,7 @@ def test_a_tutorial_trains_on_as_many_processes_as_its_launch_line_says(kubectl:
 # tests/examples trains both with two processes in minutes less.
 @pytest.mark.full
 @pytest.mark.parametrize("name", list(ON_IMAGES))
-def test_a_trainer_of_somebody_else_and_a_resnet_learn_images_and_show_how_far_they_are(
+def test_a_trainer_of_another_library_and_a_resnet_learn_images_and_show_how_far_they_are(
     kubectl: Kubectl, name: str
 ) -> None:
     epochs, processes, steps = ON_IMAGES[name]

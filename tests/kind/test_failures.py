@@ -17,7 +17,7 @@ PROGRAMS = {
     "imports": "import nosuchmodule",
 }
 
-# name: class, reason, rank, exit code, signal, and what the message says beside.
+# name: class, reason, rank, exit code, signal, and what else the message says.
 FAILED: dict[str, tuple[str, str, int | None, int | None, str | None, tuple[str, ...]]] = {
     "raises": ("Error", "ExitCode", 0, 1, None, ("rank 0 exited with code 1", "ValueError: bad batch")),
     "leaves": ("Error", "ExitCode", 0, 42, None, ("rank 0 exited with code 42",)),
@@ -133,7 +133,7 @@ for step in range(1000):
 
 
 @pytest.mark.timeout(900)
-def test_a_killed_rank_is_named_whoever_complains_first(kubectl: Kubectl) -> None:
+def test_a_killed_rank_is_named_whichever_complains_first(kubectl: Kubectl) -> None:
     runs = 20 if os.environ.get("DDPJOB_FULL") == "1" else 2
     kubectl.apply(program("killed", ALL_REDUCE))
     named = []

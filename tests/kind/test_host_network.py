@@ -23,7 +23,7 @@ print(f"rank {dist.get_rank()} {where} sum {total.item()}", flush=True)
 dist.barrier()
 os._exit(0)
 """
-# Until it is told to stop.
+# Until it is asked to stop.
 HOLD = "import signal; signal.pause()\n"
 
 

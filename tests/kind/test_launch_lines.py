@@ -16,7 +16,7 @@ from test_cli import DDPJOB
 
 pytestmark = pytest.mark.timeout(600)
 
-# What each of the programs finds, whoever has started it; plain python tells nothing, which is rank 0 of 1.
+# What each of the programs finds, however it was started; plain python says nothing, which is rank 0 of 1.
 PLACE = """
 import json, os, sys
 

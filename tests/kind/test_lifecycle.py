@@ -50,7 +50,7 @@ def test_a_job_is_suspended_without_failing_and_resumes_as_the_next_attempt(kube
     kubectl.wait_for_phase("patient", "Succeeded")
 
 
-def test_a_sidecar_does_not_keep_a_job_from_finishing(kubectl: Kubectl) -> None:
+def test_a_job_finishes_though_its_sidecar_does_not(kubectl: Kubectl) -> None:
     kubectl.apply(program("short", "print('done')\n"))
     sidecar = {"name": "sidecar", "image": TORCH_IMAGE, "command": ["sleep", "infinity"]}
     kubectl.apply(
@@ -80,7 +80,7 @@ def test_a_job_deleted_while_the_operator_is_down_leaves_nothing_behind(kubectl:
         operator("rollout", "status", "deployment/ddpjob-operator", "--timeout=60s")
 
 
-def test_a_job_made_anew_at_once_under_the_same_name_trains(kubectl: Kubectl) -> None:
+def test_a_job_made_again_immediately_under_the_same_name_trains(kubectl: Kubectl) -> None:
     kubectl.apply(program("patient", PATIENT), program("short", "print('second')\n"))
     kubectl.apply(scripted("again", config_map="patient", gracePeriodSeconds=5))
     first = kubectl.wait_for_phase("again", "Running")["metadata"]["uid"]
@@ -143,7 +143,7 @@ print([line.split()[2] for line in open("/proc/mounts") if line.split()[1] == "/
 """
 
 
-def test_names_that_somebody_else_holds_are_named_and_waited_for(kubectl: Kubectl) -> None:
+def test_names_that_another_user_holds_are_named_and_waited_for(kubectl: Kubectl) -> None:
     foreign = [
         {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}},
         {"apiVersion": "v1", "kind": "ConfigMap"},

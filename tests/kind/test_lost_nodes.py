@@ -138,7 +138,7 @@ def succeeds_as_if_undisturbed(kubectl: Kubectl, name: str, expected: dict[int, 
 
 
 def checkpoints(kubectl: Kubectl, name: str) -> list[tuple[int, int]]:
-    """Step and attempt of a job's checkpoints, as somebody sees them who mounts the volume."""
+    """Step and attempt of a job's checkpoints, as a pod that mounts the volume sees them."""
     look = {
         "apiVersion": "v1",
         "kind": "Pod",

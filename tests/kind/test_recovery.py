@@ -45,7 +45,7 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     kubectl.apply(claim(), program("steady", STEADY))
     expected = undisturbed(kubectl)
 
-    # A worker process dies: its pods stay. It dies again: that was too often, and all start anew.
+    # A worker process dies: its pods stay. It dies again: that was too often, and all start again.
     kubectl.apply(KILLED)
     with kubectl.watching(NAME) as seen:
         kubectl.wait_for_phase(NAME, "Running")
@@ -172,7 +172,7 @@ def test_a_preempted_job_saves_and_goes_on_at_that_step_when_there_is_room_again
     kubectl.apply(claim(), program("steady", STEADY), low)
     trains(kubectl, "low")
     try:
-        # Less is free beside the job, and more without one of its pods.
+        # Less is free next to the job, and more without one of its pods.
         kubectl.apply(*preemptor(here, cpus * 0.55))
         kubectl("wait", "--for=condition=Ready", "pod/preemptor", "--timeout=120s", timeout=150)
 

@@ -56,7 +56,7 @@ class Bench:
         return f"marks-{'job' if self.managed else 'plain'}"
 
     def start(self) -> None:
-        """Have it train anew, from nothing."""
+        """Have it train again, from the start."""
         self.stop()
         objects = [job(self.folder)] if self.managed else plain(self.folder)
         apply(self.cluster, objects)

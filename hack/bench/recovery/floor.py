@@ -33,7 +33,7 @@ _PATIENCE: Final = 120.0
 class Floor:
     """Medians in seconds: until pods run, until torch is imported in the launcher, then in the workers, then once more.
 
-    The second time nothing starts beside them, as when workers start again in pods that run.
+    The second time nothing else starts at the same time, as when workers start again in pods that run.
     """
 
     pods: float

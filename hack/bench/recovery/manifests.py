@@ -70,7 +70,7 @@ def job(marks: str) -> Json:
 
 
 def plain(marks: str) -> list[Json]:
-    """The same without an operator: a StatefulSet that makes lost pods anew, and torchrun with restarts of its own."""
+    """The same without an operator: a StatefulSet that makes lost pods again, and torchrun with restarts of its own."""
     labels = {"app": PLAIN}
     command = [
         "torchrun",

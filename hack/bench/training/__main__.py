@@ -76,7 +76,7 @@ def compare(bench: Bench, pairs: int) -> list[Pair]:
 
 
 def time_hook(bench: Bench) -> Hook:
-    """The library's own work beside each step."""
+    """The library's own work in addition to each step."""
     (found,) = bench.run(bench.command(1, "hook"), *_OPERATOR)
     say(f"  step hook: p50 {found['p50']:.0f} us, p99 {found['p99']:.0f} us, longest {found['max']:.0f} us")
     return Hook(found["steps"], found["p50"], found["p99"])

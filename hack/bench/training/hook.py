@@ -1,4 +1,4 @@
-"""Times what the library does beside each step of a loop of one's own, between steps that really compute."""
+"""Times what the library does in addition to each step of a loop of one's own, between steps that really compute."""
 
 import json
 import os

@@ -68,7 +68,7 @@ class Saving:
 
     @property
     def speed(self) -> float:
-        """Steps a second with saves over those without: what is copied and written beside the training costs too."""
+        """Steps a second with saves over those without: what is copied and written while it trains costs too."""
         (steps, seconds), (steps_without, seconds_without) = self.disturbed, self.undisturbed
         return steps / seconds / (steps_without / seconds_without)
 

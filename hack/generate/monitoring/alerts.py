@@ -168,7 +168,7 @@ sum by (resource) (increase(ddpjob_operator_api_requests_total{verb="watch", cod
 
 
 class _Text(str):
-    """A text of several lines, which YAML shall show as such."""
+    """A text of several lines, which YAML is to show as such."""
 
     __slots__ = ()
 

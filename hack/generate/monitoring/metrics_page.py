@@ -22,7 +22,7 @@ _UNITS: Final = (
     ("_bytes", "bytes"),
     ("_ratio", "0 to 1"),
 )
-_BESIDE_COUNTERS: Final = "_created"
+_WITH_COUNTERS: Final = "_created"
 _OF_THE_PROCESS: Final = "process_"
 
 _INTRODUCTION: Final = """\
@@ -121,7 +121,7 @@ def rows(text: str) -> list[Row]:
 
 def _rows(families: Iterable[Metric]) -> Iterator[Row]:
     for family in families:
-        if family.name.endswith(_BESIDE_COUNTERS) or family.name.startswith(_OF_THE_PROCESS):
+        if family.name.endswith(_WITH_COUNTERS) or family.name.startswith(_OF_THE_PROCESS):
             continue
         labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
         name = f"{family.name.removesuffix('_total')}_total" if family.type == "counter" else family.name

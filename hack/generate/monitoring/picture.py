@@ -63,7 +63,7 @@ def marks(data: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def with_gaps(points: Sequence[Point]) -> list[Point]:
-    """The points, with one that is no number wherever the series was away."""
+    """The points, with one that is not a number wherever the series was missing."""
     drawn: list[Point] = []
     for at, value in points:
         if drawn and at - drawn[-1][0] > _GAP_SECONDS:
@@ -91,7 +91,7 @@ def draw(data: dict[str, Any], title: str) -> Figure:
     return figure
 
 
-# Single values in Grafana, which graphs beside them show as well.
+# Single values in Grafana, which graphs next to them show as well.
 _NUMBERS: Final = ("Phase", "Progress", "Time left", "Restarts", "Last failure", "Stalled")
 
 

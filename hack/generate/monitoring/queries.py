@@ -1,4 +1,4 @@
-"""The queries of committed dashboards and rules, for whoever asks a Prometheus them."""
+"""The queries of committed dashboards and rules, for asking a Prometheus."""
 
 import json
 import re

@@ -16,7 +16,7 @@ def name_of(page: Path) -> str:
 
 
 def prose(page: Path) -> str:
-    """A page without its code blocks, whose `#` is no heading and whose brackets are no links."""
+    """A page without its code blocks, whose `#` is not a heading and whose brackets are not links."""
     return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 

@@ -12,7 +12,7 @@ def test_clean_removes_our_names_and_what_has_no_name_and_nobody_elses() -> None
 6 localhost/somebodys-image latest
 7 <none> <none>
 """
-    # 4 was pulled by somebody, 6 was built by somebody on our base image, 7 has nothing to do with us.
+    # 4 was pulled by another user, 6 was built by another user on our base image, 7 has nothing to do with us.
     assert our_images(images, ["1", "2", "3", "5", "6"]) == [
         "docker.io/library/ddpjob-trainer:cpu",
         "docker.io/library/ddpjob-trainer:cpu-0123",

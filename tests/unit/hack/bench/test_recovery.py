@@ -32,8 +32,8 @@ def test_a_rank_that_goes_on_in_its_old_process_is_not_back() -> None:
 
 
 def test_a_process_that_made_no_step_before_it_was_started_again_does_not_count() -> None:
-    in_vain = [Mark(1, "vain", "started", 101), Mark(1, "vain", "imported", 102)]
-    marks = [*process(0, "new-0", 101), *in_vain, *process(1, "new-1", 110)]
+    wasted = [Mark(1, "wasted", "started", 101), Mark(1, "wasted", "imported", 102)]
+    marks = [*process(0, "new-0", 101), *wasted, *process(1, "new-1", 110)]
     found = recovery_after(marks, FAULT, 2)
     assert found is not None
     assert found.stepped == 113

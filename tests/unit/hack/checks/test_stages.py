@@ -69,14 +69,16 @@ def test_a_set_up_that_fails_is_one_failure(capsys: pytest.CaptureFixture[str]) 
     assert "node image failed" in capsys.readouterr().out
 
 
-def beside(said: str, ran: list[str]) -> tuple[list[Stage], list[str]]:
+def with_the_next(said: str, ran: list[str]) -> tuple[list[Stage], list[str]]:
     held, *rest = stages(ran)
-    return [dataclasses.replace(held, beside_next=True), *rest], [sys.executable, "-c", f"print({said!r})"]
+    return [dataclasses.replace(held, with_next=True), *rest], [sys.executable, "-c", f"print({said!r})"]
 
 
-def test_a_stage_beside_the_next_one_is_shown_and_counted_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_at_the_same_time_as_the_next_one_is_shown_and_counted_after_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     ran: list[str] = []
-    todo, command = beside("a test says so\n\n7 passed, 0 failed, 1 skipped", ran)
+    todo, command = with_the_next("a test says so\n\n7 passed, 0 failed, 1 skipped", ran)
     assert run_stages(todo, keep_going=True, command=lambda _: command) == Tally(12, 1, 1)
     assert ran == ["torch", "kind"], "in this process"
     said = capsys.readouterr().out
@@ -84,17 +86,19 @@ def test_a_stage_beside_the_next_one_is_shown_and_counted_after_it(capsys: pytes
     assert said.index("== unit: ") < said.index("== kind")
 
 
-def test_a_stage_beside_the_next_one_that_fails_or_breaks_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_at_the_same_time_as_the_next_one_that_fails_or_breaks_ends_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     ran: list[str] = []
-    todo, command = beside("Traceback", ran)
+    todo, command = with_the_next("Traceback", ran)
     todo[1] = Stage("apiserver", Tally)
     command[-1] += "; exit(3)"
     assert run_stages(todo, keep_going=False, command=lambda _: command) == FAILURE
     assert (ran, "Traceback" in capsys.readouterr().out) == ([], True)
 
 
-def test_the_last_stage_has_nothing_to_run_beside() -> None:
+def test_the_last_stage_has_nothing_to_run_with() -> None:
     ran: list[str] = []
-    todo, command = beside("nothing", ran)
+    todo, command = with_the_next("nothing", ran)
     assert run_stages(todo[:1], keep_going=False, command=lambda _: command) == Tally(5)
     assert ran == ["unit"]

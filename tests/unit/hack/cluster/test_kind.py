@@ -54,7 +54,7 @@ def test_pods_have_the_addresses_that_are_asked_for_or_that_the_machine_can_carr
         assert configuration(CLUSTER, "image", ip_family=found)["networking"]["ipFamily"] == found == family
 
 
-def test_the_address_of_an_engines_own_bridge_is_no_ipv6_of_the_machine() -> None:
+def test_the_address_of_an_engines_own_bridge_does_not_count_as_ipv6_of_the_machine() -> None:
     bridge = (
         "3: podman1    inet6 fc00:f853:ccd:e793::1/64 scope global \\       valid_lft forever preferred_lft forever\n"
     )
@@ -70,7 +70,7 @@ def test_shared_volumes_are_folders_of_their_own() -> None:
     assert all("ReadWriteMany" in volume["spec"]["accessModes"] for volume in volumes)
 
 
-def test_a_volume_is_offered_anew_once_its_claim_is_gone() -> None:
+def test_a_volume_is_offered_again_once_its_claim_is_gone() -> None:
     def volume(name: str, phase: str, storage_class: str = "ddpjob-shared") -> dict[str, Any]:
         return {"metadata": {"name": name}, "spec": {"storageClassName": storage_class}, "status": {"phase": phase}}
 

@@ -1,4 +1,4 @@
-"""Folders in which others wrote, removed by somebody who is not root."""
+"""Folders in which others wrote, removed by a user who is not root."""
 
 import os
 import tempfile

@@ -8,7 +8,7 @@ def test_the_environments_pip_settings_win_over_those_of_files() -> None:
     assert settings == {"timeout": "180", "index-url": "https://index.invalid/simple"}
 
 
-def test_a_build_is_told_where_packages_are_and_not_where_to_put_them() -> None:
+def test_a_build_learns_where_packages_are_and_not_where_to_put_them() -> None:
     settings = {
         "extra-index-url": "https://a.invalid https://b.invalid",
         "target": "/elsewhere",
