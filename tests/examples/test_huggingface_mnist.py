@@ -155,6 +155,6 @@ def test_images_as_the_hub_stores_them_train_a_single_process(tmp_path: Path) ->
 def test_a_hub_that_cannot_be_reached_is_named_with_what_to_do_and_nothing_else_is_trained_on() -> None:
     training = run([sys.executable, *PROGRAM], {"HF_HUB_OFFLINE": "1"})
     assert training.code == 1
-    assert "ylecun/mnist cannot be had from Hugging Face's hub" in training.output
+    assert "ylecun/mnist cannot be loaded from Hugging Face's hub" in training.output
     assert "--dataset bundled" in training.output
     assert "Dataset " not in training.output

@@ -1,14 +1,12 @@
 """A ResNet of torchvision, on made images and on a folder of pictures."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from training import succeed, together, whole
+from training import together, whole
 
 import ddpjob_trainer.examples
-from tests.ports import free_port
 
 PROGRAM = str(Path(ddpjob_trainer.examples.__file__).parent / "resnet.py")
 SMALL = ("--image-size", "64", "--batch-size", "8")
@@ -17,10 +15,9 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_made_images_are_learned_by_two_processes_that_go_on_where_they_were(tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=2"]
     program = [PROGRAM, "--synthetic", "128", *SMALL, "--total-epochs"]
     variables = {"DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid")}
-    succeed([*launch, f"--master-port={free_port()}", *program, "1"], variables)
+    whole(2, *program, "1", variables=variables)
     training = whole(2, *program, "5", variables=variables)
     assert "resumed in epoch 2 after step 8" in training.output
     assert training.world_sizes == {0: 2, 1: 2}

@@ -2,11 +2,11 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from training import Training, checkpoints_in, run, succeed, together, torchrun, whole
+from training import TORCHRUN, Training, checkpoints_in, succeed, together, torchrun, whole
 
 import ddpjob_trainer.examples
 from tests.ports import free_port
@@ -16,6 +16,7 @@ ON_KIND = pytest.mark.full
 """`make test` has this program on kind."""
 LIKE_ANOTHER = pytest.mark.full
 """Starts as one of the others does, and then is the same program."""
+Start = Callable[[dict[str, str]], Training]
 EPOCH = re.compile(r"^\[CPU(\d+)\] Epoch (\d+) \| Batchsize: (\d+) \| Steps: (\d+)$", re.MULTILINE)
 
 
@@ -40,6 +41,16 @@ def mpirun(processes: int, name: str, *arguments: str) -> list[str]:
     ]
 
 
+def line(command: Sequence[str]) -> Start:
+    """Starts a program as a user types it."""
+    return lambda variables: succeed(command, variables)
+
+
+def torchruns(processes: int, name: str, *arguments: str) -> Start:
+    """Starts the ranks that torchrun would."""
+    return lambda variables: whole(processes, file(name), *arguments, variables={**TORCHRUN, **variables})
+
+
 def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
     """Rank to what it printed of each epoch: its number and its steps."""
     found: dict[int, list[tuple[int, int]]] = {}
@@ -49,13 +60,13 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize(
-    ("command", "variables", "ranks", "steps"),
+    ("start", "variables", "ranks", "steps"),
     [
-        (python("single_gpu", "5", "2"), {}, 1, 64),
-        (python("multigpu", "5", "2"), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
-        pytest.param(torchrun(2, file("multigpu_torchrun"), "5", "2"), {}, 2, 32, marks=LIKE_ANOTHER),
+        (line(python("single_gpu", "5", "2")), {}, 1, 64),
+        (line(python("multigpu", "5", "2")), {"DDPJOB_PROCS_PER_NODE": "2"}, 2, 32),
+        pytest.param(line(torchrun(2, file("multigpu_torchrun"), "5", "2")), {}, 2, 32, marks=LIKE_ANOTHER),
         pytest.param(
-            torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"),
+            line(torchrun(4, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32")),
             {},
             4,
             16,
@@ -63,23 +74,23 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
         ),
         # As many ranks as in the tutorial, on two nodes with eight GPUs each.
         pytest.param(
-            torchrun(16, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32"),
+            line(torchrun(16, file("multinode"), "--total_epochs", "5", "--save_every", "2", "--batch_size", "32")),
             {},
             16,
             4,
             marks=LIKE_ANOTHER,
         ),
-        pytest.param(torchrun(1, file("multinode_ddp"), "5", "2"), {}, 1, 64, marks=LIKE_ANOTHER),
-        pytest.param(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32, marks=ON_KIND),
-        (torchrun(2, file("pytorch_multinode_ddp_mpi"), "5", "2"), {}, 2, 32),
+        pytest.param(line(torchrun(1, file("multinode_ddp"), "5", "2")), {}, 1, 64, marks=LIKE_ANOTHER),
+        pytest.param(line(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2")), {}, 2, 32, marks=ON_KIND),
+        (torchruns(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32),
         pytest.param(
-            python("distributed_data_parallel", "5", "2"),
+            line(python("distributed_data_parallel", "5", "2")),
             {"DDPJOB_PROCS_PER_NODE": "2"},
             2,
             32,
             marks=LIKE_ANOTHER,
         ),
-        (torchrun(2, file("multinode_torchrun"), "5", "2"), {}, 2, 32),
+        (torchruns(2, "multinode_torchrun", "5", "2"), {}, 2, 32),
     ],
     ids=[
         "single_gpu",
@@ -94,14 +105,13 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
         "multinode_torchrun",
     ],
 )
-def test_a_program_trains_with_its_own_command_line_and_saves(
-    tmp_path: Path, command: Sequence[str], variables: dict[str, str], ranks: int, steps: int
+def test_a_program_trains_with_its_own_command_line_and_saves(  # noqa: PLR0917
+    request: pytest.FixtureRequest, tmp_path: Path, start: Start, variables: dict[str, str], ranks: int, steps: int
 ) -> None:
     variables = {**variables, "DDPJOB_CHECKPOINT_PATH": str(tmp_path / "uid"), "DDPJOB_CHECKPOINT_KEEP_LAST": "9"}
-    training = succeed(command, variables)
-    unknown_to_mpi = file("pytorch_multinode_ddp_mpi") in command and command[0] != "mpirun"
-    replaced = "torchrun starts no processes that mpi knows of: gloo takes its place" in training.output
-    assert replaced == unknown_to_mpi
+    training = start(variables)
+    replaced = "mpi cannot connect processes started by torchrun: using gloo instead" in training.output
+    assert replaced == (request.node.callspec.id == "mpi_under_torchrun")
     assert epochs(training) == {rank: [(epoch, steps) for epoch in range(1, 6)] for rank in range(ranks)}
     losses = [float(loss) for loss in training.losses.values()]
     assert losses[-1] < losses[0] / 3
@@ -121,11 +131,11 @@ def test_a_program_goes_on_where_its_last_snapshot_was(tmp_path: Path) -> None:
 def test_gpus_that_are_not_there_are_asked_for_in_a_sentence(name: str) -> None:
     training = together(1, file(name), "5", "2")
     assert training.code == 1
-    assert f"{name} trains on GPUs and sees none: ask for them in spec.trainer.resources" in training.output
+    assert f"{name} needs a GPU, but none is visible: request one in spec.trainer.resources" in training.output
 
 
 def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refused() -> None:
-    training = run(torchrun(2, file("multinode_ddp"), "5", "2"), {"DDPJOB_BACKEND": "mpi"})
+    training = together(2, file("multinode_ddp"), "5", "2", variables={**TORCHRUN, "DDPJOB_BACKEND": "mpi"})
     assert training.code == 1
     assert "under torchrun each of the 2 processes would train its own model. Use mpirun" in training.output
 
@@ -133,9 +143,9 @@ def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refuse
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give TOTAL_EPOCHS and SAVE_EVERY, as in: single_gpu 50 10"),
-        (("50",), "give TOTAL_EPOCHS and SAVE_EVERY"),
-        (("50", "10", "--save-every", "3"), "give TOTAL_EPOCHS and SAVE_EVERY"),
+        ((), "TOTAL_EPOCHS and SAVE_EVERY are required, for example: single_gpu 50 10"),
+        (("50",), "TOTAL_EPOCHS and SAVE_EVERY are required"),
+        (("50", "10", "--save-every", "3"), "TOTAL_EPOCHS and SAVE_EVERY are required"),
         (("50", "0"), "must be at least 1"),
     ],
 )
@@ -181,7 +191,7 @@ def test_each_process_says_where_it_is(command: Sequence[str], variables: dict[s
 
 
 def test_collectives_are_measured_and_checked_for_each_size() -> None:
-    said = succeed(torchrun(2, file("collectives"), "--smallest", "64", "--largest", "4K", "--factor", "8")).output
+    said = whole(2, file("collectives"), "--smallest", "64", "--largest", "4K", "--factor", "8").output
     rows = re.findall(r"^(\w+) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)$", said, re.MULTILINE)
     names = ("all_reduce", "all_gather", "broadcast", "reduce")
     assert [(name, int(size)) for name, size, *_ in rows] == [
@@ -201,4 +211,4 @@ def test_collectives_are_measured_over_mpi_too() -> None:
 
 
 def test_a_size_that_is_none_is_named() -> None:
-    assert "'4X' is no size: give bytes, as in 64, 4K" in together(1, file("collectives"), "--largest", "4X").output
+    assert "'4X' is not a size: use bytes, such as 64, 4K" in together(1, file("collectives"), "--largest", "4X").output

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,16 @@ def torchrun(processes: int, *program: str, port: int = 0) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *options, *program]
 
 
+TORCHRUN: Mapping[str, str] = {"TORCHELASTIC_RUN_ID": "test"}
+"""By this variable a rank knows torchrun."""
+
+
+def alone(*program: str, variables: Mapping[str, str] | None = None) -> Training:
+    """Run a program as plain python does, in one process that is given no rank; what became of it."""
+    with forked(program, [environment(**(variables or {}))]) as (process,):
+        return Training(*process.end())
+
+
 @contextmanager
 def ranks_started(
     processes: int, *program: str, variables: Mapping[str, str] | None = None, nodes: int = 1
@@ -95,6 +105,16 @@ def whole(processes: int, *program: str, variables: Mapping[str, str] | None = N
     training = together(processes, *program, variables=variables, nodes=nodes)
     assert training.code == 0, training.output
     return training
+
+
+def in_interpreters(processes: int, *program: str) -> list[Training]:
+    """Run a training without a launcher, each rank in an interpreter of its own from beginning to end."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+    command = [sys.executable, *program]
+    with ExitStack() as running, ThreadPoolExecutor(processes) as readers:
+        ranks = [running.enter_context(started(command, {**place, "RANK": str(rank)})) for rank in range(processes)]
+        said = list(readers.map(lambda rank: rank.communicate()[0], ranks))
+        return [Training(rank.returncode, output) for rank, output in zip(ranks, said, strict=True)]
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""PyTorch DDP training that shows its progress, saves, and resumes where it was.
+"""PyTorch DDP training that shows its progress, saves, and resumes where it stopped.
 
-Importing the package costs nothing: torch is imported with the first name that needs it.
+Importing the package is cheap: torch is imported with the first name that needs it.
 """
 
 import importlib

@@ -1,10 +1,10 @@
-"""Can the processes of this job train together? Run in the place of a training, by the same launcher.
+"""Checks whether the processes of this job can train together. Run it instead of a training, with the same launcher.
 
     torchrun --nproc-per-node 2 -m ddpjob_trainer.doctor
     ddpjob run --nodes 2 --procs-per-node 2 --image IMG --module ddpjob_trainer.doctor
 
-Every rank says what it finds by itself, rank 0 what they find together. Exit code 1 where something keeps a training
-from working.
+Every rank prints what it finds by itself, rank 0 what all ranks find together. The exit code is 1 if something keeps a
+training from working.
 """
 
 import json
@@ -27,19 +27,19 @@ _PATIENCE: Final = timedelta(seconds=120)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check came to."""
+    """Result of one check."""
 
     sound: bool
     text: str
 
     def line(self, environment: Environment) -> str:
-        """As it is printed."""
+        """The line to print."""
         return f"[rank {environment.rank}] {'ok  ' if self.sound else 'FAIL'} {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What has to be the same on all ranks."""
+    """What must be the same on all ranks."""
 
     python: str
     pytorch: str
@@ -57,7 +57,7 @@ class Versions:
 
 
 def main() -> None:
-    """Check, and exit with 1 where something is wrong."""
+    """Check, and exit with 1 if something is wrong."""
     try:
         environment = current_environment()
     except MisuseError as misuse:
@@ -74,13 +74,13 @@ def main() -> None:
             for finding in together if group.first else ():
                 say(finding.line(environment))
     except (RuntimeError, ValueError) as error:
-        say(Finding(sound=False, text=f"the ranks do not meet: {error}").line(environment))
+        say(Finding(sound=False, text=f"the ranks cannot connect: {error}").line(environment))
         sys.exit(1)
     sys.exit(not all(finding.sound for finding in together))
 
 
 def of_this_process(environment: Environment) -> tuple[Finding, ...]:
-    """What a process finds by itself."""
+    """Checks of this process alone."""
     rank, size, node = environment.rank, environment.world_size, environment.node_rank
     started = f"{environment.launcher}: rank {rank} of {size}, on node {node} ({socket.gethostname()})"
     backends = [backend.value for backend in Backend if dist.is_backend_available(backend.value)]
@@ -107,34 +107,36 @@ def _device(environment: Environment) -> Finding:
 def _master(environment: Environment) -> Finding:
     host = environment.master_address
     if host is None:
-        return Finding(sound=True, text="needs no master address")
+        return Finding(sound=True, text="no master address needed")
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, environment.master_port)}
     except OSError as error:
         return Finding(sound=False, text=f"MASTER_ADDR={host} does not resolve ({error}): check DNS, or MASTER_ADDR")
-    return Finding(sound=True, text=f"MASTER_ADDR={host} is {', '.join(sorted(found))}")
+    return Finding(sound=True, text=f"MASTER_ADDR={host} resolves to {', '.join(sorted(found))}")
 
 
 def _port(environment: Environment) -> Finding:
     port = environment.http_port
     if port is None:
-        return Finding(sound=True, text="serves no metrics and no progress: DDPJOB_METRICS_PORT is not set")
+        return Finding(sound=True, text="metrics and progress are not served: DDPJOB_METRICS_PORT is not set")
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
-        # A training goes on without.
-        return Finding(sound=True, text=f"port {port} for metrics cannot be used ({error}): free it to see progress")
+        # A training continues without it.
+        return Finding(
+            sound=True, text=f"port {port} for metrics and progress cannot be used ({error}): free it to see progress"
+        )
     return Finding(sound=True, text=f"port {port} for metrics and progress is free")
 
 
 def of_all(group: Group) -> tuple[Finding, ...]:
-    """What all ranks find together; the same on each of them."""
-    told = group.exchange.gather_bytes(json.dumps(asdict(Versions.own(group.device))).encode())
+    """Checks of all ranks together; the same result on each of them."""
+    gathered = group.exchange.gather_bytes(json.dumps(asdict(Versions.own(group.device))).encode())
     total = torch.tensor([float(group.rank)], device=group.device)
     dist.all_reduce(total)
     expected = group.world_size * (group.world_size - 1) / 2
     return (
-        equal([Versions(**json.loads(each)) for each in told]),
+        equal([Versions(**json.loads(each)) for each in gathered]),
         Finding(
             sound=total.item() == expected,
             text=f"all_reduce over {group.backend} among {group.world_size} ranks gives {total.item():g}, "
@@ -144,12 +146,12 @@ def of_all(group: Group) -> tuple[Finding, ...]:
 
 
 def equal(versions: list[Versions]) -> Finding:
-    """Whether all ranks have what the first one has. Devices of several kinds work, as fast as the slowest."""
+    """Whether all ranks have what rank 0 has. Different devices work together, as fast as the slowest."""
     for rank, own in enumerate(versions):
         for name, value in asdict(own).items():
             first = getattr(versions[0], name)
             if value != first:
-                text = f"rank {rank} has {name} {value}, rank 0 has {first}: use one image, and one kind of node"
+                text = f"rank {rank} has {name} {value}, but rank 0 has {first}: use the same image and kind of node"
                 return Finding(sound=name == "device", text=text)
     return Finding(sound=True, text=f"all {len(versions)} ranks have the same versions and devices")
 

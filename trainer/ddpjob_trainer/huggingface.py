@@ -1,7 +1,7 @@
-"""transformers' Trainer as a training of this library: progress, metrics, checkpoints, an agreed stop.
+"""transformers' Trainer with this library's progress, metrics, checkpoints and agreed stop.
 
-Its own checkpoints are pickles, written in place by every process; those of this library are neither, and need a volume
-on rank 0's node alone. So the Trainer is left to train, and everything else is told and done by a callback.
+The Trainer's own checkpoints are pickles, written in place by every process; those of this library are neither, and
+need a volume only on rank 0's node. So the Trainer only trains, and a callback does everything else.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.stop import Stopped, StopRequests
 
 ACCURACY: Final = "eval_accuracy"
-"""What an evaluation's accuracy, from 0 to 1, is called where `compute_metrics` returns it as `accuracy`."""
+"""Name of an evaluation's accuracy, from 0 to 1, if `compute_metrics` returns it as `accuracy`."""
 # The names that transformers looks for in a folder to resume from.
 _WEIGHTS: Final = "model.safetensors"
 _STATE: Final = "trainer_state.json"
@@ -39,7 +39,7 @@ _STATE: Final = "trainer_state.json"
 _log = logging.getLogger(__name__)
 
 with warnings.catch_warnings(action="ignore", category=FutureWarning):
-    # accelerate imports it when it wraps a model, and some versions of torch warn of themselves meanwhile.
+    # accelerate imports it when it wraps a model; some versions of torch emit warnings about themselves.
     import torch.distributed.algorithms.ddp_comm_hooks
 
 
@@ -50,22 +50,22 @@ def train(
     save_every: int = 1,
     checkpoint_dir: str | None = None,
 ) -> None:
-    """Call `trainer.train()` as a DDPJob is trained: shown, saved, resumed, and stopped on SIGTERM at an agreed step.
+    """Call `trainer.train()` as a DDPJob: with progress, checkpoints, resume, and an agreed stop on SIGTERM.
 
-    Checkpoints have what the library's own Trainer has in them, and the Trainer's state. Its arguments should say
-    `save_strategy="no"`: what it saves by itself is not read here.
+    Checkpoints have the same content as those of `ddpjob_trainer.train`, and the Trainer's state. Its arguments should
+    have `save_strategy="no"`: what it saves by itself is not read here.
 
     Args:
-        trainer: not trained yet, of the processes of the group: made within `process_group`.
+        trainer: not trained yet, created within `process_group`.
         group: the processes of the training.
         save_every: epochs between two checkpoints; the last epoch has one in any case.
-        checkpoint_dir: folder for the checkpoints of jobs; None takes the operator's choice, or saves nothing.
+        checkpoint_dir: folder for the checkpoints of jobs; None uses the operator's, and saves nothing without one.
 
     Raises:
-        Stopped: all ranks were asked to stop and have saved their last step; a resume goes on with the next one.
+        Stopped: all ranks were asked to stop and have saved their last step; a resume continues with the next one.
         SaveError: a checkpoint could not be written.
-        MisfitError: the checkpoint to resume from is of another model.
-        MisuseError: it is of another number of processes.
+        MisfitError: the checkpoint to resume from belongs to another model.
+        MisuseError: it was saved by another number of processes.
         ValueError: save_every is below 1.
     """
     if save_every < 1:
@@ -87,26 +87,26 @@ def train(
                 save_every=save_every,
             )
             trainer.add_callback(callback)
-            # The time until the loss, which transformers tells no callback, is what finds a slow rank.
+            # The time until the loss, which transformers reports to no callback, reveals a slow rank.
             hook = trainer.model.register_forward_hook(callback.loss_computed)
             try:
                 trainer.train(resume_from_checkpoint=folder if resumed is not None else None)
             finally:
-                # An evaluation or another training afterwards is the program's own.
+                # An evaluation or another training afterwards is up to the program.
                 hook.remove()
                 trainer.remove_callback(callback)
     except Stopped as stopped:
         step = stopped.step
-        _tell(listeners, lambda listener: listener.stopped(step))
+        _notify(listeners, lambda listener: listener.stopped(step))
         raise
     except BaseException:
-        _tell(listeners, lambda listener: listener.failed())
+        _notify(listeners, lambda listener: listener.failed())
         raise
-    _tell(listeners, lambda listener: listener.finished())
+    _notify(listeners, lambda listener: listener.finished())
 
 
 class _Kept:
-    """Keeps a state until what it belongs to is made: the Trainer makes optimizer and scheduler when it starts."""
+    """Keeps a state until its owner exists: the Trainer creates optimizer and scheduler when it starts."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
@@ -120,7 +120,7 @@ class _Kept:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Resumed:
-    """A checkpoint whose model is loaded already."""
+    """A checkpoint whose model has been loaded."""
 
     position: Position
     optimizer: Mapping[str, Any]
@@ -131,7 +131,7 @@ class _Resumed:
     """This rank's random numbers."""
 
     def write(self, model: torch.nn.Module, folder: Path) -> None:
-        """Make a folder of what the Trainer asks for: where it is and, though they are loaded, the weights."""
+        """Write what the Trainer reads to resume: its state and, although they are loaded, the weights."""
         (folder / _STATE).write_text(self.trainer_state, encoding="utf-8")
         save_model(model, str(folder / _WEIGHTS))
 
@@ -145,7 +145,7 @@ def _resume(trainer: Trainer, saves: Checkpoints, world_size: int) -> _Resumed |
     if saved_by != world_size:
         raise MisuseError(
             f"the checkpoint was saved by {saved_by} processes, and transformers' Trainer, which counts its data in "
-            f"steps of all of them, cannot go on with {world_size}: start {saved_by}, or give another checkpoint folder"
+            f"steps of all of them, cannot continue with {world_size}: start {saved_by}, or use another folder"
         )
     _log.info("resumed in epoch %d after step %d", position.epoch + 1, position.step)
     generators = randomness.capture()
@@ -153,7 +153,7 @@ def _resume(trainer: Trainer, saves: Checkpoints, world_size: int) -> _Resumed |
 
 
 class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types where it is not installed
-    """Tells listeners what a Trainer does, saves between its epochs, and stops it where all ranks were asked to."""
+    """Notifies listeners of what a Trainer does, saves between its epochs, and stops it when all ranks agree."""
 
     def __init__(
         self,
@@ -168,11 +168,11 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
-        trainer: whose callback it is.
-        requests: entered, for stopping.
-        saves: where to save; None does not.
-        listeners: are told of everything.
-        resumed: the checkpoint that the training goes on from.
+        trainer: that calls it.
+        requests: to stop, already entered.
+        saves: where to save; None does not save.
+        listeners: are notified of everything.
+        resumed: the checkpoint from which the training continues.
         world_size: number of processes.
         save_every: epochs between two checkpoints.
         clock: seconds.
@@ -191,7 +191,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._steps_per_epoch = 0
         self._samples_per_step = 0
         self._consumed = 0
-        # When the last step had ended, and when a batch was there for the next one.
+        # When the last step ended, and when a batch was available for the next one.
         self._before = self._mark = self._got = clock()
 
     def on_train_begin(
@@ -202,8 +202,8 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         train_dataloader: Iterable[Any],
         **_: object,
     ) -> None:
-        """Load what was not made before, and tell of the plan."""
-        # Data of unknown length are one epoch of as many steps as the Trainer is told.
+        """Restore what did not exist before, and report the plan."""
+        # Data of unknown length are one epoch with the Trainer's maximum number of steps.
         batches = len(train_dataloader) if isinstance(train_dataloader, Sized) else 0
         self._steps_per_epoch = -(-batches // args.gradient_accumulation_steps) or state.max_steps
         self._samples_per_step = args.train_batch_size * args.gradient_accumulation_steps
@@ -212,17 +212,17 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             self._trainer.lr_scheduler.load_state_dict(self._resumed.scheduler)
         epochs = -(-state.max_steps // self._steps_per_epoch)
         plan = Plan(epochs, state.max_steps, state.global_step, resumed=self._resumed is not None)
-        self._tell(lambda listener: listener.started(plan))
+        self._notify(lambda listener: listener.started(plan))
 
     def on_epoch_begin(
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object
     ) -> None:
-        """Look whether to stop, and tell of the epoch."""
+        """Check whether to stop, and report the epoch."""
         self._stop_if(self._requests.agreed_now(state.global_step), state)
         done = state.global_step // self._steps_per_epoch
         left = min((done + 1) * self._steps_per_epoch, state.max_steps) - state.global_step
-        self._tell(lambda listener: listener.epoch_started(done + 1, left))
-        # The first batch of an epoch draws random numbers, the batches that a resume passes over draw others.
+        self._notify(lambda listener: listener.epoch_started(done + 1, left))
+        # The first batch of an epoch draws random numbers; the batches that a resume skips draw others.
         if state.global_step % self._steps_per_epoch == 0:
             self._restore_random_numbers()
         self._begin(Activity.DATA)
@@ -231,7 +231,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def on_step_begin(
         self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: object
     ) -> None:
-        """The batches of a step are there."""
+        """The batches of a step are available."""
         self._restore_random_numbers()
         self._got = self._clock()
         self._begin(Activity.STEP)
@@ -243,18 +243,18 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._mark = self._clock()
 
     def loss_computed(self, model: torch.nn.Module, *_: object) -> None:
-        """A forward pass of the model is done; a hook of it."""
+        """A hook of the model: its forward pass is done."""
         if model.training:
             seconds = self._clock() - self._mark
-            self._tell(lambda listener: listener.loss_computed(seconds))
+            self._notify(lambda listener: listener.loss_computed(seconds))
 
     def on_step_end(self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object) -> None:
-        """Count the step, and look whether to stop."""
+        """Count the step, and check whether to stop."""
         now, step = self._clock(), state.global_step
         self._consumed += self._samples_per_step * self._world_size
-        seconds, waited = now - self._before, self._got - self._before
-        self._tell(lambda listener: listener.step_finished(step, self._samples_per_step, seconds, waited))
-        # At the end of an epoch an evaluation may be due, which a resume would not make up for.
+        seconds, data_seconds = now - self._before, self._got - self._before
+        self._notify(lambda listener: listener.step_finished(step, self._samples_per_step, seconds, data_seconds))
+        # At the end of an epoch an evaluation may be due, which would not run after a resume.
         if step % self._steps_per_epoch:
             self._stop_if(self._requests.agreed(step), state)
             self._begin(Activity.DATA)
@@ -268,7 +268,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         logs: Mapping[str, Any],
         **_: object,
     ) -> None:
-        """Tell of the loss, which is the mean over all ranks and over the steps since the last time."""
+        """Report the loss, which is the mean over all ranks and over the steps since the last time."""
         if "loss" not in logs:
             return
         norm, rate = logs.get("grad_norm"), logs.get("learning_rate")
@@ -279,10 +279,10 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             gradient_norm=float("nan") if norm is None else float(norm),
             consumed=self._consumed,
         )
-        self._tell(lambda listener: listener.logged(record))
+        self._notify(lambda listener: listener.logged(record))
 
     def on_epoch_end(self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Save, after the evaluation where one follows: a resume then begins with the next epoch."""
+        """Save, after the evaluation if one follows: a resume then begins with the next epoch."""
         epoch = state.global_step // self._steps_per_epoch
         ends = state.global_step >= state.max_steps or control.should_training_stop
         self._save_is_due = epoch % self._save_every == 0 or ends
@@ -292,7 +292,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def on_prediction_step(
         self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: object
     ) -> None:
-        """An evaluation goes on."""
+        """An evaluation is in progress."""
         if not self._evaluates:
             self._evaluates = True
             self._begin(Activity.EVALUATION)
@@ -305,24 +305,24 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         metrics: Mapping[str, float],
         **_: object,
     ) -> None:
-        """Tell of the accuracy, and save what waited for it."""
+        """Report the accuracy, and save what waited for it."""
         self._evaluates = False
         self._begin(Activity.STEP)
         accuracy = metrics.get(ACCURACY)
         if accuracy is not None:
-            self._tell(lambda listener: listener.evaluated(float(accuracy), None))
-        # A callback before this one may have ended the training for what was measured.
+            self._notify(lambda listener: listener.evaluated(float(accuracy), None))
+        # A callback before this one may have ended the training because of the result.
         self._save_is_due = self._save_is_due or control.should_training_stop
         self._save_if_due(state)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object) -> None:
-        """Save where another callback has ended the training between two saves, before this one could know of it."""
-        # The best model is then loaded already, which is not that of this step.
+        """Save if another callback has ended the training between two saves, unknown to this one."""
+        # If the best model has been loaded, it is not that of this step.
         if self._position(state) != self._saved and not args.load_best_model_at_end:
             self._save(state)
         if state.global_step < state.max_steps:
             epochs, steps = -(-state.global_step // self._steps_per_epoch), state.global_step
-            self._tell(lambda listener: listener.shortened(epochs, steps))
+            self._notify(lambda listener: listener.shortened(epochs, steps))
 
     def _restore_random_numbers(self) -> None:
         if self._resumed is not None:
@@ -351,7 +351,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._saved = position
         self._begin(Activity.STEP)
         seconds = self._clock() - before
-        self._tell(lambda listener: listener.checkpoint_saved(position.step, seconds))
+        self._notify(lambda listener: listener.checkpoint_saved(position.step, seconds))
 
     def _stop_if(self, agreed: bool, state: TrainerState) -> None:  # noqa: FBT001 what the ranks have agreed on
         if not agreed:
@@ -368,12 +368,12 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
 
     def _begin(self, activity: Activity) -> None:
         self._requests.activity_changed(activity)
-        self._tell(lambda listener: listener.activity_changed(activity))
+        self._notify(lambda listener: listener.activity_changed(activity))
 
-    def _tell(self, what: Callable[[Listener], None]) -> None:
-        _tell(self._listeners, what)
+    def _notify(self, call: Callable[[Listener], None]) -> None:
+        _notify(self._listeners, call)
 
 
-def _tell(listeners: Sequence[Listener], what: Callable[[Listener], None]) -> None:
+def _notify(listeners: Sequence[Listener], call: Callable[[Listener], None]) -> None:
     for listener in listeners:
-        what(listener)
+        call(listener)

@@ -62,7 +62,7 @@ def main() -> None:
         for _ in range(options.saves):
             # Ranks that come at different times wait for each other in any collective.
             dist.barrier()
-            pauses.append(saved.save(state, Position(0, steps[0], steps[0]), beside_training=True))
+            pauses.append(saved.save(state, Position(0, steps[0], steps[0]), during_next_step=True))
             train(SECONDS_BETWEEN)
         disturbed = steps[0] - first, time.perf_counter() - begun
         saved.finish()

@@ -1,6 +1,5 @@
 """Checkpoints that are written beside the training: as sound as others, and never passed off as written too early."""
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
-from training import Training, checkpoints_in, plain, run, succeed, together, torchrun, whole  # noqa: E402
+from training import Training, checkpoints_in, in_interpreters, plain, together, whole  # noqa: E402
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, SaveError  # noqa: E402
 from ddpjob_trainer.checkpointing.snapshot import TrainingState  # noqa: E402
@@ -242,8 +241,10 @@ def test_killed_while_a_checkpoint_is_written_beside_it_the_training_goes_on_fro
     finished = [name for name in checkpoints_in(tmp_path) if not name.endswith(".unfinished")]
     assert finished[-1] == "step-000000007.attempt-0"
     assert len(checkpoints_in(tmp_path)) == len(finished) + 1
-    # Processes of their own, to their very end: threads of the group and of the save are there until then.
-    resumed = succeed(torchrun(2, PROGRAM, str(tmp_path), "--asynchronous"))
+    # To the interpreters' very end: threads of the group and of the save are there until then.
+    ranks = in_interpreters(2, PROGRAM, str(tmp_path), "--asynchronous")
+    assert [rank.code for rank in ranks] == [0, 0], ranks
+    resumed = Training(0, "".join(rank.output for rank in ranks))
     assert min(resumed.losses) == 8
     assert {**killed.losses, **resumed.losses} == undisturbed.losses
     assert resumed.digest == undisturbed.digest
@@ -252,9 +253,10 @@ def test_killed_while_a_checkpoint_is_written_beside_it_the_training_goes_on_fro
 
 def test_a_failure_to_write_ends_all_ranks_by_an_exception(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    failed = run(torchrun(2, PROGRAM, str(tmp_path / "file"), "--asynchronous"))
-    assert re.findall(r"exitcode\s+: (\S+)", failed.output)[-1] == "1", failed.output
-    assert "SaveError: no checkpoint at step 3" in failed.output
+    first, second = in_interpreters(2, PROGRAM, str(tmp_path / "file"), "--asynchronous")
+    assert first.code == 1, first.output
+    assert second.code != 0, second.output
+    assert "SaveError: no checkpoint at step 3" in first.output
 
 
 def test_a_file_of_tensors_is_read_by_safetensors_whatever_their_types_and_shapes(tmp_path: Path) -> None:

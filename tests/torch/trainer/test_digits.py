@@ -1,11 +1,9 @@
-"""The first program, as a user starts it: it learns, and all its processes train one model."""
+"""The first program: it learns, and all its processes train one model."""
 
 import re
 
 import pytest
-from training import DIGITS, SHORT, Training, run, started, succeed, torchrun, whole
-
-from tests.ports import free_port
+from training import DIGITS, SHORT, TORCHRUN, Training, alone, in_interpreters, succeed, torchrun, whole
 
 
 def one_model_of_four(training: Training) -> bool:
@@ -18,8 +16,7 @@ def short() -> Training:
 
 
 def test_twenty_epochs_on_four_processes_recognise_at_least_97_of_100_digits_never_seen() -> None:
-    command = torchrun(4, *DIGITS, "--total-epochs", "20", "--save-every", "5", "--batch-size", "32")
-    training = succeed(command)
+    training = whole(4, *DIGITS, "--total-epochs", "20", "--save-every", "5", "--batch-size", "32", variables=TORCHRUN)
     assert one_model_of_four(training)
     accuracy = re.findall(r"^Accuracy (\d\.\d{4}) on 360 held-out images$", training.output, re.MULTILINE)
     assert len(accuracy) == 1
@@ -40,15 +37,16 @@ def test_the_same_command_gives_the_same_parameters_and_half_of_the_data_gives_o
 
 
 def test_lone_processes_do_not_pass_for_one_training() -> None:
-    alone = whole(1, *DIGITS, *SHORT)
-    assert alone.world_sizes == {0: 1}
-    assert not one_model_of_four(alone)
+    lone = alone(*DIGITS, *SHORT)
+    assert lone.code == 0, lone.output
+    assert lone.world_sizes == {0: 1}
+    assert not one_model_of_four(lone)
 
 
 def test_lone_processes_in_a_job_of_several_nodes_refuse_to_train() -> None:
-    alone = run(["python3", *DIGITS, *SHORT], {"DDPJOB_NODES": "2"})
-    assert alone.code == 1
-    assert "it would train alone" in alone.output
+    lone = alone(*DIGITS, *SHORT, variables={"DDPJOB_NODES": "2"})
+    assert lone.code == 1
+    assert "it would train alone" in lone.output
 
 
 # tests/torch/test_launchers.py has the launcher, with less to train.
@@ -59,11 +57,8 @@ def test_the_deprecated_launcher_trains_as_well() -> None:
 
 
 def test_plain_python_trains_with_the_places_in_the_environment() -> None:
-    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    with started(["python3", *DIGITS, *SHORT], {**places, "RANK": "1"}) as second:
-        first = succeed(["python3", *DIGITS, *SHORT], {**places, "RANK": "0"})
-        output, _ = second.communicate()
-        assert second.returncode == 0, output
-    both = Training(0, first.output + output)
+    first, second = in_interpreters(2, *DIGITS, *SHORT)
+    both = Training(0, first.output + second.output)
+    assert (first.code, second.code) == (0, 0), both.output
     assert both.world_sizes == {0: 2, 1: 2}
     assert both.digest

@@ -1,10 +1,9 @@
 """What `python -m ddpjob_trainer.doctor` says of sound ranks and of such as cannot train together."""
 
 import re
-import sys
 from dataclasses import replace
 
-from training import run, succeed, torchrun
+from training import TORCHRUN, alone, whole
 
 from ddpjob_trainer.doctor import Versions, equal
 from tests.ports import free_port
@@ -14,7 +13,7 @@ DOCTOR = ("-m", "ddpjob_trainer.doctor")
 
 def test_sound_ranks_are_told_what_they_have_and_meet() -> None:
     port = free_port()
-    said = succeed(torchrun(2, *DOCTOR), {"DDPJOB_METRICS_PORT": str(port)}).output
+    said = whole(2, *DOCTOR, variables={**TORCHRUN, "DDPJOB_METRICS_PORT": str(port)}).output
     lines = re.findall(r"^\[rank (\d)\] (ok  |FAIL) (.*)$", said, re.MULTILINE)
     assert {outcome for _, outcome, _ in lines} == {"ok  "}
     for rank in ("0", "1"):
@@ -26,16 +25,17 @@ def test_sound_ranks_are_told_what_they_have_and_meet() -> None:
 
 
 def test_a_process_alone_is_sound_too() -> None:
-    assert "needs no master address" in succeed([sys.executable, *DOCTOR]).output
+    lone = alone(*DOCTOR)
+    assert (lone.code, "no master address needed" in lone.output) == (0, True)
 
 
 def test_each_thing_that_keeps_a_rank_from_training_fails_and_is_named() -> None:
     place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "digits-a0-0.digits.invalid", "MASTER_PORT": "29500"}
-    lost = run([sys.executable, *DOCTOR], place)
+    lost = alone(*DOCTOR, variables=place)
     assert (lost.code, "FAIL MASTER_ADDR=digits-a0-0.digits.invalid does not resolve" in lost.output) == (1, True)
-    nccl = run([sys.executable, *DOCTOR], {"DDPJOB_BACKEND": "nccl"})
+    nccl = alone(*DOCTOR, variables={"DDPJOB_BACKEND": "nccl"})
     assert (nccl.code, "FAIL the backend nccl needs a GPU for every process" in nccl.output) == (1, True)
-    half = run([sys.executable, *DOCTOR], {"RANK": "0"})
+    half = alone(*DOCTOR, variables={"RANK": "0"})
     assert (half.code, "FAIL WORLD_SIZE is not set" in half.output) == (1, True)
 
 
@@ -44,5 +44,5 @@ def test_another_torch_on_one_rank_fails_and_another_device_is_told() -> None:
     assert equal([own, own]).sound
     other = equal([own, own, replace(own, pytorch="2.5.1")])
     assert not other.sound
-    assert other.text.startswith("rank 2 has pytorch 2.5.1, rank 0 has 2.6.0")
+    assert other.text.startswith("rank 2 has pytorch 2.5.1, but rank 0 has 2.6.0")
     assert equal([own, replace(own, device="NVIDIA A100")]).sound

@@ -9,7 +9,7 @@ import threading
 from datetime import timedelta
 import torch
 from ddpjob_trainer import *
-with process_group(current_environment(), timeout=timedelta(seconds=15)) as group:
+with process_group(current_environment(), timeout=timedelta(seconds=8)) as group:
     if group.first:
         torch.distributed.all_reduce(torch.ones(1))
     print("HANGS", flush=True)

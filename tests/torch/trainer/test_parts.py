@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DistributedSampler, TensorDataset  # noqa: E402
-from training import environment, plain  # noqa: E402
+from training import alone, plain  # noqa: E402
 
 from ddpjob_trainer.checkpointing.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.checkpointing.tree import from_json, to_json  # noqa: E402
@@ -145,10 +145,11 @@ def of_samples(group: Group, dataset: TensorDataset, **more: Any) -> TrainingLoo
 
 
 def test_data_of_which_no_sample_would_be_read_are_named(group: Group) -> None:
-    with pytest.raises(MisuseError, match="the data set is empty: is what it is read from where the program looks"):
+    with pytest.raises(MisuseError, match="the data set is empty: check the path that the program reads it from"):
         of_samples(group, TensorDataset(torch.ones(0, 1))).run()
     with pytest.raises(
-        MisuseError, match="the data set has 1 samples, and drop_last leaves out what is less than 1 x 2"
+        MisuseError,
+        match="the data set has 1 samples, fewer than 1 x 2, a batch for each rank, and drop_last leaves them out",
     ):
         of_samples(group, TensorDataset(torch.ones(1, 1)), settings={"drop_last": True}).run()
 
@@ -246,7 +247,7 @@ def test_data_sets_of_other_lengths_on_other_ranks_are_named_by_all_of_them() ->
     first, second = plain(2, "-c", OF_OTHER_DATA)
     assert (first.code, second.code) == (1, 1)
     for rank in (first, second):
-        assert "the data set has 40 samples on rank 0 and 41 on rank 1: give all ranks the same" in rank.output
+        assert "the data set has 40 samples on rank 0 and 41 on rank 1: it must be the same" in rank.output
 
 
 def test_any_state_comes_back_as_it_was() -> None:
@@ -333,7 +334,8 @@ def test_leaving_the_group_right_after_a_collective_never_hangs() -> None:
         "        dist.all_reduce(torch.ones(1))\n"
         "        group.sum(1.0)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    done = alone("-c", program)
+    assert done.code == 0, done.output
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
@@ -348,19 +350,13 @@ def test_nccl_without_a_gpu_is_a_message_and_not_a_hang() -> None:
 def test_a_lone_process_can_use_mpi_where_torch_has_it() -> None:
     if not dist.is_mpi_available():
         pytest.skip("this torch has no MPI")
-    # MPI can be started only once in a process.
+    # MPI can be started only once in a process: not in this one.
     program = (
         "from ddpjob_trainer import *; import torch.distributed as dist\n"
         "with process_group() as group: print(group.backend.value, group.world_size)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(DDPJOB_BACKEND="mpi"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "mpi 1\n", done.stderr
+    done = alone("-c", program, variables={"DDPJOB_BACKEND": "mpi"})
+    assert (done.code, done.output) == (0, "mpi 1\n")
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
@@ -374,5 +370,4 @@ def test_a_store_that_asks_for_libuv_works_in_the_image() -> None:
         "store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, use_libuv=True)\n"
         "store.set('key', 'value'); print(store.get('key').decode())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "value\n", done.stderr
+    assert alone("-c", program).output == "value\n"

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from training import Training, checkpoints_in, succeed, torchrun
+from training import TORCHRUN, Training, checkpoints_in, succeed, torchrun, whole
 
 README = Path(__file__).parents[3] / "README.md"
 LAST = "\nimport os, torch.distributed as dist\ndist.is_initialized() and dist.barrier()\nos._exit(0)\n"
@@ -24,7 +24,7 @@ def trained(program: str, folder: Path, **more: str) -> tuple[Training, dict[str
     # Debian's torch may deadlock where it destroys a group that a script has not left.
     file.write_text(program + LAST)
     progress = folder / "progress.json"
-    done = succeed(torchrun(2, str(file)), {"DDPJOB_PROGRESS_FILE": str(progress), **more})
+    done = whole(2, str(file), variables={**TORCHRUN, "DDPJOB_PROGRESS_FILE": str(progress), **more})
     return done, json.loads(progress.read_text())
 
 

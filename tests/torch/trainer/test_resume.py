@@ -69,7 +69,7 @@ def test_the_same_curve_goes_on_in_another_job_and_a_name_without_checkpoints_st
     refused = together(2, program, str(tmp_path), variables=job("third", DDPJOB_RESUME_FROM="typo"))
     assert refused.code != 0
     assert refused.losses == {}
-    assert refused.output.count("jobs that have saved there: first, second") == 2
+    assert refused.output.count("jobs with checkpoints there: first, second") == 2
 
 
 def test_a_corrupt_and_a_truncated_newest_checkpoint_fall_back_loudly_and_end_in_the_same_parameters(
@@ -88,7 +88,7 @@ def test_a_corrupt_and_a_truncated_newest_checkpoint_fall_back_loudly_and_end_in
 
     again = whole(2, *command, variables={"DDPJOB_UID": "0b1c", "DDPJOB_ATTEMPT": "1"})
     for name in names[1:]:
-        assert re.search(rf"ERROR .*{name} is corrupt .* falling back to the one before", again.output)
+        assert re.search(rf"ERROR .*{name} is corrupt .* falling back to the previous one", again.output)
     assert "resumed in epoch 2 after step 23" in again.output
     assert again.digest == first.digest
     assert "step-000000069.attempt-1" in checkpoints_in(tmp_path / "0b1c")

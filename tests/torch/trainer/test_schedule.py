@@ -175,7 +175,7 @@ def test_parameters_that_were_added_after_the_scheduler_was_made_keep_their_lear
 
 def test_a_checkpoint_of_another_scheduler_names_it(group: Group, tmp_path: Path) -> None:
     train(group, epochs=1, folder=tmp_path, scheduler=halves)
-    with pytest.raises(MisfitError, match=r"does not fit this scheduler: .*lr_lambdas"):
+    with pytest.raises(MisfitError, match=r"does not match this scheduler: .*lr_lambdas"):
         train(group, epochs=2, folder=tmp_path, scheduler=falling(2))
 
 

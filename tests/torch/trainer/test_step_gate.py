@@ -114,7 +114,7 @@ def test_the_next_step_waits_for_the_copy_and_the_pause_has_how_long(
     checkpoints = checkpoints_in(tmp_path, group, clock)
     state, expected = observed(checkpoints, model, optimizer), values(model)
     moments = {key: value.clone() for key, value in optimizer.state[model[0].weight].items()}
-    pause = checkpoints.save(state, POSITION, beside_training=True)
+    pause = checkpoints.save(state, POSITION, during_next_step=True)
     assert pause == Pause(1.0)
     # The gradients of the next step need not wait.
     compute(model)
@@ -139,7 +139,7 @@ def test_steps_do_not_wait_once_everything_is_copied(tmp_path: Path, group: Grou
     checkpoints = checkpoints_in(tmp_path, group, Clock())
     state = observed(checkpoints, model, optimizer)
     for step in (2, 3, 4):
-        pause = checkpoints.save(state, Position(0, step * 2, step), beside_training=True)
+        pause = checkpoints.save(state, Position(0, step * 2, step), during_next_step=True)
         checkpoints.finish()
         optimizer.step()
         assert pause == Pause(1.0)
@@ -155,7 +155,7 @@ def test_what_changes_without_a_step_is_copied_before_the_save_returns(
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     checkpoints = checkpoints_in(tmp_path, group)
     state, expected = observed(checkpoints, model, optimizer), values(model)
-    checkpoints.save(state, POSITION, beside_training=True)
+    checkpoints.save(state, POSITION, during_next_step=True)
     compute(model)
     rate.fill_(0.5)
     assert not torch.equal(model[1].running_mean, expected["1.running_mean"])
@@ -183,7 +183,7 @@ def test_a_parameter_that_the_forward_pass_changes_is_copied_before_the_save_ret
     checkpoints.finish()
     compute_and_step(1)
     expected = values(model)
-    checkpoints.save(state, POSITION, beside_training=True)
+    checkpoints.save(state, POSITION, during_next_step=True)
     # Nobody has normed this row so far.
     model(torch.tensor([2]))
     assert not same(values(model), expected)
@@ -198,7 +198,7 @@ def test_parameters_that_are_changed_while_they_are_copied_fail_the_save_by_name
     model = model_of()
     checkpoints = checkpoints_in(tmp_path, group)
     state = observed(checkpoints, model, torch.optim.SGD(model.parameters()))
-    checkpoints.save(state, POSITION, beside_training=True)
+    checkpoints.save(state, POSITION, during_next_step=True)
     with torch.no_grad():
         model[0].weight.clamp_(-0.1, 0.1)
     copying.set()
@@ -252,7 +252,7 @@ def test_all_is_copied_before_the_save_returns(
     else:
         state = observed(checkpoints, model, saved)
     expected = values(model)
-    checkpoints.save(state, POSITION, beside_training=what != "a loop that does not ask for it")
+    checkpoints.save(state, POSITION, during_next_step=what != "a loop that does not ask for it")
     change(model, optimizer)
     assert not same(values(model), expected)
     copying.set()
@@ -274,7 +274,7 @@ def test_steps_go_on_where_no_thread_can_be_had_for_the_save(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fail)
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            checkpoints.save(state, POSITION, beside_training=True)
+            checkpoints.save(state, POSITION, during_next_step=True)
     optimizer.step()
     assert not same(values(model), before)
     checkpoints.close()
@@ -290,7 +290,7 @@ def test_steps_of_torchs_optimizers_can_be_held_back(kind: type[torch.optim.Opti
     gate = StepGate(clock)
     gate.watch(optimizer)
     optimizer.step()
-    assert place(model[0].weight) in gate.calm(optimizer)
+    assert place(model[0].weight) in gate.stable(optimizer)
     gate.close(Pause())
     before = values(model)
     step = threading.Thread(target=optimizer.step)

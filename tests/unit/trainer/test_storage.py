@@ -67,7 +67,7 @@ def test_only_the_last_k_checkpoints_stay(tmp_path: Path) -> None:
         save(folder, step)
     assert [version.step for version in folder.versions()] == [4_000_000_000, 30]
     assert len(list(tmp_path.iterdir())) == 2
-    with pytest.raises(ValueError, match="at least the newest"):
+    with pytest.raises(ValueError, match="keep_last must be at least 1, not 0"):
         CheckpointFolder(tmp_path, keep_last=0)
 
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(hashlib, "file_digest", broken)
-    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 cannot be read now, and is not passed over: "):
+    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 cannot be read now, and is not skipped: "):
         next(folder.newest())
 
 

@@ -1,7 +1,7 @@
-"""Whose folder of checkpoints is whose, so that a job can go on where an older one has stopped.
+"""Which job a folder of checkpoints belongs to, so that a job can continue where an older one stopped.
 
-The folders of all jobs that share a volume lie beside each other, each named by a uid that nobody remembers. A small
-file in each says the name. An older job's files are read and never changed.
+The folders of all jobs on a volume are next to each other, each named by a uid, which is hard to remember. A small file
+in each holds the job's name. An older job's files are read and never changed.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ _MOST_NAMES: Final = 20
 
 
 class NothingToResumeError(ResumeError):
-    """The job that is to be continued has left no sound checkpoint: nothing is trained from scratch in its name."""
+    """The job to continue has no sound checkpoint: nothing is trained from scratch instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobIdentity:
-    """Who a DDPJob is."""
+    """Identity of a DDPJob."""
 
     name: str
     namespace: str
@@ -32,10 +32,10 @@ class JobIdentity:
 
 
 def sign(folder: Path, job: JobIdentity) -> None:
-    """Write into a folder whose it is, where that is not there yet; never seen half written.
+    """Write a job's identity into its folder unless it is there already; a reader never sees half of it.
 
     Raises:
-        OSError: the volume does not take it.
+        OSError: the volume cannot be written to.
     """
     if _read(folder) == job:
         return
@@ -49,15 +49,15 @@ def sign(folder: Path, job: JobIdentity) -> None:
 
 
 def older_folders(own: Path, job: JobIdentity, name: str) -> Iterator[CheckpointFolder]:
-    """Folders beside a job's own with checkpoints of other jobs of this name in its namespace.
+    """Folders next to a job's own with checkpoints of other jobs of this name in its namespace.
 
-    A name can have been used again and again: the one whose newest checkpoint was written last comes first.
+    A name may have been used several times: the one whose newest checkpoint was written last comes first.
     """
     found: list[tuple[float, Path]] = []
     for path, signed in _signed(own.parent):
         if (signed.name, signed.namespace) == (name, job.namespace) and signed.uid != job.uid:
             versions = CheckpointFolder(path).versions()
-            # The older job may still run, and remove the one that has just been listed.
+            # The older job may still be running, and remove the one just listed.
             with contextlib.suppress(FileNotFoundError, IndexError):
                 found.append(((path / versions[0].folder).stat().st_mtime, path))
     for _, path in sorted(found, reverse=True):
@@ -65,12 +65,12 @@ def older_folders(own: Path, job: JobIdentity, name: str) -> Iterator[Checkpoint
 
 
 def nothing_to_resume(own: Path, job: JobIdentity, name: str) -> NothingToResumeError:
-    """The error where no folder of this name holds a sound checkpoint; names the jobs that have folders there."""
+    """The error for a name without a sound checkpoint; lists the jobs that have folders there."""
     others = (signed for _, signed in _signed(own.parent) if signed.namespace == job.namespace)
     names = sorted({signed.name for signed in others if signed.uid != job.uid})
     there = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     return NothingToResumeError(
-        f"resumeFrom: job {name!r} has left no sound checkpoint in {own.parent}; jobs that have saved there: "
+        f"resumeFrom: job {name!r} has no sound checkpoint in {own.parent}; jobs with checkpoints there: "
         f"{there or 'none'}"
     )
 

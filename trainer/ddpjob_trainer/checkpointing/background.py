@@ -1,4 +1,4 @@
-"""One piece of work at a time beside the thread that trains."""
+"""One task at a time in the background of the thread that trains."""
 
 import threading
 from collections.abc import Callable
@@ -8,9 +8,9 @@ _NAME: Final = "ddpjob-checkpoint"
 
 
 class Background:
-    """Runs work in a thread of its own and keeps the reason of a failure until somebody asks.
+    """Runs work in a separate thread and keeps the reason of a failure until it is asked for.
 
-    The thread is no daemon: a process that ends, of an exception too, first finishes what was begun.
+    The thread is not a daemon: a process that ends, even with an exception, first finishes what was begun.
     """
 
     def __init__(self) -> None:
@@ -18,13 +18,13 @@ class Background:
         self._failure: str | None = None
 
     def start(self, work: Callable[[], str | None]) -> None:
-        """Run work that returns the reason where it failed.
+        """Run work that returns the reason if it fails.
 
         Raises:
-            RuntimeError: the one before has not been waited for.
+            RuntimeError: the previous work has not been waited for.
         """
         if self._thread is not None:
-            raise RuntimeError("the work before this one has not been waited for")
+            raise RuntimeError("the previous work has not been waited for")
 
         def run() -> None:
             try:
@@ -35,21 +35,21 @@ class Background:
 
         thread = threading.Thread(target=run, name=_NAME)
         thread.start()
-        # Not before: one that could not be had cannot be waited for either.
+        # Only now: a thread that could not be started cannot be waited for.
         self._thread = thread
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether no work is in progress or waits to be asked for."""
         return self._thread is None
 
     @property
     def failed(self) -> bool:
-        """Whether work has failed that nobody has waited for."""
+        """Whether work has failed that has not been waited for."""
         return self._failure is not None
 
     def wait(self) -> str | None:
-        """Return when the work is done, with the reason where it failed; None where there is none, too."""
+        """Wait for the work, if any, and return the reason if it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

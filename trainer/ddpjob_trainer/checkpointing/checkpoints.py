@@ -1,8 +1,8 @@
-"""Checkpoints of a whole training: after a resume every rank goes on as if nothing had happened.
+"""Checkpoints of a whole training: after a resume every rank continues as if nothing had happened.
 
-Rank 0 alone touches the volume, so one that only its node can reach is enough; the others are given what it read.
-A checkpoint's folder holds `model.safetensors`, which is of use by itself, `optimizer.safetensors`,
-`random.safetensors` (one tensor for each rank) and the manifest with everything that is no tensor.
+Only rank 0 accesses the volume, so it need only be reachable from its node; the others receive what it read.
+A checkpoint's folder holds `model.safetensors`, which can be used by itself, `optimizer.safetensors`,
+`random.safetensors` (one tensor per rank) and the manifest with everything that is not a tensor.
 """
 
 import logging
@@ -44,7 +44,7 @@ _Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
 """The manifest and all tensors of a checkpoint, by file and name."""
 
 _NONE: Final = -1
-"""In the place of a step."""
+"""Stands for a missing step."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class SaveError(RuntimeError):
 
 
 class Checkpoints:
-    """Saves and resumes a training; all ranks call its methods together, but for those that say otherwise."""
+    """Saves and resumes a training; all ranks call its methods together, except where noted."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Checkpoints:
         """Args:
         folder: where rank 0 reads and writes; unused on the others.
         group: the processes of the training.
-        owner: the job whose folder it is; None leaves it without a name.
+        owner: the job that the folder belongs to; None leaves it unnamed.
         resume_from: name of the older job to continue while the folder holds no sound checkpoint.
         asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
             thread of rank 0 writes it.
-        clock: seconds, of which only differences count.
+        clock: seconds; only differences count.
         """
         self._folder = folder
         self._first = group.first
@@ -96,23 +96,22 @@ class Checkpoints:
 
         Args:
             group: the processes of the training.
-            path: folder for the checkpoints of jobs, the job's own are in `<path>/<uid>`, or in the path itself without
-                an operator; None takes the operator's choice.
-            keep_last: how many checkpoints stay; None takes the operator's choice, or 3.
-            asynchronous: write in a thread of rank 0 while the training goes on.
+            path: folder for the checkpoints of jobs; those of this job are in `<path>/<uid>`, or in the path itself
+                without an operator; None uses the operator's setting.
+            keep_last: how many checkpoints are kept; None uses the operator's setting, or 3.
+            asynchronous: write in a thread of rank 0 while the training continues.
 
         Returns:
-            None where neither the path nor the operator names a folder.
+            None if neither the path nor the operator names a folder.
 
         Raises:
-            MisuseError: an older job is to be continued, but nothing says where its checkpoints are or which job this
-                is.
+            MisuseError: an older job should be continued, but its folder or the identity of this job is unknown.
         """
         job = group.environment.job
         own = Path(path) / job.uid if path else Path(job.checkpoint_path) if job.checkpoint_path else None
         if job.resume_from is not None and (own is None or not job.uid):
             raise MisuseError(
-                "DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or the program's own folder"
+                "DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or a folder given by the program"
             )
         if own is None:
             return None
@@ -123,52 +122,52 @@ class Checkpoints:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether a save goes on after `save` has returned."""
+        """Whether a save continues after `save` has returned."""
         return self._asynchronous
 
     def save(
-        self, state: TrainingState, position: Position, *, beside_training: bool = False, keep: int | None = None
+        self, state: TrainingState, position: Position, *, during_next_step: bool = False, keep: int | None = None
     ) -> Pause:
-        """Save a checkpoint of this position; an asynchronous one before it is waited for first.
+        """Save a checkpoint of this position, after waiting for a previous asynchronous one.
 
         Args:
             state: of the training.
             position: of the training.
-            beside_training: asynchronously, parameters and the optimizer's tensors are copied after `save` has returned
-                as well, and the optimizer's next step waits for that. For a loop that until then changes them in no
-                other way (by `.data` it would go unnoticed); it begins with the first step after `prepare`.
-            keep: step of an older checkpoint that stays beside the newest ones, as the best one.
+            during_next_step: with asynchronous saves, also copy parameters and the optimizer's tensors after `save` has
+                returned; the optimizer's next step waits for that. For a loop that does not change them in any other
+                way until then (a change by `.data` would go unnoticed); takes effect after `prepare` and a step.
+            keep: step of an older checkpoint to keep in addition to the newest ones, such as the best one.
 
         Returns:
-            How long the training stands still on this rank for it.
+            How long the training pauses on this rank.
 
         Raises:
-            SaveError: rank 0 could not, or must not, write this one or the one before; raised on every rank, so that
-                none goes on as if there were a checkpoint.
+            SaveError: rank 0 could not, or must not, write this one or the previous one; raised on every rank, so that
+                none continues as if the checkpoint existed.
         """
         before, pause = self._clock(), Pause()
         generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
         self._agree(
-            self._save(state, position, generators, pause if beside_training else None, keep) if self._first else None
+            self._save(state, position, generators, pause if during_next_step else None, keep) if self._first else None
         )
         pause.seconds += self._clock() - before
         return pause
 
     def prepare(self, state: TrainingState) -> None:
-        """Have the memory for asynchronous saves ready before the first one, which else stands still meanwhile.
+        """Prepare the memory for asynchronous saves, which the first one would otherwise wait for.
 
-        Any rank may call it by itself, between two steps. Optimizers have their full state after the first one.
+        Any rank may call it by itself, between two steps. Optimizers have their full state after the first step.
         """
         if not self._asynchronous or not self._first:
             return
         self._gate.watch(state.optimizer)
         if self._background.idle:
-            # What cannot be saved is told by the save.
+            # The save itself reports what cannot be saved.
             with suppress(TypeError):
                 self._background.start(self._snapshots.reservation(state))
 
     def finish(self) -> None:
-        """Wait until what is being saved is on disk. A training calls it at its end.
+        """Wait until what is being saved is on disk. Call it at the end of a training.
 
         Raises:
             SaveError: rank 0 could not write it; raised on every rank.
@@ -178,31 +177,32 @@ class Checkpoints:
     def durable_step(self) -> int | None:
         """Step of the newest checkpoint of this process that is on disk, None before the first.
 
-        Any rank may ask by itself, after every step: rank 0 knows at once, the others since the last save or `finish`.
+        Any rank may call it by itself, after every step: rank 0 knows immediately, the others as of the last save or
+        `finish`.
 
         Raises:
-            SaveError: what rank 0 writes asynchronously has failed; on rank 0 alone, whose end the others notice.
+            SaveError: an asynchronous save has failed; only on rank 0, whose end the others notice.
         """
         if self._background.failed:
             raise SaveError(self._background.wait())
         return self._durable
 
     def close(self) -> None:
-        """Wait for what is being saved without the other ranks, which may be gone; a failure is in the log."""
+        """Wait for what is being saved, without the other ranks, which may be gone; a failure is only logged."""
         self._background.wait()
 
     def resume(self, state: TrainingState) -> Position | None:
         """Restore the newest sound checkpoint into the state, and every rank's random numbers.
 
         Returns:
-            The position of the checkpoint, or None where there is none.
+            The position of the checkpoint, or None if none exists.
 
         Raises:
-            MisfitError: the checkpoint is sound, but of another model or optimizer.
-            ResumeError: none of the checkpoints that are there can be used; on every rank. On rank 0 it is a
-                NothingToResumeError where the older job that is to be continued has none.
+            MisfitError: the checkpoint is sound, but belongs to another model or optimizer.
+            ResumeError: checkpoints exist, but none can be used; on every rank. On rank 0 it is a NothingToResumeError
+                if the older job to continue has none.
         """
-        # What a save still copies is about to change.
+        # What a save is still copying is about to change.
         self._gate.wait()
         found: _Read | None = None
         failure: ResumeError | None = None
@@ -223,9 +223,9 @@ class Checkpoints:
         return Position(**manifest["position"])
 
     def _agree(self, reason: str | None) -> None:
-        # Text takes two collectives, and the training stands still for each: there is seldom a reason.
+        # Text takes two collectives, and the training waits for each: usually there is no reason to send.
         failed, durable = self._exchange.first(reason is not None, _NONE if self._durable is None else self._durable)
-        # Rank 0 may have come further meanwhile.
+        # Rank 0 may be ahead by now.
         if not self._first:
             self._durable = None if durable == _NONE else int(durable)
         if failed:
@@ -239,14 +239,14 @@ class Checkpoints:
         pause: Pause | None,
         keep: int | None,
     ) -> str | None:
-        """Write a checkpoint, or begin to; the reason where it, or the one before, could not be written."""
+        """Write a checkpoint, or begin to; returns why it, or the previous one, could not be written."""
         reason = self._background.wait()
         if reason is not None:
             return reason
         snapshots = self._snapshots if self._asynchronous else Snapshots()
-        beside = self._asynchronous and pause is not None
+        later = self._asynchronous and pause is not None
         try:
-            snapshot = snapshots.take(state, position, self._gate.calm(state.optimizer) if beside else frozenset())
+            snapshot = snapshots.take(state, position, self._gate.stable(state.optimizer) if later else frozenset())
         except TypeError as unsuitable:
             return _reason(position.step, unsuitable)
 
@@ -254,7 +254,7 @@ class Checkpoints:
             try:
                 snapshots.copy_rest(snapshot)
             except ChangedError as changed:
-                return self._told(_reason(position.step, changed))
+                return self._reported(_reason(position.step, changed))
             finally:
                 self._gate.open()
             snapshots.wait()
@@ -272,7 +272,7 @@ class Checkpoints:
         return None
 
     def _write(self, snapshot: Snapshot, generators: list[bytes], keep: int | None) -> str | None:
-        """Write a checkpoint; the reason where it could not be written."""
+        """Write a checkpoint; returns why it could not be written."""
         tensors = snapshot.with_random_numbers(generators)
 
         def write(folder: Path) -> None:
@@ -284,13 +284,13 @@ class Checkpoints:
                 sign(self._folder.path, self._owner)
             self._folder.save(snapshot.step, snapshot.manifest, write, keep=keep)
         except (OSError, SupersededError, TypeError) as failure:
-            return self._told(_reason(snapshot.step, failure))
+            return self._reported(_reason(snapshot.step, failure))
         self._durable = snapshot.step
         return None
 
-    def _told(self, reason: str) -> str:
+    def _reported(self, reason: str) -> str:
         if self._asynchronous:
-            # It may be a while until the training asks.
+            # The training may not ask for a while.
             _log.error("%s", reason)
         return reason
 
@@ -301,8 +301,8 @@ class Checkpoints:
         damaged = self._folder.versions()
         if damaged:
             raise ResumeError(
-                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is sound: to train from the "
-                "beginning all the same, move them away"
+                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is sound: move them away to train "
+                "from the beginning"
             )
         if self._resume_from is None or self._owner is None:
             return None
@@ -317,12 +317,12 @@ class Checkpoints:
         if saved is not None:
             randomness.restore(bytes(saved.numpy()))
             return
-        # The training has grown: a rank without a past draws what no saved rank does.
+        # There are more ranks than before: a new rank draws numbers that no saved rank draws.
         randomness.seed_everything(randomness.seed_of(self._rank, manifest["position"]["step"]))
 
 
 class MisfitError(ValueError):
-    """A checkpoint belongs to another model or optimizer."""
+    """The checkpoint belongs to another model or optimizer."""
 
 
 def _reason(step: int, failure: Exception) -> str:
@@ -335,8 +335,8 @@ def _read_newest(folder: CheckpointFolder) -> _Read | None:
         manifest = checkpoint.manifest
         if manifest.get("format") != FORMAT:
             raise ResumeError(
-                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, and this library knows "
-                f"{FORMAT}: resume with the version of ddpjob that has saved it"
+                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, but this library knows "
+                f"{FORMAT}: resume with the version of ddpjob that saved it"
             )
         tensors: dict[str, torch.Tensor] = {}
         for name in FILES:
@@ -357,7 +357,7 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
         state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[MODEL].items()})
         what, optimizer = OPTIMIZER, part(OPTIMIZER)
         state.optimizer.load_state_dict(from_json(manifest[OPTIMIZER], optimizer))
-        # Checkpoints of older versions have not all of them.
+        # Checkpoints of older versions do not have all of them.
         for name, key, added in (
             ("scheduler", "scheduler", state.scheduler),
             ("scaler", "scaler", state.scaler),
@@ -368,22 +368,22 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
                 added.load_state_dict(from_json(manifest[key], optimizer))
     except (RuntimeError, ValueError, KeyError, TypeError) as reason:
         raise MisfitError(
-            f"the checkpoint does not fit this {what}: give another checkpoint folder, or the program that it was "
-            f"saved by ({reason})"
+            f"the checkpoint does not match this {what}: use another checkpoint folder, or the program that saved "
+            f"it ({reason})"
         ) from reason
     if isinstance(state.scheduler, LambdaLR):
         _compute_rates(state.scheduler)
 
 
 def _compute_rates(scheduler: LambdaLR) -> None:
-    """Have the learning rates that the functions give now: a checkpoint has those of the functions when it was saved.
+    """Set the learning rates that the functions return now: a checkpoint has those returned when it was saved.
 
-    Nothing changes where these are the same. With more epochs than before a cosine goes up again, which may have come
-    to 0, at once and not after the next epoch.
+    Nothing changes if they are the same. With more epochs than before, a cosine that may have reached 0 rises again
+    immediately, and not only after the next epoch.
     """
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         rates = scheduler.get_lr()
-    # A group that was added to the optimizer later has no function.
+    # A group added to the optimizer later has no function.
     for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=False):
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(rate)

@@ -1,4 +1,4 @@
-"""All that a checkpoint holds, copied at one moment between two steps."""
+"""Everything that a checkpoint holds, copied between two steps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ class Stateful(Protocol):
         """Its state."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> object:
-        """Take over a state."""
+        """Restore a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,23 @@ class TrainingState:
     optimizer: Stateful
     scheduler: Stateful | None = None
     scaler: Stateful | None = None
-    """Of the loss, for float16."""
+    """Scale of the loss, for float16."""
     early_stop: Stateful | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A checkpoint that is still to be written, but for the random numbers, which each rank has of its own."""
+    """A checkpoint to be written, except for the random numbers, which come from each rank."""
 
     step: int
     manifest: dict[str, Any]
     copied: dict[str, dict[str, torch.Tensor]]
     """By file and name."""
     remaining: Sequence[LaterCopy]
-    """Copies that are still to be made."""
+    """Copies that have not been made yet."""
 
     def with_random_numbers(self, generators: list[bytes]) -> dict[str, dict[str, torch.Tensor]]:
-        """All tensors by file and name, given every rank's generators."""
+        """All tensors by file and name, including every rank's generators."""
         random = {
             str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
         }
@@ -61,7 +61,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """Takes snapshots, each into the memory of the one before: a new one makes the older unsound."""
+    """Takes snapshots, each into the memory of the previous one, which becomes invalid."""
 
     def __init__(self) -> None:
         self._copies = {name: HostCopies() for name in (MODEL, OPTIMIZER)}
@@ -72,10 +72,10 @@ class Snapshots:
         Args:
             state: of the training.
             position: of the training.
-            later: where no tensor changes before `copy_rest` has returned, which alone copies them.
+            later: places of tensors that do not change before `copy_rest` has copied them.
 
         Raises:
-            TypeError: the state holds what a checkpoint cannot.
+            TypeError: the state holds something that a checkpoint cannot.
         """
         remaining = list[LaterCopy]()
 
@@ -93,7 +93,7 @@ class Snapshots:
         return Snapshot(position.step, manifest, tensors, remaining)
 
     def reservation(self, state: TrainingState) -> Callable[[], None]:
-        """Work that makes the memory for snapshots of such a state ready, for another thread."""
+        """Work for another thread that prepares the memory for snapshots of such a state."""
         _, tensors = _collect(state, dict.fromkeys(self._copies, lambda _, tensor: tensor))
 
         def reserve() -> None:
@@ -104,10 +104,10 @@ class Snapshots:
         return reserve
 
     def copy_rest(self, snapshot: Snapshot) -> None:
-        """Make the copies that the last snapshot lacks, in any thread.
+        """Make the remaining copies of the last snapshot; may be called in any thread.
 
         Raises:
-            ChangedError: a tensor that was to be copied later has changed.
+            ChangedError: a tensor changed before it was copied.
         """
         for copy in snapshot.remaining:
             copy.make()
@@ -115,13 +115,13 @@ class Snapshots:
             copy.check()
 
     def wait(self) -> None:
-        """Return when what the last snapshot has of GPUs is sound; any thread may wait."""
+        """Wait until the copies from GPUs are complete; may be called in any thread."""
         for copies in self._copies.values():
             copies.wait()
 
 
 def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
-    """What the manifest says of the state, and the state's tensors by file and name."""
+    """What the manifest holds of the state, and the state's tensors by file and name."""
     tensors: dict[str, dict[str, torch.Tensor]] = {MODEL: {}, OPTIMIZER: {}}
 
     def of_optimizer(part: Stateful | None, name: str) -> Any:  # noqa: ANN401 anything JSON can hold

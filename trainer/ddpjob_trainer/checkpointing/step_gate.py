@@ -1,7 +1,7 @@
-"""Holds an optimizer's next step back until what it changes is copied.
+"""Delays an optimizer's next step until what it changes has been copied.
 
-Parameters and an optimizer's tensors stay as they are from one of its steps to the next one: a copy for a checkpoint
-may take place while the next gradients are computed (Mohan et al., CheckFreq, USENIX FAST 2021).
+Parameters and an optimizer's tensors do not change between two of its steps: they can be copied for a checkpoint while
+the next gradients are computed (Mohan et al., CheckFreq, USENIX FAST 2021).
 """
 
 import threading
@@ -16,23 +16,23 @@ Place = tuple[int, int]
 """A tensor's address in the host's memory, and its bytes."""
 
 _WORTH_IT: Final = 1 << 16
-"""Bytes of a tensor: smaller ones are copied sooner than they are put off."""
+"""Bytes of a tensor: smaller ones are copied faster than deferred."""
 
 
 @dataclass
 class Pause:
-    """How long a training stands still for one save."""
+    """How long a training pauses for one save."""
 
     seconds: float = 0.0
     """Grows until the checkpoint is on disk."""
 
 
 class StepGate:
-    """Lets one optimizer's steps through, but for the time between `close` and `open`."""
+    """Lets one optimizer's steps pass, except between `close` and `open`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Args:
-        clock: seconds, of which only differences count.
+        clock: seconds; only differences count.
         """
         self._clock = clock
         self._opened = threading.Event()
@@ -41,10 +41,10 @@ class StepGate:
         self._optimizer: torch.optim.Optimizer | None = None
         self._remove_hook: Callable[[], None] = _nothing
         self._observed: list[tuple[torch.Tensor, int]] | None = None
-        self._calm = frozenset[Place]()
+        self._stable = frozenset[Place]()
 
     def watch(self, optimizer: object) -> None:
-        """Observe until the optimizer's next step what changes before it; to be called between two steps.
+        """Observe what changes before the optimizer's next step; call it between two steps.
 
         An embedding with a `max_norm` changes its own parameter in every forward pass, some optimizers work during the
         backward pass, and a class that only wraps another optimizer calls no hooks.
@@ -53,37 +53,37 @@ class StepGate:
             return
         self._remove_hook()
         self._remove_hook = optimizer.register_step_pre_hook(self._before_step).remove
-        self._optimizer, self._calm = optimizer, frozenset()
+        self._optimizer, self._stable = optimizer, frozenset()
         self._observed = [(each, each._version) for each in _tensors(optimizer)]  # noqa: SLF001 torch counts changes nowhere else
 
-    def calm(self, optimizer: object) -> frozenset[Place]:
-        """The places that change when this optimizer makes a step, and were not seen to change at any other time.
+    def stable(self, optimizer: object) -> frozenset[Place]:
+        """The places that change in a step of this optimizer, and were not observed to change at any other time.
 
-        Only in the host's memory: a GPU's tensors are copied before its next step without anybody waiting. None are
-        known before `watch` and a step.
+        Only in the host's memory: a GPU's tensors are copied before its next step anyway. None are known before `watch`
+        and a step.
         """
         if self._optimizer is None or optimizer is not self._optimizer or self._observed is not None:
             return frozenset()
-        # Only what it has now: memory of what it has let go of may be somebody else's.
-        return self._calm.intersection(map(place, _tensors(self._optimizer)))
+        # Only what it has now: memory that it has released may be in use by others.
+        return self._stable.intersection(map(place, _tensors(self._optimizer)))
 
     def close(self, pause: Pause) -> None:
-        """Let the next step of the optimizer that is watched wait for `open`; the pause is longer by that time."""
+        """Make the next step of the watched optimizer wait for `open`, and add that time to the pause."""
         self._pause = pause
         self._opened.clear()
 
     def open(self) -> None:
-        """Let steps through; another thread than the one that trains may do so."""
+        """Let steps pass; may be called in any thread."""
         self._opened.set()
 
     def wait(self) -> None:
-        """Return when the gate is open."""
+        """Wait until the gate is open."""
         self._opened.wait()
 
     def _before_step(self, *_: object) -> None:
         if self._observed is not None:
             observed, self._observed = self._observed, None
-            self._calm = frozenset(place(each) for each, version in observed if each._version == version)  # noqa: SLF001
+            self._stable = frozenset(place(each) for each, version in observed if each._version == version)  # noqa: SLF001
         if self._opened.is_set():
             return
         before = self._clock()
@@ -92,12 +92,12 @@ class StepGate:
 
 
 def place(tensor: torch.Tensor) -> Place:
-    """Where a tensor is."""
+    """The place of a tensor."""
     return tensor.data_ptr(), tensor.nbytes
 
 
 def _nothing() -> None:
-    """Before there is a hook."""
+    """Stands for a hook's removal while there is no hook."""
 
 
 def _calls_hooks(optimizer: object) -> TypeGuard[torch.optim.Optimizer]:

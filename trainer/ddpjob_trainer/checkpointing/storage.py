@@ -1,13 +1,13 @@
-"""Folders that are complete or not there at all, whatever a machine does meanwhile.
+"""Folders that are either complete or absent, whatever happens to the machine meanwhile.
 
 A checkpoint is a folder of files with a manifest of their SHA-256 sums, named `step-<step>.attempt-<attempt>`. It is
-written under another name, forced to disk and renamed, so that its name is the proof that it was finished; the sums
-notice what disks and networks do to it later. What the files hold is none of this module's business.
+written under a temporary name, synced to disk and renamed, so that its name proves that it is complete; the sums detect
+what disks and networks do to it later. This module does not care what the files hold.
 
-The attempt counts before the step. An attempt that had to begin before the last step of the one before it, because a
-checkpoint was damaged or because a process thought dead finished writing one, is the training that goes on; one that
-ends before its first checkpoint leaves the older attempt's newest as the newest. No lock is needed: whatever a process
-of an older attempt still writes in the instant between its last look and its rename never comes first.
+The attempt counts before the step. An attempt that had to start before the last step of the previous one, because a
+checkpoint was damaged or because a process presumed dead finished writing one, is the training that continues; if it
+ends before its first checkpoint, the older attempt's newest remains the newest. No lock is needed: whatever a process
+of an older attempt writes between its last check and its rename never comes first.
 """
 
 import errno
@@ -26,24 +26,24 @@ MANIFEST: Final = "checkpoint.json"
 DEFAULT_KEEP_LAST: Final = 3
 _UNFINISHED: Final = ".unfinished"
 _ASIDE: Final = f".0{_UNFINISHED}"
-"""Ends the name of a checkpoint that makes room for another one of its step; no process has the number 0."""
+"""Suffix of a checkpoint that is being replaced by another one of its step; no process has the number 0."""
 _DAMAGED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-"""What an open says of a folder whose files are not there, or of a manifest that names what cannot be a file."""
+"""Errors of opening a file that is missing, or a name in the manifest that cannot be a file."""
 _NAME: Final = re.compile(rf"step-(\d+)\.attempt-(\d+)((?:\.\d+)?{re.escape(_UNFINISHED)})?")
 
 _log = logging.getLogger(__name__)
 
 
 class SupersededError(RuntimeError):
-    """A newer attempt of the job writes here: this process is left over from an older one and must stop."""
+    """A newer attempt of the job writes here: this process belongs to an older one and must stop."""
 
 
 class CorruptError(Exception):
-    """A checkpoint's files are not what was written."""
+    """A checkpoint's files differ from what was written."""
 
 
 class ResumeError(RuntimeError):
-    """There are checkpoints, and none of them can be resumed from: nothing is trained from scratch in their place."""
+    """Checkpoints exist, but none can be resumed from: nothing is trained from scratch over them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,7 +60,7 @@ class Version:
 
 
 _Entry = tuple[Version, Path, bool]
-"""A folder that is or is to become a checkpoint, and whether it is finished."""
+"""A folder that is or will be a checkpoint, and whether it is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Checkpoint:
     version: Version
     folder: Path
     manifest: dict[str, Any]
-    """What was given to `save`, as JSON brings it back."""
+    """The content given to `save`, as read from JSON."""
 
 
 class CheckpointFolder:
@@ -78,19 +78,19 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path, *, attempt: int = 0, keep_last: int = DEFAULT_KEEP_LAST) -> None:
         """Args:
-        folder: holds the checkpoints; made when the first one is saved.
-        attempt: of the job that this process belongs to.
-        keep_last: how many checkpoints stay after a save, at least 1.
+        folder: holds the checkpoints; created when the first one is saved.
+        attempt: of the job, to which this process belongs.
+        keep_last: how many checkpoints are kept after a save, at least 1.
         """
         if keep_last < 1:
-            raise ValueError(f"keep_last={keep_last}: at least the newest checkpoint must stay")
+            raise ValueError(f"keep_last must be at least 1, not {keep_last}")
         self._folder = folder
         self._attempt = attempt
         self._keep_last = keep_last
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         return self._folder
 
     def save(
@@ -100,16 +100,16 @@ class CheckpointFolder:
 
         Args:
             step: completed optimizer steps.
-            content: goes into the manifest; anything that JSON can hold.
-            write: puts the checkpoint's files into the folder it is given.
-            keep: step of another one that stays.
+            content: for the manifest; anything that JSON can hold.
+            write: writes the checkpoint's files into the given folder.
+            keep: step of another one to keep.
 
         Returns:
             The checkpoint's folder.
 
         Raises:
-            SupersededError: a newer attempt writes here; nothing of it was touched.
-            OSError: the volume does not take it; an earlier checkpoint is untouched.
+            SupersededError: a newer attempt writes here; its files were not touched.
+            OSError: the volume cannot be written to; earlier checkpoints are untouched.
         """
         version = Version(self._attempt, step)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ class CheckpointFolder:
             _force_to_disk(self._folder)
             shutil.rmtree(before, ignore_errors=True)
         except Exception:
-            # A newer attempt removes what this one has not finished: that is then the reason of whatever failed.
+            # A newer attempt removes what this one has not finished: that is then the cause of the failure.
             self._refuse_if_superseded()
             raise
         finally:
@@ -139,27 +139,27 @@ class CheckpointFolder:
         return target
 
     def newest(self) -> Iterator[Checkpoint]:
-        """Sound checkpoints, the newest first; each one that is not is reported in the log and passed over.
+        """Sound checkpoints, the newest first; each unsound one is logged and skipped.
 
         Raises:
-            ResumeError: one cannot be read, which says nothing of what it holds.
+            ResumeError: one cannot be read, so that it may be sound.
         """
         seen: set[Version] = set()
-        # Looked for again at the end: a left-over process of an older attempt may remove one and finish another.
+        # Listed again at the end: a leftover process of an older attempt may remove one and finish another.
         while found := {each: folder for each, folder in _finished(self._entries()).items() if each not in seen}:
             for version, folder in sorted(found.items(), reverse=True):
                 seen.add(version)
                 try:
                     yield Checkpoint(version, folder, _verify(folder))
                 except CorruptError as reason:
-                    _log.error("checkpoint %s is corrupt (%s): falling back to the one before", folder, reason)
+                    _log.error("checkpoint %s is corrupt (%s): falling back to the previous one", folder, reason)
 
     def versions(self) -> list[Version]:
         """All finished checkpoints, sound or not, the newest first."""
         return sorted(_finished(self._entries()), reverse=True)
 
     def _entries(self) -> list[_Entry]:
-        """Every folder that is or is to become a checkpoint, and whether it is finished."""
+        """Every folder that is or will be a checkpoint, and whether it is finished."""
         if not self._folder.is_dir():
             return []
         named = [(_NAME.fullmatch(entry.name), entry) for entry in self._folder.iterdir()]
@@ -169,13 +169,13 @@ class CheckpointFolder:
         newest = max((version.attempt for version, _, _ in self._entries()), default=0)
         if newest > self._attempt:
             raise SupersededError(
-                f"attempt {newest} writes checkpoints in {self._folder}: this process of attempt {self._attempt} "
-                "is left over and stops"
+                f"attempt {newest} writes checkpoints in {self._folder}: this process of the older attempt "
+                f"{self._attempt} stops"
             )
 
     def _remove_oldest(self, written: Version, keep: int | None) -> None:
         others = [each for each in self.versions() if each.attempt <= self._attempt and each != written]
-        # What comes after the one just written was passed over when this process resumed: it is the first to go.
+        # Checkpoints after the one just written were skipped when this process resumed: they are removed first.
         others.sort(key=lambda each: each > written)
         kept = max((each for each in others if each.step == keep), default=None)
         for version in others[self._keep_last - 1 :]:
@@ -184,7 +184,7 @@ class CheckpointFolder:
             try:
                 _discard(self._folder / version.folder)
             except OSError as reason:
-                _log.warning("the old checkpoint %s cannot be removed: %s", version.folder, reason)
+                _log.warning("cannot remove the old checkpoint %s: %s", version.folder, reason)
 
     def _remove_unfinished(self) -> None:
         entries = self._entries()
@@ -193,24 +193,24 @@ class CheckpointFolder:
             if finished or version.attempt > self._attempt:
                 continue
             if found.get(version) == folder:
-                # Its writer has died while it replaced this one.
+                # Its writer died while replacing this one.
                 folder.rename(self._folder / version.folder)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _finished(entries: list[_Entry]) -> dict[Version, Path]:
-    """The folder of each; that of one which a writer has put aside, and then died, has another name."""
+    """The folder of each; it has another name if its writer died while replacing it."""
     aside = {version: folder for version, folder, _ in entries if folder.name == version.folder + _ASIDE}
     return aside | {version: folder for version, folder, finished in entries if finished}
 
 
 def _put_in_place(unfinished: Path, target: Path) -> Path:
-    """Give a finished checkpoint its name; where what had the name before is now, if there was any.
+    """Give a finished checkpoint its name; returns where the previous folder of that name is now, if it existed.
 
-    That may be a corrupt one, which resuming has passed over, or a sound one: a stop saves before an evaluation, and
+    That may be a corrupt one, which the resume has skipped, or a sound one: a stop saves before an evaluation, and
     after the resume it is saved again with what the evaluation has changed. Between the two renames a reader finds it
-    under the name that it has then.
+    under its temporary name.
     """
     before = target.with_name(target.name + _ASIDE)
     try:
@@ -227,7 +227,7 @@ def _put_in_place(unfinished: Path, target: Path) -> Path:
 
 
 def _discard(folder: Path) -> None:
-    # Renamed first: a folder that is being removed must not look like a checkpoint.
+    # Renamed first: a folder that is being removed must not be taken for a checkpoint.
     gone = folder.with_name(folder.name + _UNFINISHED)
     folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
@@ -239,17 +239,17 @@ def _verify(folder: Path) -> dict[str, Any]:
         content, sums = manifest["content"], manifest["sha256"]
         for name, expected in sums.items():
             if _sha256(folder / name) != expected:
-                raise CorruptError(f"{name} has another SHA-256 than its manifest says")
+                raise CorruptError(f"the SHA-256 of {name} differs from its manifest")
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
     except OSError as reason:
         if reason.errno in _DAMAGED:
             raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
-        # A volume that does not answer may do so again. Whoever took its checkpoint for damaged would go back to an
-        # older one, or to the beginning, and then remove it.
-        raise ResumeError(f"the checkpoint {folder} cannot be read now, and is not passed over: {reason}") from reason
+        # A volume that does not respond may recover. Taking its checkpoint for damaged would mean resuming from an
+        # older one, or from the beginning, and then removing it.
+        raise ResumeError(f"the checkpoint {folder} cannot be read now, and is not skipped: {reason}") from reason
     if not isinstance(content, dict):
-        raise CorruptError("its manifest holds no content")
+        raise CorruptError("its manifest has no content")
     return content
 
 

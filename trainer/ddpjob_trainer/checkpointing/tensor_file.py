@@ -1,7 +1,7 @@
-"""Writes tensors in the safetensors format without keeping other threads from running.
+"""Writes tensors in the safetensors format without blocking other threads.
 
-`safetensors.torch.save_file` holds Python's lock while it copies and writes, so that a training would stand still
-for as long, whichever thread calls it. The format is 8 bytes with the header's length, the header as JSON, then the
+`safetensors.torch.save_file` holds Python's lock while it copies and writes, which would pause the training, whichever
+thread calls it. The format is 8 bytes with the header's length, the header as JSON, then the
 tensors (https://github.com/huggingface/safetensors#format).
 """
 
@@ -38,13 +38,13 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
 
     Args:
         tensors: contiguous, in the host's memory.
-        file: is made, or replaced.
+        file: is created or replaced.
 
     Raises:
-        TypeError: the format has no name for a tensor's type; the message names the tensor.
+        TypeError: the format does not have a tensor's type; the message names the tensor.
         OSError: the file cannot be written.
     """
-    # The largest elements first: then each tensor begins at a multiple of its elements' size, as readers expect.
+    # The largest elements first, so that each tensor begins at a multiple of its element size, as readers expect.
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     header: dict[str, object] = {}
     end = 0
@@ -57,7 +57,7 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
         stream.write(struct.pack("<Q", len(text)) + text)
         for _, tensor in ordered:
             if tensor.numel():
-                # As bytes, since NumPy does not know every type of torch.
+                # As bytes, since NumPy does not have every type of torch.
                 stream.write(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
 
 

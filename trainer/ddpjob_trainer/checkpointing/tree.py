@@ -1,6 +1,6 @@
-"""State as JSON and named tensors: what `state_dict()` returns, stored without pickle.
+"""State as JSON and named tensors: stores what `state_dict()` returns without pickle.
 
-Reading a pickle can run any code, and a checkpoint comes from a volume that others may write to.
+Reading a pickle can run arbitrary code, and a checkpoint comes from a volume that others may write to.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ _TENSOR: Final = "$tensor"
 _TUPLE: Final = "$tuple"
 _ITEMS: Final = "$items"
 _COUNTER: Final = "$counter"
-"""Marks items as those of a Counter: MultiStepLR has its milestones in one, and asks it for more than a mapping has."""
+"""Marks the items of a Counter: MultiStepLR keeps its milestones in one, and needs more than a mapping."""
 
 
 Copy = Callable[[str, torch.Tensor], torch.Tensor]
-"""Given a tensor and its name, a contiguous copy in the host's memory."""
+"""Given a name and a tensor, makes a contiguous copy in the host's memory."""
 
 
 def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy) -> Any:  # noqa: ANN401 any state_dict
@@ -26,24 +26,24 @@ def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy
 
     Args:
         tree: nested mappings, lists and tuples of tensors and of what JSON can hold.
-        prefix: starts the names of its tensors.
-        tensors: takes copies of the tensors.
+        prefix: of the names of its tensors.
+        tensors: receives copies of the tensors.
         copy: makes a copy.
 
     Raises:
-        TypeError: it holds something else; the message names the place.
+        TypeError: it holds anything else; the message names the place.
     """
     if isinstance(tree, torch.Tensor):
         # A copy, since the next step changes the tensor, and since tied weights share memory, which files cannot.
         tensors[prefix] = copy(prefix, tree)
         return {_TENSOR: prefix}
     if isinstance(tree, np.generic):
-        # As what was given to a scheduler that came from an array.
+        # Such as a number given to a scheduler that came from an array.
         tree = tree.item()
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     if isinstance(tree, Mapping):
-        # As pairs: the keys of an optimizer's state are numbers, which JSON would turn into text.
+        # As pairs: the keys of an optimizer's state are numbers, which JSON would turn into strings.
         items = [[_key(key, prefix), to_json(value, f"{prefix}.{key}", tensors, copy)] for key, value in tree.items()]
         return {_ITEMS: items, _COUNTER: True} if isinstance(tree, Counter) else {_ITEMS: items}
     if isinstance(tree, list | tuple):
@@ -53,7 +53,7 @@ def to_json(tree: Any, prefix: str, tensors: dict[str, torch.Tensor], copy: Copy
 
 
 def from_json(json: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: ANN401 any state_dict
-    """The tree that `to_json` took apart.
+    """The tree that `to_json` converted.
 
     Raises:
         KeyError: a tensor is missing.
@@ -75,4 +75,4 @@ def _key(key: object, prefix: str) -> str | int:
         return int(key)
     if isinstance(key, str | int):
         return key
-    raise TypeError(f"{prefix} has the key {key!r}: only text and whole numbers can be kept")
+    raise TypeError(f"{prefix} has the key {key!r}: only strings and integers can be saved")

@@ -1,4 +1,4 @@
-"""The batches of a rank: its part of the data set, from where the training is, made by torch's DataLoader."""
+"""The batches of a rank: its part of the data set, from the training's position on, loaded by torch's DataLoader."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -15,11 +15,11 @@ from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
 Collate = Callable[[list[Any]], Any]
-"""Given the samples of a batch, the batch."""
+"""Makes a batch of samples."""
 
 
 class Loading:
-    """Loads what this rank is to train on, epoch for epoch."""
+    """Loads what this rank trains on, epoch by epoch."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Loading:
         """Args:
         dataset: with a length; the same on all ranks, each reads its own part.
         group: the processes of the training.
-        batch_size: samples per process and batch.
+        batch_size: samples per rank and batch.
         seed: decides the order of the samples.
-        drop_last: leave out what is too little for whole batches on all ranks.
+        drop_last: leave out the samples that do not fill a batch on all ranks.
         workers: processes that load data; 0 loads it in this one.
         collate_fn: makes a batch of samples; None is torch's own.
         """
@@ -61,38 +61,39 @@ class Loading:
             num_workers=workers,
             collate_fn=collate_fn,
             pin_memory=group.device.type == "cuda",
-            # Without one of its own it would draw from the generator whose state is saved, once an iteration.
+            # By default it would draw from the generator whose state is saved, once per iteration.
             generator=self._generator,
             worker_init_fn=_leave_signals_to_the_trainer,
         )
 
     def check(self) -> None:
-        """Look whether there is something to train on, and whether all ranks have as much; a collective.
+        """Check that there are samples to train on, and that all ranks have the same number; a collective.
 
-        Ranks with orders of different lengths read some samples twice and others never, and then wait for each other.
+        Ranks with data sets of different lengths would read some samples twice and others never, and then wait for each
+        other.
 
         Raises:
-            MisuseError: one of it is not so; on all ranks.
+            MisuseError: the check has failed; on all ranks.
         """
         sizes = [int(size) for size in self._group.exchange.gather_bytes(str(self._size).encode())]
         other = next((rank for rank, size in enumerate(sizes) if size != sizes[0]), None)
         if other is not None:
             raise MisuseError(
-                f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: give all ranks the "
-                "same, each reads its own part"
+                f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: it must be the "
+                "same on all ranks, each reads its own part"
             )
         if self.share().steps == 0:
             raise MisuseError(_no_sample(self._size, self._batch_size, self._group.world_size))
 
     def share(self, consumed: int = 0) -> Share:
-        """How the epoch is shared out once so many of its samples are consumed."""
+        """How the rest of the epoch is shared between the ranks after this number of consumed samples."""
         return self._sampler.share(consumed)
 
     def batches(self, position: Position) -> Iterable[Any]:
-        """What is left of the epoch for this rank; to be asked for again only when it has ended."""
+        """What is left of the epoch for this rank; call it again only when that has ended."""
         self._sampler.start_at(position)
-        # The loader's processes draw from it: two ranks' must not augment their samples alike, nor an epoch's rest its
-        # beginning.
+        # The loader's processes draw from it: neither two ranks, nor the rest of an epoch and its beginning, may
+        # augment their samples with the same numbers.
         seed = randomness.seed_of(self._seed, position.epoch, position.consumed, self._group.rank)
         self._generator.manual_seed(seed)
         loader: Iterable[Any] = self._loader
@@ -100,7 +101,7 @@ class Loading:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
-    """A batch with all its tensors, in nested lists, tuples and mappings, on a device."""
+    """A batch with all its tensors, also in nested lists, tuples and mappings, on a device."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
@@ -113,15 +114,15 @@ def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever
 
 
 def _leave_signals_to_the_trainer(_worker: int) -> None:
-    # torchrun signals a rank's whole process group. A loader process that died of it would fail the rank, which is
-    # still to save.
+    # torchrun signals a rank's whole process group. A loader process killed by it would fail the rank, which still has
+    # to save.
     os.setpgid(0, 0)
 
 
 def _no_sample(size: int, batch_size: int, world_size: int) -> str:
     if size == 0:
-        return "the data set is empty: is what it is read from where the program looks for it?"
+        return "the data set is empty: check the path that the program reads it from"
     return (
-        f"the data set has {size} samples, and drop_last leaves out what is less than {world_size} x {batch_size}, a "
-        "batch for each rank: take smaller batches, or leave drop_last out"
+        f"the data set has {size} samples, fewer than {world_size} x {batch_size}, a batch for each rank, and "
+        "drop_last leaves them out: use smaller batches, or remove drop_last"
     )

@@ -10,6 +10,6 @@ class Position:
     epoch: int = 0
     """Completed epochs."""
     consumed: int = 0
-    """Samples of the epoch in progress that all ranks together have consumed."""
+    """Samples of the current epoch consumed by all ranks together."""
     step: int = 0
-    """Completed optimizer steps since the very beginning."""
+    """Completed optimizer steps, including those before a resume."""

@@ -1,8 +1,8 @@
-"""Who reads which sample: torch's DistributedSampler that can start in the middle of an epoch.
+"""Which rank reads which sample: torch's DistributedSampler, but able to start in the middle of an epoch.
 
-An epoch is one order of all samples, the same on every rank. Of what is left of it, rank r of w takes every w-th sample
-from the r-th on, so that after k steps with b samples a rank exactly the first k * b * w are consumed, whatever w was.
-That is why a position is one number, and why a training may go on with another number of ranks.
+An epoch is one order of all samples, the same on every rank. Of its remaining samples, rank r of w takes every w-th
+from the r-th on: after k steps with b samples per rank exactly the first k * b * w are consumed, whatever w was.
+That is why a position is one number, and why a training may continue with another number of ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,8 @@ from ddpjob_trainer.data.sharing import Share
 class ResumableSampler(DistributedSampler):  # type: ignore[misc]  # torch has no types where it is not installed
     """Indices of this rank's samples in the rest of an epoch.
 
-    The order is that of DistributedSampler with the same seed. Only where the last step has fewer samples than ranks
-    are samples repeated, since a rank without any could not take part in it.
+    The order is that of DistributedSampler with the same seed. Samples are repeated only if the last step has fewer
+    samples than ranks, since a rank without any could not take part in it.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class ResumableSampler(DistributedSampler):  # type: ignore[misc]  # torch has n
         size: samples in the data set.
         rank: of this process.
         world_size: number of processes.
-        batch_size: samples a process and step.
+        batch_size: samples per rank and step.
         seed: the order of an epoch depends on it and on the epoch's number.
-        drop_last: leave out what is too little for whole batches on all ranks.
+        drop_last: leave out the samples that do not fill a batch on all ranks.
         """
         super().__init__(range(size), num_replicas=world_size, rank=rank, seed=seed)
         self._batch_size = batch_size
-        # Not torch's own of this name, which cuts ranks and not batches to one length.
+        # Not torch's option of this name, which gives ranks, and not batches, the same length.
         self._whole_batches = drop_last
         self._consumed = 0
 
@@ -44,7 +44,7 @@ class ResumableSampler(DistributedSampler):  # type: ignore[misc]  # torch has n
         self._consumed = position.consumed
 
     def share(self, consumed: int = 0) -> Share:
-        """How the epoch is shared out once so many of its samples are consumed."""
+        """How the rest of the epoch is shared between the ranks after this number of consumed samples."""
         return Share(len(self.dataset), consumed, self.rank, self.num_replicas, self._batch_size, self._whole_batches)
 
     def __iter__(self) -> Iterator[int]:

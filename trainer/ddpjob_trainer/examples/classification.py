@@ -1,4 +1,4 @@
-"""What the examples that learn to tell classes of images apart have in common."""
+"""What the examples that classify images have in common."""
 
 import math
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ def cross_entropy(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tens
 def cosine(optimizer: torch.optim.Optimizer, epochs: int, times: float = 1) -> torch.optim.lr_scheduler.LRScheduler:
     """A learning rate that falls to 0 along half a cosine, advanced after each epoch.
 
-    Counted in epochs, and computed anew where a training goes on: neither more processes nor more epochs than before
-    change what is meant, as they would for CosineAnnealingLR, which keeps its length in checkpoints.
+    Counted in epochs, and recomputed after a resume: it stays correct with more processes or epochs than before, unlike
+    CosineAnnealingLR, which keeps its length in checkpoints.
 
     Args:
-        optimizer: has the learning rate to begin with, which a checkpoint keeps.
+        optimizer: has the initial learning rate, which is kept in checkpoints.
         epochs: of the whole training.
-        times: what of the learning rate depends on how it is run now, as on the number of processes.
+        times: factor of the learning rate that depends on this run, such as on the number of processes.
     """
 
     def factor(epoch: int) -> float:
@@ -36,13 +36,13 @@ def cosine(optimizer: torch.optim.Optimizer, epochs: int, times: float = 1) -> t
 
 
 def say_outcome(group: Group, model: nn.Module, accuracy: float, held_out: int) -> None:
-    """Print what proves that all processes have trained one model, and what it is worth.
+    """Print a proof that all processes have trained one model, and how good it is.
 
     Args:
         group: the processes of the training.
-        model: as this process has it.
+        model: of this process.
         accuracy: from 0 to 1, on all held-out images.
-        held_out: how many these are.
+        held_out: the number of these images.
     """
     say(f"[{group.label}] World size {group.world_size} | Parameters sha256 {parameters_digest(model)}")
     if group.first:

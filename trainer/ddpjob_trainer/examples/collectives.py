@@ -2,10 +2,10 @@
 
     torchrun --nproc-per-node 2 -m ddpjob_trainer.examples.collectives --largest 16M
 
-What nccl-tests is to NCCL, for whatever backend the job has. `bus` is the bandwidth that the hardware must have
-carried, which can be compared between numbers of ranks: 2(n-1)/n of the message a second for all_reduce, (n-1)/n for
-all_gather, where the message is what all ranks together gather, and all of it for broadcast and reduce
-(github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md). Every result is checked.
+Like nccl-tests, but for any backend. `bus` is the bandwidth that the hardware must have carried, which can be compared
+between numbers of ranks: 2(n-1)/n of the message per second for all_reduce, (n-1)/n for all_gather, where the message
+is what all ranks gather together, and all of it for broadcast and reduce (github.com/NVIDIA/nccl-tests,
+doc/PERFORMANCE.md). Every result is checked.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from ddpjob_trainer.process.environment import Backend
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.lifetime import keep_for_ever
 
-# Two of a collective, for each of the two threads of a gloo group, and the slowest time.
+# Two tensors per collective, for each of the two threads of a gloo group, and the slowest time.
 _HELD: Final = 5
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _FLOAT: Final = 4
@@ -34,15 +34,15 @@ _WARM_UP: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective, and what is to be known to measure it."""
+    """A collective, and how to measure it."""
 
     name: str
     run: Callable[[torch.Tensor, Group], torch.Tensor]
-    """Given this rank's message, which may be overwritten; answers a tensor with the result."""
+    """Given this rank's message, which may be overwritten, returns a tensor with the result."""
     expected: Callable[[Group], float]
-    """Mean of the result on rank 0 where every rank r gives messages full of r + 1."""
+    """Mean of the result on rank 0 if every rank r sends messages full of r + 1."""
     carried: Callable[[int], float]
-    """Part of the message that the hardware carries, given the number of ranks."""
+    """Fraction of the message that the hardware carries, given the number of ranks."""
 
 
 def _all_reduce(message: torch.Tensor, _: Group) -> torch.Tensor:
@@ -54,7 +54,7 @@ def _all_gather(message: torch.Tensor, group: Group) -> torch.Tensor:
     share = message[: len(message) // group.world_size]
     gathered = torch.empty(len(share) * group.world_size, device=message.device)
     if group.backend is Backend.MPI:
-        # torch's MPI knows the gathering into a list of tensors alone.
+        # torch's MPI can only gather into a list of tensors.
         dist.all_gather(list(gathered.chunk(group.world_size)), share)
     else:
         dist.all_gather_into_tensor(gathered, share)
@@ -95,7 +95,7 @@ def parse_size(text: str) -> int:
     """
     number, unit = (text, "") if text.isdigit() else (text[:-1], text[-1:].upper())
     if unit not in _UNITS or not (number.isascii() and number.isdigit()) or int(number) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, as in 64, 4K, 16M or 1G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: use bytes, such as 64, 4K, 16M or 1G")
     return int(number) * _UNITS[unit]
 
 
@@ -104,8 +104,8 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="collectives", description="Measure collectives.")
     parser.add_argument("--smallest", type=parse_size, default=parse_size("1K"), help="bytes of the first message")
     parser.add_argument("--largest", type=parse_size, default=parse_size("16M"), help="bytes of the last message")
-    parser.add_argument("--factor", type=int, default=4, help="how much larger each message is than the one before")
-    parser.add_argument("--repeat", type=int, default=20, help="times that each message is measured")
+    parser.add_argument("--factor", type=int, default=4, help="factor between the sizes of two messages")
+    parser.add_argument("--repeat", type=int, default=20, help="number of measurements per message")
     parsed = parser.parse_args(arguments)
     if parsed.factor < len("ab") or parsed.repeat < 1 or parsed.smallest > parsed.largest:
         parser.error("--factor must be at least 2, --repeat at least 1, and --smallest at most --largest")
@@ -113,14 +113,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def seconds(collective: Collective, size: int, group: Group, repeat: int, held: deque[torch.Tensor]) -> float:
-    """Median time of the slowest rank for a message of so many bytes.
+    """Median time of the slowest rank for a message of this size.
 
-    The last tensors go into `held`, since the group's threads let go of a tensor some time after the collective.
+    The last tensors go into `held`, since the group's threads release a tensor some time after the collective.
 
     Raises:
         RuntimeError: a result is wrong.
     """
-    # Of whole floats for each rank, at least one.
+    # Whole floats for each rank, at least one.
     length = max(size // _FLOAT // group.world_size, 1) * group.world_size
     times: list[float] = []
     for number in range(_WARM_UP + repeat):

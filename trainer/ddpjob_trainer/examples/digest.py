@@ -1,4 +1,4 @@
-"""One short text that is equal on two ranks exactly when their parameters are."""
+"""A short string that is equal on two ranks exactly when their parameters are."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ from torch import nn
 def parameters_digest(model: nn.Module) -> str:
     """SHA-256 in hexadecimal over names, shapes and bits of all parameters.
 
-    Buffers are left out: the running means of a BatchNorm are each rank's own.
+    Buffers are left out: each rank has its own running means of a BatchNorm.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.named_parameters()):

@@ -57,14 +57,14 @@ class Digits:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Parse the command line; exits with a message where it is wrong."""
+    """Parse the command line; exits with a message if it is wrong."""
     parser = argparse.ArgumentParser(prog="digits", description="Train a small CNN on handwritten digits.")
-    parser.add_argument("--total-epochs", type=int, default=20, help="how often to go through the data")
+    parser.add_argument("--total-epochs", type=int, default=20, help="number of passes through the data")
     parser.add_argument("--save-every", type=int, default=5, help="epochs between two checkpoints")
-    parser.add_argument("--batch-size", type=int, default=32, help="images a process and step")
-    parser.add_argument("--learning-rate", type=float, default=0.002, help="the highest one, decays to 0")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and of the order of the data")
-    parser.add_argument("--data-fraction", type=float, default=1.0, help="part of the training data to use")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per process and step")
+    parser.add_argument("--learning-rate", type=float, default=0.002, help="initial learning rate, decays to 0")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and of the order of the data")
+    parser.add_argument("--data-fraction", type=float, default=1.0, help="fraction of the training data to use")
     parser.add_argument("--checkpoint-dir", help="folder for checkpoints; default: the job's, or none")
     parsed = Arguments(**vars(parser.parse_args(arguments)))
     if not 0 < parsed.data_fraction <= 1:
@@ -80,7 +80,7 @@ def load_digits(fraction: float) -> Digits:
     """
     tensors = load_file(DIGITS)
     images, labels = tensors["images"].unsqueeze(1).float() / BRIGHTEST, tensors["labels"].long()
-    # Python's generator and not torch's: its results are promised to stay.
+    # Python's generator and not torch's: its results are guaranteed not to change.
     order = list(range(len(images)))
     random.Random(SPLIT_SEED).shuffle(order)  # noqa: S311 a split is no secret
     held_out, training = order[:HELD_OUT], order[HELD_OUT:]
@@ -105,9 +105,9 @@ def build_model() -> nn.Module:
     )
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
-    """Train, and print what proves that all processes have trained one model."""
+    """Train, and print a proof that all processes have trained one model."""
     environment = current_environment()
     arguments = parse_arguments(environment.arguments)
     configure_logging(environment)

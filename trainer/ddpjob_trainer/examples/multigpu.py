@@ -1,4 +1,4 @@
-"""One process for each GPU of a node, spawned by the program itself.
+"""One process per GPU of a node, spawned by the program itself.
 
     python multigpu.py 50 10
 

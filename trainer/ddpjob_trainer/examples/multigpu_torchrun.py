@@ -1,4 +1,4 @@
-"""One process for each GPU of a node, started by torchrun.
+"""One process per GPU of a node, started by torchrun.
 
 torchrun --standalone --nproc-per-node=gpu multigpu_torchrun.py 50 10
 
@@ -11,7 +11,7 @@ from ddpjob_trainer import current_environment
 from ddpjob_trainer.examples import toy
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Train as the command line says."""
     toy.train(toy.parse_arguments("multigpu_torchrun", current_environment().arguments))

@@ -12,7 +12,7 @@ from ddpjob_trainer import current_environment
 from ddpjob_trainer.examples import toy
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Train as the command line says."""
     toy.need_gpu("multinode_gpu_ddp")

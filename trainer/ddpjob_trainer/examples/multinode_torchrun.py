@@ -3,7 +3,7 @@ r"""Several nodes that meet at a master address, as a PBS script starts them.
     torchrun --nnodes=2 --nproc-per-node=4 --node-rank=$PBS_NODEID --master-addr=$MASTER_ADDR \
         --master-port=12355 multinode_torchrun.py
 
-It takes the same arguments as the others and has 20 epochs without any.
+It takes the same arguments as the others, and trains 20 epochs without arguments.
 """
 
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -12,7 +12,7 @@ from ddpjob_trainer import current_environment
 from ddpjob_trainer.examples import toy
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Train as the command line says."""
     toy.train(toy.parse_arguments("multinode_torchrun", current_environment().arguments, toy.DEFAULT))

@@ -5,8 +5,9 @@ r"""Several nodes without GPUs, over MPI.
     torchrun --nproc-per-node=1 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d \
         --rdzv-endpoint=10.0.0.1:29603 pytorch_multinode_ddp_mpi.py 1000 1000
 
-The numbers are epochs and epochs between two checkpoints. MPI knows the processes that mpirun has started, and those
-alone: each that torchrun starts would be a world of its own. There gloo takes MPI's place, and the log says so.
+The numbers are epochs and epochs between two checkpoints. MPI only knows the processes
+that mpirun has started: each one started by torchrun would be a world of its own. Under torchrun gloo replaces MPI, and
+the log says so.
 """
 
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -15,7 +16,7 @@ from ddpjob_trainer.examples import toy
 from ddpjob_trainer.process.environment import Backend
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Train as the command line says."""
     toy.train_under_mpirun("pytorch_multinode_ddp_mpi", Backend.MPI, otherwise=Backend.GLOO)

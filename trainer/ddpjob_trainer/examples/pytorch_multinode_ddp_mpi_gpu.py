@@ -6,8 +6,8 @@ r"""Several nodes with GPUs, started by mpirun.
     torchrun --nproc-per-node=1 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d \
         --rdzv-endpoint=10.0.0.1:29603 pytorch_multinode_ddp_mpi_gpu.py 1000 1000
 
-The numbers are epochs and epochs between two checkpoints. MPI starts the processes, NCCL carries what is on the GPUs:
-for MPI to do that too, torch has to be built with an MPI that knows CUDA, which no published torch is.
+The numbers are epochs and epochs between two checkpoints. MPI starts the processes, NCCL moves the data of the
+GPUs: to use MPI for that too, torch must be built with an MPI that supports CUDA, which no published torch is.
 """
 
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -16,7 +16,7 @@ from ddpjob_trainer.examples import toy
 from ddpjob_trainer.process.environment import Backend
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Train as the command line says."""
     toy.need_gpu("pytorch_multinode_ddp_mpi_gpu")

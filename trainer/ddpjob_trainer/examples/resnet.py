@@ -4,7 +4,7 @@ r"""Trains a ResNet of torchvision on a folder of images.
         --master-addr=10.0.0.1 --master-port=1234 resnet.py --data /data/imagenet
 
 The folder has `train/<class>/*.jpg` and `val/<class>/*.jpg`, as torchvision's ImageFolder reads them. With
-`--synthetic 512` there is no folder: so many images are made, striped in a direction that is their class. It needs
+`--synthetic 512` no folder is read: 512 images are generated, with stripes whose direction is the class. It needs
 `ddpjob[vision]`, and runs unchanged as a DDPJob, under torchrun and as a single process, on GPUs and without.
 """
 
@@ -39,12 +39,12 @@ from ddpjob_trainer.observability.log import say
 MODELS: Final = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 CHANNELS: Final = 3
 SMALLEST_SIDE: Final = 64
-"""A ResNet makes 2 x 2 of it: a BatchNorm needs several values of a channel, also where a batch has one image."""
+"""A ResNet reduces it to 2 x 2: a BatchNorm needs several values per channel, even in a batch of one image."""
 SYNTHETIC_CLASSES: Final = 4
 SYNTHETIC_HELD_OUT: Final = 64
 STRIPES: Final = 6
 NOISE: Final = 0.5
-# ImageNet's, by which everybody normalizes.
+# ImageNet's, the usual ones for normalization.
 MEAN: Final = (0.485, 0.456, 0.406)
 DEVIATION: Final = (0.229, 0.224, 0.225)
 MOMENTUM: Final = 0.9
@@ -76,18 +76,18 @@ class Images:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Parse the command line; exits with a message where it is wrong."""
+    """Parse the command line; exits with a message if it is wrong."""
     parser = argparse.ArgumentParser(prog="resnet", description="Train a ResNet on a folder of images.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, help="folder with train/<class>/ and val/<class>/")
     source.add_argument("--synthetic", type=int, metavar="IMAGES", help="make so many images to train on")
     parser.add_argument("--model", choices=MODELS, default="resnet18")
-    parser.add_argument("--image-size", type=int, default=224, help="pixels of a side, as the model sees an image")
-    parser.add_argument("--total-epochs", type=int, default=90, help="how often to go through the data")
+    parser.add_argument("--image-size", type=int, default=224, help="width and height of the model's input in pixels")
+    parser.add_argument("--total-epochs", type=int, default=90, help="number of passes through the data")
     parser.add_argument("--save-every", type=int, default=1, help="epochs between two checkpoints")
-    parser.add_argument("--batch-size", type=int, default=32, help="images a process and step")
-    parser.add_argument("--learning-rate", type=float, default=0.1, help="for 256 images a step of all processes")
-    parser.add_argument("--data-workers", type=int, default=0, help="processes that read images, for each process")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per process and step")
+    parser.add_argument("--learning-rate", type=float, default=0.1, help="for 256 images per step of all processes")
+    parser.add_argument("--data-workers", type=int, default=0, help="processes that read images, per training process")
     parsed = Arguments(**vars(parser.parse_args(arguments)))
     if min(parsed.total_epochs, parsed.save_every, parsed.batch_size, parsed.synthetic or 1) < 1:
         parser.error("--total-epochs, --save-every, --batch-size and --synthetic must be at least 1")
@@ -99,13 +99,13 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
 
 
 class Stripes(Dataset[Any]):  # type: ignore[misc]  # torch has no types where it is not installed
-    """Images made of stripes and noise: the direction of the stripes is the class."""
+    """Images of stripes and noise: the direction of the stripes is the class."""
 
     def __init__(self, images: int, side: int, seed: int) -> None:
         """Args:
         images: how many.
         side: pixels.
-        seed: images of two seeds are different ones.
+        seed: different seeds give different images.
         """
         self._images = images
         self._side = side
@@ -126,10 +126,10 @@ class Stripes(Dataset[Any]):  # type: ignore[misc]  # torch has no types where i
 
 
 def load_images(arguments: Arguments) -> Images:
-    """The images that the command line asks for.
+    """The images that the command line selects.
 
     Raises:
-        MisuseError: the folder does not have them; the message says what is missing.
+        MisuseError: the folder does not have them; the message names what is missing.
     """
     if arguments.synthetic is not None:
         made = (
@@ -140,7 +140,7 @@ def load_images(arguments: Arguments) -> Images:
     normal = [transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)]
     side = arguments.image_size
     augmented = [transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), *normal]
-    # An eighth of an image is left out at its edges, as the published accuracies are measured.
+    # An eighth of an image is cropped at its edges, as for published accuracies.
     plain = [transforms.Resize(side * 8 // 7), transforms.CenterCrop(side), *normal]
     folder = arguments.data or Path()
     try:
@@ -149,7 +149,7 @@ def load_images(arguments: Arguments) -> Images:
     except OSError as reason:
         raise MisuseError(
             f"--data {folder}: {reason}. It needs train/<class>/ and val/<class>/ with images; in a DDPJob mount them "
-            "by spec.trainer.volumeMounts and spec.template.spec.volumes"
+            "with spec.trainer.volumeMounts and spec.template.spec.volumes"
         ) from reason
     if training.classes != held_out.classes:
         raise MisuseError(f"--data {folder}: train/ and val/ have different classes (folders)")
@@ -157,7 +157,7 @@ def load_images(arguments: Arguments) -> Images:
 
 
 class Accuracy:
-    """The part of all held-out images that a model recognises, of which each rank looks at its own share."""
+    """The fraction of held-out images that a model classifies correctly; each rank evaluates its own share."""
 
     def __init__(self, group: Group, images: Dataset[Any], arguments: Arguments) -> None:
         """Args:
@@ -172,7 +172,7 @@ class Accuracy:
     def __call__(self, model: nn.Module) -> float:
         """From 0 to 1, the same on all ranks."""
         for buffer in model.buffers():
-            # The running means of BatchNorm are each rank's own, and rank 0's are saved.
+            # Each rank has its own running means of BatchNorm, and rank 0's are saved.
             dist.broadcast(buffer, src=0)
         right, count = 0.0, 0
         for images, labels in self._loader:
@@ -183,9 +183,9 @@ class Accuracy:
         return total_right / total
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
-    """Train, and print what proves that all processes have trained one model."""
+    """Train, and print a proof that all processes have trained one model."""
     environment = current_environment()
     arguments = parse_arguments(environment.arguments)
     configure_logging(environment)
@@ -196,7 +196,7 @@ def main() -> None:
             source = f"{arguments.data}" if arguments.synthetic is None else "synthetic images"
             say(f"Dataset {source} | {len(images.training)} to train on, {len(images.held_out)} held out")
         model = models.get_model(arguments.model, num_classes=images.classes).to(group.device)
-        # As large as the step is: arXiv:1706.02677.
+        # Proportional to the size of the step: arXiv:1706.02677.
         times = arguments.batch_size * group.world_size / 256
         rate = arguments.learning_rate
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)

@@ -2,7 +2,7 @@
 
     python run_with_python.py
 
-It spawns as many as the job asks for on each node, else one for each GPU, else one.
+It spawns as many as the job requests per node, else one per GPU, else one.
 """
 
 from ddpjob_trainer import current_environment, spawn

@@ -22,7 +22,7 @@ def main() -> None:
             torch.set_default_device(group.device)
         host = f"{socket.gethostname()}$Process {group.rank}"
         say(f"{host}: {environment.local_rank} # {group.world_size}")
-        # Without GPUs this is the CPU of which there is one.
+        # Without GPUs this is the CPU.
         say(f"{host}: Default device is set to {group.device.index if group.device.type == 'cuda' else 'cpu'}")
 
 

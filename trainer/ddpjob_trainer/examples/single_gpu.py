@@ -1,4 +1,4 @@
-"""One process, on a GPU where there is one.
+"""One process, on a GPU if there is one.
 
     python single_gpu.py 50 10
 
@@ -11,7 +11,7 @@ from ddpjob_trainer import current_environment
 from ddpjob_trainer.examples import toy
 
 
-@record  # type: ignore[untyped-decorator]  # torchrun is given the traceback of whatever is raised
+@record  # type: ignore[untyped-decorator]  # passes the traceback of any exception to torchrun
 def main() -> None:
     """Train as the command line says."""
     toy.train(toy.parse_arguments("single_gpu", current_environment().arguments))

@@ -1,4 +1,4 @@
-"""The small regression that the tutorials of DistributedDataParallel train, in one place for all ways to launch it."""
+"""The small regression of the DistributedDataParallel tutorials, shared by all ways to launch it."""
 
 import argparse
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ FEATURES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What all of these programs take."""
+    """Arguments of all of these programs."""
 
     total_epochs: int
     save_every: int
@@ -39,32 +39,32 @@ DEFAULT: Final = Arguments(total_epochs=20, save_every=5, batch_size=32)
 
 
 def parse_arguments(program: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
-    """Epochs and epochs between two checkpoints, by position or by name; exits with a message where they are wrong.
+    """Epochs and epochs between two checkpoints, by position or by name; exits with a message if they are wrong.
 
     Args:
         program: its name, for messages.
         arguments: its command line.
-        default: what an empty command line stands for; None refuses it.
+        default: used for an empty command line; None rejects it.
     """
     if default is not None and not arguments:
         return default
     parser = argparse.ArgumentParser(prog=program, description="Train a linear model on a small regression.")
     parser.add_argument("positional", nargs="*", type=int, metavar="TOTAL_EPOCHS SAVE_EVERY")
-    parser.add_argument("--total-epochs", "--total_epochs", type=int, help="how often to go through the data")
+    parser.add_argument("--total-epochs", "--total_epochs", type=int, help="number of passes through the data")
     parser.add_argument("--save-every", "--save_every", type=int, help="epochs between two checkpoints")
-    parser.add_argument("--batch-size", "--batch_size", type=int, default=32, help="samples a process and step")
+    parser.add_argument("--batch-size", "--batch_size", type=int, default=32, help="samples per process and step")
     parsed = parser.parse_args(arguments)
     named = (parsed.total_epochs, parsed.save_every)
     numbers = parsed.positional or [number for number in named if number is not None]
     if len(numbers) != len(named) or (parsed.positional and any(number is not None for number in named)):
-        parser.error(f"give TOTAL_EPOCHS and SAVE_EVERY, as in: {program} 50 10")
+        parser.error(f"TOTAL_EPOCHS and SAVE_EVERY are required, for example: {program} 50 10")
     if min(*numbers, parsed.batch_size) < 1:
-        parser.error("epochs, epochs between two checkpoints and batch size must be at least 1")
+        parser.error("TOTAL_EPOCHS, SAVE_EVERY and --batch-size must be at least 1")
     return Arguments(numbers[0], numbers[1], parsed.batch_size)
 
 
 def data() -> TensorDataset:
-    """Features [2048, 20] and targets [2048, 1], linear but for some noise; the same in every process."""
+    """Features [2048, 20] and targets [2048, 1], linear with some noise; the same in every process."""
     random = torch.Generator().manual_seed(0)
     features = torch.rand(SAMPLES, FEATURES, generator=random)
     weights = torch.rand(FEATURES, 1, generator=random)
@@ -78,7 +78,7 @@ def squared_error(model: nn.Module, batch: Sequence[torch.Tensor]) -> torch.Tens
 
 
 def train_under_mpirun(program: str, backend: Backend, *, otherwise: Backend) -> None:
-    """Train over a backend where mpirun has started this process, and over another, which the log names, where not.
+    """Train over one backend if mpirun has started this process, and otherwise over another one, which the log names.
 
     Args:
         program: its name, for messages.
@@ -89,16 +89,16 @@ def train_under_mpirun(program: str, backend: Backend, *, otherwise: Backend) ->
     chosen = backend if environment.launcher is Launcher.MPIRUN else otherwise
     job = replace(environment.job, backend=chosen)
     if chosen is not backend and environment.rank == 0:
-        say(f"{program}: {environment.launcher} starts no processes that {backend} knows of: {chosen} takes its place")
+        say(f"{program}: {backend} cannot connect processes started by {environment.launcher}: using {chosen} instead")
     train(parse_arguments(program, environment.arguments), replace(environment, job=job))
 
 
 def train(arguments: Arguments, environment: Environment | None = None) -> None:
-    """Train with as many processes as there are, and save and resume where the job has a place for checkpoints.
+    """Train with all processes of the launcher, and save and resume if the job has a place for checkpoints.
 
     Args:
-        arguments: what to train.
-        environment: the place of this process; None looks for it.
+        arguments: of the command line.
+        environment: the place of this process; None reads it from the launcher's variables.
     """
     environment = environment or current_environment()
     configure_logging(environment)
@@ -118,9 +118,9 @@ def train(arguments: Arguments, environment: Environment | None = None) -> None:
 
 
 def need_gpu(program: str) -> None:
-    """Raises MisuseError where no GPU is visible."""
+    """Raises MisuseError if no GPU is visible."""
     if torch.cuda.device_count() == 0:
         raise MisuseError(
-            f"{program} trains on GPUs and sees none: ask for them in spec.trainer.resources.limits "
-            "(nvidia.com/gpu: 1), or use multinode_ddp, which does without"
+            f"{program} needs a GPU, but none is visible: request one in spec.trainer.resources.limits "
+            "(nvidia.com/gpu: 1), or use multinode_ddp, which runs without"
         )

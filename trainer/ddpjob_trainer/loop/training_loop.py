@@ -311,7 +311,7 @@ class TrainingLoop:
         self._log_steps.finish()
         self._begin(Activity.CHECKPOINT)
         best = None if self._early_stop is None else self._early_stop.best_step
-        pause = self._checkpoints.save(self._state(), self._position, beside_training=True, keep=best)
+        pause = self._checkpoints.save(self._state(), self._position, during_next_step=True, keep=best)
         self._pauses[self._position.step] = pause
         self._saved = self._position
         self._begin(Activity.STEP)

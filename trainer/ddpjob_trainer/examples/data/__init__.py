@@ -1,4 +1,4 @@
-"""Data sets that are small enough to come along; README.md beside this file says where they are from."""
+"""Data sets small enough to be included; README.md in this folder names their source."""
 
 from pathlib import Path
 from typing import Final

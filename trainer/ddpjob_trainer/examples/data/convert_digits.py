@@ -1,4 +1,4 @@
-"""Turns scikit-learn's digits.csv.gz into digits.safetensors; needed only to make that file anew."""
+"""Turns scikit-learn's digits.csv.gz into digits.safetensors; needed only to recreate that file."""
 
 import argparse
 import gzip
