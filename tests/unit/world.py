@@ -11,6 +11,7 @@ from typing import Any
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob_core.api.kubernetes import ObjectName, object_name
+from ddpjob_core.api.status import Progress
 from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.attempt import current_attempt
@@ -27,6 +28,7 @@ from ddpjob_core.status.events import Event
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 
+DEADLINE = {"seconds": 20, "action": "Warn"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -233,3 +235,24 @@ class World:
     def run_all(self) -> None:
         for name in self.live():
             self.run(name)
+
+
+def running_world(**fields: object) -> World:
+    """A job whose pods have been created and run."""
+    world = World(spec=spec_of(**fields))
+    world.settle()
+    world.run_all()
+    world.advance(6)
+    world.settle()
+    return world
+
+
+def training(**fields: Any) -> World:
+    """Two ranks that have just made step 40."""
+    world = running_world(**{"progressDeadline": DEADLINE, **fields})
+    world.progress = ProgressReport(0, Progress(step=40), "0.5")
+    for rank in (0, 1):
+        world.report_rank(rank, 40)
+    world.advance(6)
+    world.settle()
+    return world

@@ -20,11 +20,11 @@ def rendezvous_ready(situation: Situation) -> Fact:
             hint = "check that node's log, the cluster's DNS and its network policies"
             message = f"{up}/{len(states)} nodes are up, node 0 cannot reach all others; {waits[0].message}: {hint}"
             return Fact(kind, "False", waits[0].reason.value, message)
-        told = grouped_by_message(
+        listed = grouped_by_message(
             [(situation.attempt.names[wait.ordinal], wait.message) for wait in waits], NAMED_OBJECTS, "pods"
         )
         hint = situation.advice.check_rendezvous(situation.attempt.names[0])
-        message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {told}: {hint}"
+        message = f"{up}/{len(states)} nodes are up, {len(waits)} cannot reach node 0; {listed}: {hint}"
         return Fact(kind, "False", waits[0].reason.value, message)
     if up == len(states):
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")

@@ -1,125 +1,18 @@
 """spec.restart: what follows which failure, and how restarts are counted."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from world import World, spec_of
+from world import World, running_world, spec_of
 
-from ddpjob_core.api import ConditionType
-from ddpjob_core.api.restart import DEFAULT_RULES, Restart, RestartAction, RestartRule
-from ddpjob_core.api.status import Failure, Progress, Restarts
-from ddpjob_core.policies.restart_budget import budget_left, counted_restart, ignored_restart
-from ddpjob_core.policies.restart_rules import action_for, matches, why_failed
+from ddpjob_core.api import ConditionType, Phase
+from ddpjob_core.api.status import Progress
+from ddpjob_core.children.actions import DeletePod
+from ddpjob_core.observations.node_lost import SILENCE
 from ddpjob_core.wire.progress import ProgressReport
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def failure(**fields: Any) -> Failure:
-    return Failure.model_validate({"reason": "ExitCode", "message": "rank 1 exited", "class": "Error", **fields})
-
-
-@pytest.mark.parametrize(
-    ("rule", "fails_by", "matched"),
-    [
-        ({"exitCodes": [3, 7]}, {"exitCode": 7}, True),
-        ({"exitCodes": [3]}, {"exitCode": 7}, False),
-        ({"exitCodes": [3]}, {}, False),
-        ({"signals": ["SIGKILL"]}, {"signal": "SIGKILL"}, True),
-        ({"signals": ["SIGKILL"]}, {"signal": "SIGSEGV"}, False),
-        ({"reasons": ["OOMKilled"]}, {"reason": "OOMKilled", "class": "OutOfMemory"}, True),
-        ({"reasons": ["OutOfMemory"]}, {"reason": "OOMKilled", "class": "OutOfMemory"}, True),
-        ({"reasons": ["DisruptionTarget"]}, {"reason": "Evicted", "class": "Disruption"}, True),
-        ({"reasons": ["DisruptionTarget"]}, {"reason": "ExitCode"}, False),
-        ({"reasons": ["CannotStart"]}, {"reason": "CannotStart", "message": "no script"}, True),
-        (
-            {"reasons": ["CannotStart"]},
-            {"reason": "StartError", "message": 'exec: "/x": stat /x: no such file or directory'},
-            True,
-        ),
-        ({"reasons": ["CannotStart"]}, {"reason": "StartError", "message": "cgroup: device busy"}, False),
-        ({"message": "CUDA error"}, {"message": "RuntimeError: CUDA error: no kernel"}, True),
-        ({"message": "CUDA error"}, {"traceback": "...\nCUDA error: x"}, True),
-        ({"message": "CUDA error"}, {}, False),
-        ({"exitCodes": [7], "message": "bad"}, {"exitCode": 7}, False),
-        ({"exitCodes": [7], "message": "bad"}, {"exitCode": 7, "message": "bad luck"}, True),
-    ],
-)
-def test_a_rule_matches_when_all_that_it_gives_does(
-    rule: dict[str, Any], fails_by: dict[str, Any], *, matched: bool
-) -> None:
-    rules = [RestartRule.model_validate({"action": "Fail", **rule})]
-    assert (action_for(failure(**fails_by), rules) is RestartAction.FAIL) is matched
-
-
-def test_the_first_rule_that_matches_decides() -> None:
-    rules = [
-        RestartRule.model_validate({"action": "Ignore", "exitCodes": [7]}),
-        RestartRule.model_validate({"action": "Fail", "exitCodes": [7]}),
-    ]
-    assert action_for(failure(exitCode=7), rules) is RestartAction.IGNORE
-
-
-def test_without_a_rule_a_disruption_is_ignored_and_all_else_restarted() -> None:
-    assert action_for(failure(**{"class": "Disruption"}), []) is RestartAction.IGNORE
-    assert action_for(failure(), []) is RestartAction.RESTART
-    disrupted_counts = [RestartRule.model_validate({"action": "Restart", "reasons": ["DisruptionTarget"]})]
-    assert action_for(failure(**{"class": "Disruption"}), disrupted_counts) is RestartAction.RESTART
-
-
-def test_the_default_rules_cover_every_failure_and_the_last_one_alone_covers_all() -> None:
-    assert [matches(default.rule, failure()) for default in DEFAULT_RULES] == [
-        *[False] * (len(DEFAULT_RULES) - 1),
-        True,
-    ]
-
-
-def test_a_rule_that_fails_the_job_gives_its_reason_and_that_of_a_default_rule_where_it_says_the_same() -> None:
-    missing = failure(reason="CannotStart", message="no script")
-    assert action_for(missing, []) is RestartAction.FAIL
-    assert why_failed(missing) == ("CannotStart", "another attempt would end the same way")
-    assert why_failed(failure()) == ("FailedByRule", "a rule of spec.restart.rules says Fail")
-
-
-def test_with_a_window_only_restarts_inside_of_it_count() -> None:
-    spec = Restart(max_restarts=2, window_seconds=100)
-    restarts = Restarts()
-    for seconds in (0, 90):
-        restarts = counted_restart(restarts, spec, "ExitCode", NOW + timedelta(seconds=seconds))
-    assert budget_left(restarts, spec, NOW + timedelta(seconds=95)).exhausted
-    assert not budget_left(restarts, spec, NOW + timedelta(seconds=101)).exhausted
-    assert restarts.counted == 2
-
-
-def test_restarts_in_a_row_are_those_without_a_newer_step() -> None:
-    spec, restarts = Restart(), Restarts(furthest_step=10)
-    seen = []
-    for step in (10, 10, 10, 20, 20):
-        restarts = counted_restart(restarts.model_copy(update={"furthest_step": step}), spec, "ExitCode", NOW)
-        seen.append((restarts.in_a_row, restarts.without_progress))
-    assert seen == [(1, 0), (2, 1), (3, 2), (1, 0), (2, 1)]
-
-
-RESTARTS = st.tuples(st.sampled_from(["counted", "ignored"]), st.none() | st.integers(0, 20), st.integers(0, 300))
-
-
-@given(walk=st.lists(RESTARTS))
-def test_counts_never_fall_and_never_mix(walk: list[tuple[str, int | None, int]]) -> None:
-    spec, restarts, now = Restart(window_seconds=60), Restarts(), NOW
-    for kind, step, seconds in walk:
-        now += timedelta(seconds=seconds)
-        furthest = max((s for s in (restarts.furthest_step, step) if s is not None), default=None)
-        before = restarts.model_copy(update={"furthest_step": furthest})
-        restarts = counted_restart(before, spec, "x", now) if kind == "counted" else ignored_restart(before, "x", now)
-        assert restarts.counted == before.counted + (kind == "counted")
-        assert restarts.ignored == before.ignored + (kind == "ignored")
-        assert 1 <= restarts.in_a_row <= restarts.counted + restarts.ignored
-        assert budget_left(restarts, spec, now).used <= restarts.counted
-        assert len(restarts.recent_times or []) <= spec.max_restarts
 
 
 def crash(world: World, step: int | None = None, code: int = 1) -> None:
@@ -191,6 +84,8 @@ def test_a_rule_that_says_fail_ends_the_job_at_once() -> None:
 
 
 NO_PROGRAM = {"exitCode": 1, "message": "script gone.py not found in /work", "permanent": True}
+
+
 NOT_IN_PATH = 'exec: "python3": executable file not found in $PATH: unknown'
 
 
@@ -289,3 +184,155 @@ def test_restarts_inside_running_pods_are_added_up_over_attempts() -> None:
     world.crash()
     world.settle()
     assert world.status.restarts.process == 3
+
+
+def test_a_failed_node_ends_the_attempt_as_a_whole_and_the_next_one_starts() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 7)
+    plan = world.reconcile()
+    assert plan.urgent
+    assert world.status is not None
+    assert (world.status.attempt, world.status.pods_created, world.status.restarts.counted) == (1, False, 1)
+    assert world.status.failure is not None
+    assert (world.status.failure.pod, world.status.failure.exit_code) == ("digits-a0-1", 7)
+    assert world.status.phase is Phase.RESTARTING
+    world.settle()
+    assert world.pods["digits-a0-0"].deletion_time is not None
+    assert "digits-a1-0" not in world.pods
+    world.kubelet_removes_deleted_pods()
+    world.advance(1)
+    world.settle()
+    assert {"digits-a1-0", "digits-a1-1"} <= set(world.pods)
+    assert "digits-a0-1" in world.pods, "the pod that failed stays, so that its log can be read"
+
+
+def test_the_intent_to_leave_an_attempt_is_written_before_a_pod_of_it_is_deleted() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 7)
+    plan = world.reconcile()
+    assert plan.status is not None
+    assert plan.status.attempt == 1
+    assert not [action for action in plan.actions if isinstance(action, DeletePod)]
+
+
+def test_the_budget_of_restarts_is_used_exactly() -> None:
+    world = running_world(restart={"maxRestarts": 2})
+    for attempt in range(3):
+        world.end(f"digits-a{attempt}-0", 1)
+        world.settle()
+        world.kubelet_removes_deleted_pods()
+        world.advance(120)
+        world.settle()
+        world.run_all()
+    assert world.status is not None
+    assert world.status.phase is Phase.FAILED
+    assert world.status.restarts.counted == 2
+    assert world.status.attempt == 2
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.reason == "MaxRestartsExceeded"
+    assert len(world.creations) == 6
+
+
+def test_a_pod_that_somebody_deletes_has_failed_at_once() -> None:
+    world = running_world()
+    world.delete_pod("digits-a0-0")
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.restarts.last_reason == "PodDeleted"
+
+
+def test_a_pod_that_its_node_takes_no_notice_of_ends_the_attempt_once_new_pods_are_kept_away_from_that_node() -> None:
+    world = running_world()
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], phase="Pending", trainer=None, ready=False)
+    world.assign("digits-a0-1")
+    world.settle()
+    plan = world.reconcile()
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= SILENCE
+    world.advance(SILENCE.total_seconds() - 1)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 0
+    world.advance(1)
+    world.settle()
+    assert (world.status.attempt, world.status.restarts.counted) == (1, 1)
+    assert world.status.failure is not None
+    assert (world.status.failure.reason, world.status.failure.failure_class) == ("NodeLost", "PodLost")
+
+
+def test_a_pod_on_a_lost_node_does_not_block_the_next_attempt() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 1)
+    world.settle()
+    world.advance(3)
+    world.settle()
+    assert "digits-a1-0" not in world.pods
+    world.advance(SILENCE.total_seconds() - 3 + 1)
+    world.settle()
+    assert "digits-a1-0" in world.pods
+
+
+def test_a_consequence_waits_a_little_for_its_cause() -> None:
+    world = running_world()
+    lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
+    killed = {"exitCode": 137, "failures": [{"rank": 1, "signal": "SIGKILL", "time": 9, "message": ""}]}
+    world.end("digits-a0-0", 1, json.dumps(lost))
+    plan = world.reconcile()
+    assert plan.requeue_after == timedelta(seconds=5)
+    assert world.status is not None
+    assert world.status.attempt == 0
+    world.end("digits-a0-1", 137, json.dumps(killed))
+    world.reconcile()
+    assert world.status.failure is not None
+    assert (world.status.failure.rank, world.status.failure.reason) == (1, "Signal")
+
+
+def test_a_job_that_fails_for_good_waits_longer_for_the_cause() -> None:
+    world = running_world(restart={"maxRestarts": 0})
+    lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
+    raised = {"exitCode": 1, "failures": [{"rank": 1, "exitCode": 1, "time": 9, "message": "ValueError: bad batch"}]}
+    world.end("digits-a0-0", 1, json.dumps(lost))
+    world.advance(15)
+    assert world.reconcile().requeue_after == timedelta(seconds=5)
+    world.end("digits-a0-1", 1, json.dumps(raised))
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.failure is not None
+    assert world.status.failure.rank == 1
+    assert world.status.holds(ConditionType.FAILED)
+
+
+def test_a_job_that_fails_for_good_does_not_wait_for_ever_for_the_cause() -> None:
+    world = running_world(restart={"maxRestarts": 0})
+    lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
+    world.end("digits-a0-0", 1, json.dumps(lost))
+    world.advance(20)
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.holds(ConditionType.FAILED)
+
+
+def test_a_consequence_whose_cause_never_shows_is_told_after_a_little() -> None:
+    world = running_world()
+    lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
+    world.end("digits-a0-0", 1, json.dumps(lost))
+    world.reconcile()
+    world.advance(5)
+    world.reconcile()
+    assert world.status is not None
+    assert world.status.restarts.last_reason == "ConnectionLost"
+
+
+def test_a_job_that_fails_for_good_waits_a_moment_for_what_else_failed_because_of_it() -> None:
+    world = running_world(restart={"maxRestarts": 0})
+    world.end("digits-a0-1", 137, '{"exitCode":137,"failures":[{"rank":1,"signal":"SIGKILL","time":2.0}]}')
+    world.settle()
+    assert world.status is not None
+    assert not world.status.finished
+    lost = "RuntimeError: Connection closed by peer"
+    world.end("digits-a0-0", 1, json.dumps({"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "message": lost}]}))
+    world.settle()
+    assert world.status.finished
+    assert world.status.failure is not None
+    assert world.status.failure.consequences == [f"rank 0: ConnectionLost: exited with code 1: {lost}"]
