@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from ddpjob_core.wire.progress import PollTarget
-
 LOOPBACK: Final = "127.0.0.1"
 _HIGHEST_PORT: Final = 65_535
 
@@ -38,10 +36,10 @@ class Network:
         """Port of a node's local rank 0."""
         return self.metrics_port + ordinal * self.processes
 
-    def locate(self, target: PollTarget) -> tuple[str, int]:
+    def locate(self, ordinal: int, _: str, port: int) -> tuple[str, int]:
         """Address and port at which a rank serves its progress."""
-        local_rank = target.port - self.asked_metrics_port
-        return LOOPBACK, self.node_metrics_port(target.ordinal) + local_rank
+        local_rank = port - self.asked_metrics_port
+        return LOOPBACK, self.node_metrics_port(ordinal) + local_rank
 
 
 def node_address(ordinal: int) -> str:

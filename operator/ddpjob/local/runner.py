@@ -30,7 +30,6 @@ from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import job_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_core.wire.progress import PollTarget
 
 _POLL_SECONDS: Final = 1.0
 _LOOK_EVERY: Final = 0.05
@@ -204,8 +203,8 @@ class LocalRunner:
                 "Warning", "PortsTaken", f"attempt {attempt} uses other ports: metrics from {where} upwards"
             )
 
-    def _locate(self, target: PollTarget) -> tuple[str, int]:
-        return self._network.locate(target)
+    def _locate(self, ordinal: int, address: str, port: int) -> tuple[str, int]:
+        return self._network.locate(ordinal, address, port)
 
     async def _until_the_end(self, controller: Controller, tasks: list[asyncio.Task[None]]) -> None:
         ended = asyncio.create_task(self._ended.wait())

@@ -24,13 +24,13 @@ _FRESH: Final = 0.25
 """Seconds before a write at which its progress is read: a poll takes a fraction of that."""
 
 
-Locate: TypeAlias = Callable[[PollTarget], tuple[str, int]]
-"""Address and port at which a target is reached."""
+Locate: TypeAlias = Callable[[int, str, int], tuple[str, int]]
+"""Address and port at which a rank is reached, by its node's ordinal and by the address and port in its pod."""
 
 
-def own_address(target: PollTarget) -> tuple[str, int]:
-    """The target's own: a pod has an address of its own."""
-    return target.address, target.port
+def own_address(_: int, address: str, port: int) -> tuple[str, int]:
+    """Those in the pod: each pod has its own address."""
+    return address, port
 
 
 class _BadAnswer(Exception):  # noqa: N818 what the endpoint did, not what went wrong here
@@ -165,7 +165,7 @@ class ProgressPoller:
     async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> None:
         try:
             async with asyncio.timeout(self._patience):
-                raw = await _fetch(transport, *self._locate(target))
+                raw = await _fetch(transport, *self._locate(target.ordinal, target.address, target.port))
             answered = self._now()
             wait = parse_wait(raw, target, answered)
             rank = parse_rank_report(raw, target, answered)

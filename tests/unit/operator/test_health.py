@@ -2,12 +2,9 @@
 
 import asyncio
 
-import aiohttp
-
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key
-from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_alive
-from ddpjob_operator.server import serve
+from ddpjob_operator.health import LoopMeter, queue_moves, watch_is_alive
 
 
 def test_a_silent_watch_is_named_with_its_silence() -> None:
@@ -38,7 +35,7 @@ async def test_a_queue_whose_work_does_not_end_is_stuck() -> None:
     worker.cancel()
 
 
-async def test_an_event_loop_that_was_blocked_is_told() -> None:
+async def test_an_event_loop_that_was_blocked_is_reported() -> None:
     times = iter([0.0, 13.5])
     measured = asyncio.Event()
 
@@ -54,19 +51,3 @@ async def test_an_event_loop_that_was_blocked_is_told() -> None:
     await asyncio.wait_for(measured.wait(), 30)
     task.cancel()
     assert meter.check() == "the event loop was late by 12.5 s (limit 10 s)"
-
-
-async def fetch(port: int, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
-        return response.status, await response.text()
-
-
-async def test_health_and_readiness_are_answered_with_their_reasons() -> None:
-    wrong: list[str] = []
-    async with serve(
-        0, metrics=lambda: b"", health=lambda: wrong, readiness=lambda: ["pods are not listed yet"]
-    ) as port:
-        assert await fetch(port, "/healthz") == (200, "ok\n")
-        wrong += problems((lambda: "a", lambda: None, lambda: "b"))
-        assert await fetch(port, "/healthz") == (503, "a\nb\n")
-        assert await fetch(port, "/readyz") == (503, "pods are not listed yet\n")

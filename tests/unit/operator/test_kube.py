@@ -63,7 +63,7 @@ async def test_after_429_no_request_is_sent_before_the_wait_is_over(tmp_path: Pa
         assert counted == [("get", "pods", "429"), *[("get", "pods", "200")] * 3]
 
 
-async def test_the_time_of_every_answer_is_told_but_not_that_of_a_watch(tmp_path: Path) -> None:
+async def test_the_time_of_every_answer_is_reported_except_that_of_a_watch(tmp_path: Path) -> None:
     told: list[tuple[str, str, float]] = []
     asked: list[str] = []
 
@@ -120,7 +120,7 @@ async def test_an_answer_that_does_not_come_or_breaks_off_may_be_asked_for_again
         never.set()
 
 
-async def test_something_that_is_no_kubernetes_is_told_as_such(tmp_path: Path) -> None:
+async def test_a_server_that_is_not_kubernetes_is_reported_as_such(tmp_path: Path) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text="<html>")
 

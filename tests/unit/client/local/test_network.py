@@ -7,12 +7,11 @@ import pytest
 from local_jobs import NETWORK
 
 from ddpjob.local.network import Ports, node_address
-from ddpjob_core.wire.progress import PollTarget
 
 
 def test_every_node_has_ports_of_its_own_and_addresses_that_sort_as_the_ordinals() -> None:
     assert [NETWORK.node_metrics_port(ordinal) for ordinal in range(3)] == [9401, 9403, 9405]
-    assert NETWORK.locate(PollTarget(0, "127.0.0.1", 9402, rank=3, ordinal=1)) == ("127.0.0.1", 9404)
+    assert NETWORK.locate(1, "127.0.0.1", 9402) == ("127.0.0.1", 9404)
     addresses = [node_address(ordinal) for ordinal in range(12)]
     assert sorted(addresses) == addresses
     assert addresses[0] == "127.0.0.1"

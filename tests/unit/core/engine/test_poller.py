@@ -114,7 +114,7 @@ async def test_progress_is_read_and_kept_after_the_target_is_gone(polling: Polli
         assert seen.job("u1").polled.report is None
 
 
-async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_before(polling: Polling) -> None:
+async def test_progress_that_waits_to_be_written_is_read_once_more_shortly_before(polling: Polling) -> None:
     number = 0
 
     async def answer(_: web.Request) -> web.Response:
@@ -131,7 +131,7 @@ async def test_what_waits_for_its_turn_to_be_written_is_read_once_more_shortly_b
             poller.freshen(seen.job("u1"), 60)
             await seen.outcome("ok", times)
             assert len(poller._due) == 1
-        # What is to be written at once is as fresh as it can be.
+        # What is to be written immediately is as fresh as it can be.
         poller.freshen(seen.job("u1"), 0.1)
         assert len(poller._due) == 1
         assert (await report_of(seen.job("u1"))).progress.step == 2
@@ -152,7 +152,7 @@ async def test_a_job_is_woken_only_when_a_shown_value_changes(polling: Polling) 
         assert seen.changed == [KEY, KEY]
 
 
-async def test_a_node_that_waits_for_node_0_is_told_of_until_its_rank_answers(polling: Polling) -> None:
+async def test_a_node_that_waits_for_node_0_is_reported_until_its_rank_answers(polling: Polling) -> None:
     told: dict[str, object] = {"waiting": {"reason": "NameNotResolved", "message": "a-0 does not\nexist yet"}}
 
     async def answer(_: web.Request) -> web.Response:
@@ -193,7 +193,7 @@ async def test_a_node_whose_launcher_has_stopped_answering_waits_no_more(polling
     "waiting",
     ["x", {}, {"reason": "Bored", "message": "x"}, {"reason": "NameNotResolved"}, {"reason": [], "message": "x"}],
 )
-async def test_a_strange_wait_is_none(polling: Polling, waiting: object) -> None:
+async def test_a_malformed_wait_is_ignored(polling: Polling, waiting: object) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({"waiting": waiting})
 

@@ -1,49 +1,11 @@
-"""The work queue coalesces, never works on one key twice at once and never loses a wish."""
+"""The work queue coalesces, never has two workers process one key and never loses a request."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
+from clock import Clock
 
-from ddpjob_core.engine.limiter import FairLimiter, Turn
 from ddpjob_core.engine.queue import WorkQueue
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.calls: list[tuple[float, Callable[[], None]]] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> "Call":
-        entry = (self.now + seconds, call)
-        self.calls.append(entry)
-        return Call(self, entry)
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
-        for entry in sorted(self.calls, key=lambda entry: entry[0]):
-            if entry[0] <= self.now and entry in self.calls:
-                self.calls.remove(entry)
-                entry[1]()
-
-
-class Call:
-    def __init__(self, clock: Clock, entry: tuple[float, Callable[[], None]]) -> None:
-        self.clock, self.entry = clock, entry
-
-    def cancel(self) -> None:
-        if self.entry in self.clock.calls:
-            self.clock.calls.remove(self.entry)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -159,29 +121,3 @@ async def test_the_queue_tells_how_long_keys_wait_and_are_worked_on(queue: WorkQ
     clock.pass_by(4)
     assert (queue.depth, queue.oldest, queue.longest_running) == (2, 7.0, ("a", 7.0))
     worker.stop()
-
-
-def test_tokens_are_given_out_in_the_order_in_which_they_were_asked_for(clock: Clock) -> None:
-    limiter = FairLimiter(2.0, clock=clock)
-    turns = {key: Turn() for key in "abcdef"}
-    given = [key for key in "abcdef" if limiter.ask(turns[key]) == 0.0]
-    assert given == ["a"]
-    waits = {key: limiter.ask(turns[key]) for key in "bcdef"}
-    assert sorted(waits, key=lambda key: waits[key]) == list("bcdef")
-    assert waits["f"] == pytest.approx(2.5)
-    clock.pass_by(0.5)
-    # A key that asks all the time does not get ahead of one that waits.
-    assert limiter.ask(turns["b"]) == 0.0
-    assert limiter.ask(turns["a"]) > waits["f"] - 0.5
-    clock.pass_by(2.0)
-    assert [limiter.ask(turns[key]) for key in "cdef"] == [0.0] * 4
-
-
-def test_the_rate_holds_over_time(clock: Clock) -> None:
-    limiter = FairLimiter(50.0, clock=clock)
-    turns = [Turn() for _ in range(1000)]
-    written = 0
-    for _ in range(200):
-        written += sum(limiter.ask(turn) == 0.0 for turn in turns)
-        clock.pass_by(0.05)
-    assert written == pytest.approx(500, abs=30)

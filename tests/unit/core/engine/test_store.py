@@ -1,4 +1,4 @@
-"""Caches come to the truth whatever order, and however often, it is told in."""
+"""Caches converge to the truth, in whatever order and however often it is reported."""
 
 from dataclasses import dataclass, replace
 
@@ -159,7 +159,7 @@ def test_a_list_after_any_gap_in_the_events_ends_in_the_same_state(
     assert {thing.name: thing for thing in things} == live
 
 
-def test_what_is_shown_last_of_an_object_is_told_with_its_end() -> None:
+def test_the_last_state_of_an_object_is_reported_with_its_deletion() -> None:
     things, changes = store()
     things.seen(OLD)
     last = replace(NEW, group="last")
