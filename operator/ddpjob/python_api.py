@@ -29,7 +29,7 @@ _TRACEBACK_LINES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a job has succeeded: its last status, with the numbers that are asked for most beside it."""
+    """The result of a job that succeeded: its last status, and the most important numbers."""
 
     status: DDPJobStatus
     loss: float | None
@@ -38,7 +38,7 @@ class Result:
 
 
 class DDPJob:
-    """A job in a cluster. Making one does not create anything: `submit` and `from_file` do."""
+    """A job in a cluster. The constructor does not create one: `submit` and `from_file` do."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class DDPJob:
         kubeconfig: str | None = None,
         cluster: Cluster | None = None,
     ) -> None:
-        """A job that is there already.
+        """An existing job.
 
         Args:
             name: of the DDPJob.
-            namespace: where; that of the kubeconfig's context when left out.
+            namespace: None for that of the kubeconfig's context.
             context: of the kubeconfig.
-            kubeconfig: file; else $KUBECONFIG, else ~/.kube/config, else the pod that this runs in.
-            cluster: an open one, instead of the three.
+            kubeconfig: file; None for $KUBECONFIG, else ~/.kube/config, else the service account of this pod.
+            cluster: an open one, instead of context and kubeconfig.
 
         Raises:
-            UsageProblem: no job can have this name, or no namespace.
-            NotFound: there is no such job.
+            UsageProblem: the name or the namespace is not valid.
+            NotFound: the job does not exist.
         """
         check_job_name(name, "name")
         if namespace is not None:
@@ -87,21 +87,21 @@ class DDPJob:
         """Create a job that runs a script of this machine, or a module of the image.
 
         Args:
-            script: file with the program; it travels with the job and is removed with it.
+            script: file with the program; it is stored with the job and deleted with it.
             args: arguments of the program.
             image: image with Python 3 and torch.
             module: module of the image, instead of a script.
-            nodes: pods, one a node of the training.
-            procs_per_node: processes on each node, or "auto".
+            nodes: number of nodes, one pod each.
+            procs_per_node: processes per node, or "auto".
             env: environment variables.
-            name: of the job; that of the program and a suffix when left out.
-            namespace: as for a job that is there.
-            context: likewise.
-            kubeconfig: likewise.
-            cluster: likewise.
+            name: of the job; None for the name of the program and a suffix.
+            namespace: as for an existing job.
+            context: as for an existing job.
+            kubeconfig: as for an existing job.
+            cluster: as for an existing job.
 
         Raises:
-            UsageProblem: something that was given cannot be, or the script cannot be read.
+            UsageProblem: an argument is not valid, or the script cannot be read.
             ApiError: the API server cannot be reached, or refuses the job.
         """
         program = script_of(str(script), read_bytes(Path(script))) if script is not None else None
@@ -120,10 +120,10 @@ class DDPJob:
         kubeconfig: str | None = None,
         cluster: Cluster | None = None,
     ) -> Self:
-        """Create the job of a manifest file, with the ConfigMaps, Secrets and claims that stand in it.
+        """Create the job of a manifest file, with the ConfigMaps, Secrets and claims in the same file.
 
         Raises:
-            UsageProblem: the file cannot be read, or the manifest is wrong; the message names file, line and field.
+            UsageProblem: the file cannot be read, or the manifest is not valid; the message names file, line and field.
             ApiError: the API server cannot be reached, or refuses the job.
         """
         if namespace is not None:
@@ -170,8 +170,8 @@ class DDPJob:
         """The status as it is now and after each change, until the job has ended.
 
         Args:
-            timeout: seconds that the job may take from now on, any time when left out.
-            clock: seconds that only go forward.
+            timeout: seconds that the job may still take, None for no limit.
+            clock: a monotonic clock.
 
         Raises:
             NotFound: the job was deleted.
@@ -211,15 +211,15 @@ class DDPJob:
         )
 
     def logs(self, *, rank: int | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]:
-        """What the nodes wrote, merged by time.
+        """The output of the nodes, merged by time.
 
         Args:
             rank: only the node of this global rank.
-            attempt: an earlier one whose pods are kept.
-            follow: go on until the attempt ends.
+            attempt: an earlier attempt whose pods are kept.
+            follow: continue until the attempt ends.
 
         Raises:
-            NotFound: there is no such log any more.
+            NotFound: the log no longer exists.
         """
         self._job = get_job(self._cluster, self.name, self.namespace)
         sources = sources_of(self._cluster, self._job, attempt=attempt, rank=rank)
@@ -229,11 +229,11 @@ class DDPJob:
             yield from read_logs(self._cluster, self.namespace, sources)
 
     def suspend(self) -> None:
-        """Ask the ranks to save and leave; no pods are made until `resume`."""
+        """Ask the ranks to save and exit; the job has no pods until `resume`."""
         self._job = set_suspend(self._cluster, self._job, suspend=True)
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Continue after `suspend`."""
         self._job = set_suspend(self._cluster, self._job, suspend=False)
 
     def scale(self, nodes: int) -> None:
@@ -241,7 +241,7 @@ class DDPJob:
         self._job = set_nodes(self._cluster, self._job, nodes)
 
     def delete(self) -> None:
-        """Delete the job with all that it owns; one that is gone is fine."""
+        """Delete the job with everything that it owns; it may be gone already."""
         delete_job(self._cluster, self._job)
 
 

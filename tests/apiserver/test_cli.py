@@ -215,7 +215,7 @@ def test_a_name_that_is_taken_is_told_with_the_job_that_has_it(program: Program)
     assert program("run", "--no-follow", "-f", str(DIGITS)).exit_code == 0
     done = program("run", "--no-follow", "-f", str(DIGITS))
     assert done.exit_code == 2
-    assert "there is a DDPJob digits already, it is Pending" in done.stderr
+    assert "DDPJob digits already exists and is Pending" in done.stderr
     assert "ddpjob delete digits" in done.stderr
 
 
@@ -314,8 +314,8 @@ def test_who_may_not_is_told_what_is_missing_with_exit_code_3(control_plane: Con
     assert "cannot create resource" in done.stderr
     assert "ddpjob doctor" in done.stderr
     checks = {check["name"]: check for check in operator.json("doctor")}
-    assert checks["Your rights"]["outcome"] == "FAIL"
-    assert "create ddpjobs" in checks["Your rights"]["message"]
+    assert checks["Permissions"]["outcome"] == "FAIL"
+    assert "create ddpjobs" in checks["Permissions"]["message"]
     assert checks["Nodes"]["outcome"] == "SKIP"
 
 
@@ -326,7 +326,7 @@ def test_the_doctor_finds_an_installation_without_an_operator(program: Program) 
     assert checks["API server"]["outcome"] == checks["DDPJob API"]["outcome"] == "OK"
     assert checks["Operator"]["outcome"] == "FAIL"
     assert "kubectl apply -k manifests/base" in checks["Operator"]["remedy"]
-    assert checks["Your rights"]["outcome"] == "OK"
+    assert checks["Permissions"]["outcome"] == "OK"
 
 
 def test_a_cluster_that_does_not_answer_is_exit_code_3(
@@ -389,7 +389,7 @@ def test_from_python_a_job_is_made_changed_and_removed(
     job = DDPJob.submit(script, "5", image="i", nodes=2, name="line", env={"A": "1"}, **place)
     assert repr(job) == f"DDPJob('line', namespace='{namespace}', phase='Pending')"
     assert list(config_maps(admin, namespace)) == ["line-program"]
-    with pytest.raises(AlreadyExists, match="there is a DDPJob line already"):
+    with pytest.raises(AlreadyExists, match="DDPJob line already exists"):
         DDPJob.submit(script, image="i", name="line", **place)
     with pytest.raises(UsageProblem, match="only while it is suspended"):
         job.scale(3)
@@ -422,7 +422,7 @@ def test_from_python_a_block_removes_its_job(control_plane: ControlPlane, namesp
 def test_ctrl_c_stops_watching_and_not_the_job(control_plane: ControlPlane, namespace: str, admin: Client) -> None:
     place = ("--kubeconfig", str(control_plane.admin_kubeconfig), "-n", namespace)
     terminal = OnTerminal("run", *place, "-f", str(DIGITS))
-    terminal.wait_for("the operator has not looked at it yet")
+    terminal.wait_for("the operator has not seen it yet")
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
     assert f"ddpjob suspend digits -n {namespace} stops it" in terminal.shown
@@ -439,7 +439,7 @@ def test_colours_appear_on_a_terminal_alone_and_not_with_no_color(
         terminal = OnTerminal(*arguments, environment=environment)
         assert terminal.end() == 1
         assert (red in terminal.shown) is coloured
-        assert "no deployment of the operator" in terminal.shown
+        assert "it has no deployment" in terminal.shown
     assert "\x1b" not in program("doctor").output
 
 
@@ -511,7 +511,7 @@ def test_a_log_that_no_node_gives_is_an_error_and_not_an_empty_one(
 def test_top_shows_jobs_as_they_come(control_plane: ControlPlane, namespace: str, program: Program) -> None:
     place = ("--kubeconfig", str(control_plane.admin_kubeconfig), "-n", namespace)
     terminal = OnTerminal("top", *place, "--interval", "0.5")
-    terminal.wait_for("LOSS SINCE")
+    terminal.wait_for("LOSS HISTORY")
     assert "digits" not in terminal.shown
     program("run", "--no-follow", "-f", str(DIGITS))
     terminal.wait_for("digits")
@@ -529,8 +529,8 @@ def test_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_story(
     story = reader("why", "digits")
     assert story.exit_code == 0
     assert "digits is Pending" in story.stdout
-    assert "told without events" in story.stderr
-    assert "told without pods" in story.stderr
+    assert "continuing without events" in story.stderr
+    assert "continuing without pods" in story.stderr
     for refused in (reader("logs", "digits"), reader("suspend", "digits"), reader("delete", "digits", "--yes")):
         assert refused.exit_code == 3
         assert "forbidden" in refused.stderr

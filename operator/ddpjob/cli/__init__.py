@@ -1,1 +1,1 @@
-"""The command line `ddpjob`: a command a file, each of them thin."""
+"""The command line `ddpjob`: one thin file per command."""

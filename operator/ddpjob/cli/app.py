@@ -13,7 +13,7 @@ from ddpjob_core.api.errors import DDPJobError
 
 
 class Program(TyperGroup):
-    """The commands, with a user's errors told in a sentence instead of a traceback."""
+    """The commands, with a sentence instead of a traceback for a user's error."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 as in the base class
         """Run a command."""

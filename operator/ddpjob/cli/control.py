@@ -16,19 +16,19 @@ from ddpjob_core.api.status import ConditionType
 def suspend(
     *,
     name: JobName,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when all its pods have stopped.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all pods have stopped.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Stop a job without failing it: its ranks save and leave, and no pods are made until it is resumed."""
+    """Stop a job without failing it: its ranks save and exit, and it has no pods until it is resumed."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_suspend(cluster, get_job(cluster, name), suspend=True)
     if wait:
         job = until(cluster, job, lambda now: now.status.finished or now.status.holds(ConditionType.SUSPENDED))
-    stops = f"{name} is {'suspended' if wait else 'being suspended'}"
-    _tell(job, f"{stops}; ddpjob resume {name} {_when_resumed(job)}", output)
+    state = "suspended" if wait else "being suspended"
+    _print(job, f"{name} is {state}; ddpjob resume {name} continues it{_from_where(job)}", output)
 
 
 def resume(
@@ -39,35 +39,36 @@ def resume(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Let a suspended job go on, from its last checkpoint where it has one."""
+    """Resume a suspended job, from its last checkpoint if it has one."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_suspend(cluster, get_job(cluster, name), suspend=False)
-    _tell(job, f"{name} {_when_resumed(job)}; ddpjob status {name} shows how it fares", output)
+    _print(job, f"{name} continues{_from_where(job)}; ddpjob status {name} shows its progress", output)
 
 
-def _when_resumed(job: Job) -> str:
+def _from_where(job: Job) -> str:
     spec = job.record.spec
-    return "goes on" if spec is not None and spec.checkpoint else "starts anew, since it has no spec.checkpoint"
+    has_checkpoint = spec is not None and spec.checkpoint is not None
+    return "" if has_checkpoint else " from the beginning, because it has no spec.checkpoint"
 
 
 def scale(
     *,
     name: JobName,
-    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Number of nodes from now on.")],
+    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="New number of nodes.")],
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Change a job's number of nodes, which it allows while it is suspended."""
+    """Change the number of nodes of a suspended job."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_nodes(cluster, get_job(cluster, name), nodes)
     spec = job.record.spec
     later = f"; ddpjob resume {name} starts them" if spec is not None and spec.suspend else ""
-    _tell(job, f"{name} has {nodes} node{'s' if nodes != 1 else ''} from now on{later}", output)
+    _print(job, f"{name} now has {nodes} node{'s' if nodes != 1 else ''}{later}", output)
 
 
-def _tell(job: Job, text: str, output: Format) -> None:
+def _print(job: Job, text: str, output: Format) -> None:
     if output is Format.JSON:
         print_json(status_json(job))
     else:

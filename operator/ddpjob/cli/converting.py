@@ -1,4 +1,4 @@
-"""`ddpjob from-torchrun`, `from-pbs` and `from-slurm`: manifests from the lines and scripts that people have."""
+"""`ddpjob from-torchrun`, `from-pbs` and `from-slurm`: manifests from launch lines and job scripts."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from ddpjob.convert.jobs import Converted
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
 from ddpjob_core.api.errors import UsageProblem
 
-# What stands in the launch line is the launcher's, options included.
+# Everything in the launch line belongs to the launcher, options included.
 SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}
 _LINE: Final = "the command line"
 
@@ -23,12 +23,10 @@ Image: TypeAlias = Annotated[
 ]
 Name: TypeAlias = Annotated[
     str | None,
-    typer.Option(callback=check_names, help="Name of the job; that of the script when left out.", show_default=False),
+    typer.Option(callback=check_names, help="Name of the job. Default: the name of the script.", show_default=False),
 ]
-Gpus: TypeAlias = Annotated[
-    int | None, typer.Option(min=0, help="GPUs of each node; what the script asks for when left out.")
-]
-Output: TypeAlias = Annotated[ManifestFormat, typer.Option("--output", "-o", help="Form.")]
+Gpus: TypeAlias = Annotated[int | None, typer.Option(min=0, help="GPUs per node. Default: what the script requests.")]
+Output: TypeAlias = Annotated[ManifestFormat, typer.Option("--output", "-o", help="Output format.")]
 ScriptFile: TypeAlias = Annotated[
     Path, typer.Argument(metavar="SCRIPT", help="The job script; - reads standard input.", show_default=False)
 ]
@@ -37,7 +35,8 @@ ScriptFile: TypeAlias = Annotated[
 def from_torchrun(
     *,
     line: Annotated[
-        list[str], typer.Argument(metavar="LINE", help="The launch line, as one text or as words.", show_default=False)
+        list[str],
+        typer.Argument(metavar="LINE", help="The launch line, quoted or as separate words.", show_default=False),
     ],
     image: Image = None,
     name: Name = None,
@@ -45,10 +44,10 @@ def from_torchrun(
     namespace: ManifestNamespace = None,
     output: Output = ManifestFormat.YAML,
 ) -> None:
-    """A DDPJob from a launch line: ddpjob from-torchrun --image IMG 'torchrun --nnodes=2 train.py'.
+    """Convert a launch line to a DDPJob: ddpjob from-torchrun --image IMG 'torchrun --nnodes=2 train.py'.
 
-    The line may be one of torchrun, python -m torch.distributed.run or launch, python, or mpirun. The manifest goes to
-    standard output; what is not carried over is told on standard error, with what takes its place.
+    The line may start torchrun, python -m torch.distributed.run or launch, python, or mpirun. The manifest goes to
+    standard output. Standard error lists what is not carried over, and what replaces it.
     """
     settings = _settings(_LINE, image, name, gpus, namespace)
     _print(from_launch_line(line, settings, _file_here), settings, output)
@@ -63,9 +62,9 @@ def from_pbs(
     namespace: ManifestNamespace = None,
     output: Output = ManifestFormat.YAML,
 ) -> None:
-    """DDPJobs from a PBS script: one for each launch line in it, with the resources and the time of its directives.
+    """Convert a PBS script to DDPJobs: one per launch line, with the resources and the time limit of the directives.
 
-    The manifests go to standard output; what is not carried over is told on standard error, with what takes its place.
+    The manifests go to standard output. Standard error lists what is not carried over, and what replaces it.
     """
     settings = _settings(name_of(script), image, name, gpus, namespace)
     _print(from_pbs_script(read_text(script), settings, _file_here), settings, output)
@@ -80,9 +79,9 @@ def from_slurm(
     namespace: ManifestNamespace = None,
     output: Output = ManifestFormat.YAML,
 ) -> None:
-    """DDPJobs from a Slurm script: one for each launch line in it, with the resources and the time of its directives.
+    """Convert a Slurm script to DDPJobs: one per launch line, with the resources and the time limit of the directives.
 
-    The manifests go to standard output; what is not carried over is told on standard error, with what takes its place.
+    The manifests go to standard output. Standard error lists what is not carried over, and what replaces it.
     """
     settings = _settings(name_of(script), image, name, gpus, namespace)
     _print(from_slurm_script(read_text(script), settings, _file_here), settings, output)
@@ -95,7 +94,7 @@ def _settings(source: str, image: str | None, name: str | None, gpus: int | None
 
 
 def _file_here(name: str) -> str | None:
-    """A hostfile, where the script's is on this machine too."""
+    """The content of a hostfile, if it exists on this machine too."""
     path = Path(name)
     try:
         # A device would never end.

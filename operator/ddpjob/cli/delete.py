@@ -17,19 +17,21 @@ from ddpjob_core.api.errors import UsageProblem
 def delete(
     *,
     names: Annotated[list[str], job_argument("NAME...", "DDPJobs.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Delete jobs with their pods, services and ConfigMaps. Claims with checkpoints stay unless retain is Delete."""
+    """Delete jobs with their pods, services and ConfigMaps. Checkpoint claims are kept unless retain is Delete."""
     cluster = connect(namespace, context, kubeconfig)
     jobs = [get_job(cluster, name) for name in names]
     for job in jobs:
         say(describe(job))
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageProblem("nobody can be asked here whether to delete", "--yes deletes without asking")
+            raise UsageProblem(
+                "cannot ask for confirmation: standard input is not a terminal", "--yes deletes without asking"
+            )
         if not typer.confirm("Delete?", err=True):
             raise typer.Exit(ExitCode.FAILED)
     for job in jobs:
@@ -38,15 +40,15 @@ def delete(
 
 
 def describe(job: Job) -> str:
-    """What goes when a job is deleted, and what stays."""
+    """What is deleted with a job, and what is kept."""
     spec = job.record.spec
     checkpoint = spec.checkpoint if spec is not None else None
     if checkpoint is None:
         kept = ""
     elif checkpoint.claim_name is not None:
-        kept = f"; its checkpoints stay in claim {checkpoint.claim_name}"
+        kept = f"; its checkpoints are kept in claim {checkpoint.claim_name}"
     elif checkpoint.retain is Retain.RETAIN:
-        kept = f"; its checkpoints stay in claim {job.name}-checkpoints: kubectl delete pvc removes them"
+        kept = f"; its checkpoints are kept in claim {job.name}-checkpoints: kubectl delete pvc removes them"
     else:
-        kept = "; its checkpoints go with it"
+        kept = "; its checkpoints are deleted with it"
     return f"{job.namespace}/{job.name} is {job.status.phase.value}{kept}"

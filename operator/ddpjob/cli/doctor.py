@@ -21,7 +21,7 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Is the installation sound? With a name: what keeps this job? Each check says OK, FAIL with a remedy, or SKIP."""
+    """Check the installation, or with a name what blocks a job. Each check prints OK, FAIL with a remedy, or SKIP."""
     cluster = connect(namespace, context, kubeconfig)
     if name is None:
         checks = examine_installation(cluster)
@@ -33,5 +33,5 @@ def doctor(
         print_lines(check_lines(checks))
     failed = [check for check in checks if check.outcome is Outcome.FAIL]
     if failed:
-        # Alone it means that the API server does not answer.
+        # A single check means that the API server does not answer.
         raise typer.Exit(ExitCode.CLUSTER if name is None and len(checks) == 1 else ExitCode.FAILED)

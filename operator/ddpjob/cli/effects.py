@@ -1,4 +1,4 @@
-"""Options that have no effect beside others: refused by name, where they would be ignored."""
+"""Options that have no effect together with others: refused by name instead of ignored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ddpjob_core.api.errors import UsageProblem
 
 @dataclass(frozen=True, slots=True)
 class NoEffect:
-    """Parameters of a command that have no effect where `holds`, and why."""
+    """Parameters of a command that have no effect if `holds`, and why."""
 
     holds: bool
     parameters: tuple[str, ...]
@@ -19,25 +19,25 @@ class NoEffect:
 
 
 def refuse_without_effect(ctx: typer.Context, rules: Sequence[NoEffect]) -> None:
-    """Refuse what was given on the command line in vain; a variable of the environment is given for other commands.
+    """Refuse options that have no effect; one from an environment variable may be meant for other commands.
 
     Raises:
-        UsageProblem: something was; each is named once, with the first reason that holds.
+        UsageProblem: there are such options; each is named once, with the first reason that holds.
     """
-    told, seen = [], set[str]()
+    sentences, seen = [], set[str]()
     for rule in rules:
         found = [name for name in rule.parameters if rule.holds and name not in seen and _given(ctx, name)]
         seen.update(found)
         if found:
             names = ", ".join(_spelled(ctx, name) for name in found)
-            told.append(f"{names} {'has' if len(found) == 1 else 'have'} no effect: {rule.reason}")
-    if told:
-        raise UsageProblem("\n".join(told), f"leave {'it' if len(seen) == 1 else 'them'} out")
+            sentences.append(f"{names} {'has' if len(found) == 1 else 'have'} no effect: {rule.reason}")
+    if sentences:
+        raise UsageProblem("\n".join(sentences), f"leave {'it' if len(seen) == 1 else 'them'} out")
 
 
 def _given(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
-    # An argument that takes any number of words counts as given with none of them.
+    # An argument with any number of words counts as given even without words.
     return source is not None and source.name == "COMMANDLINE" and ctx.params[name] not in (None, (), [])
 
 

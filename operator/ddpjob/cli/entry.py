@@ -12,10 +12,10 @@ _PACKAGES = ("typer", "rich", "kubernetes", "urllib3")
 
 
 def main() -> None:
-    """Run the command line, or say how its packages are installed."""
+    """Run the command line, or say how to install its packages."""
     try:
         with _ended_by_ctrl_c():
-            from ddpjob.cli.app import app  # noqa: PLC0415 what is not installed is told in a sentence
+            from ddpjob.cli.app import app  # noqa: PLC0415 a missing package is reported in a sentence
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
@@ -26,8 +26,8 @@ def main() -> None:
 
 @contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Loading takes long enough for a person to think better of it, and what is loaded may swallow exceptions."""
-    # Whoever started the program may have had Ctrl-C ignored, as a shell does for the background.
+    """Loading takes long enough for a user to change their mind, and what is loaded may swallow exceptions."""
+    # The parent process may have set Ctrl-C to be ignored, as a shell does for background jobs.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

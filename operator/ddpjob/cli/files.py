@@ -1,4 +1,4 @@
-"""Files that a user names on the command line, standard input among them."""
+"""Files named on the command line, including standard input."""
 
 import sys
 from pathlib import Path
@@ -9,25 +9,25 @@ from ddpjob_core.api.errors import UsageProblem
 
 
 def read_text(path: Path) -> str:
-    """A file's text, or that of standard input where it is named "-".
+    """The text of a file, or of standard input if the path is "-".
 
     Raises:
-        UsageProblem: it cannot be read, or is no text.
+        UsageProblem: it cannot be read, or is not text.
     """
     return text_of(read_bytes(path) if str(path) != "-" else _standard_input(), name_of(path))
 
 
 def read_file(path: Path) -> list[Document]:
-    """The objects in a manifest file, or on standard input where it is named "-".
+    """The objects in a manifest file, or on standard input if the path is "-".
 
     Raises:
-        UsageProblem: it cannot be read, or is no manifest.
+        UsageProblem: it cannot be read, or is not a manifest.
     """
     return read_documents(read_text(path), name_of(path))
 
 
 def name_of(path: Path) -> str:
-    """What messages call a file."""
+    """The name of a file in messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 

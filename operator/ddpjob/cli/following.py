@@ -1,4 +1,4 @@
-"""A job followed to its end: a live line on a terminal, lines of news elsewhere."""
+"""Follows a job to its end: one live line on a terminal, a line per change elsewhere."""
 
 import threading
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ _BAR_WIDTH: Final = 24
 
 
 def follow_to_end(cluster: Cluster, job: Job, *, logs: Console | None) -> tuple[ExitCode, Job]:
-    """Follow a job until it has ended or the user has enough.
+    """Follow a job until it has ended or the user stops watching.
 
     Args:
         cluster: where.
         job: which.
-        logs: where what rank 0's node writes is shown meanwhile, None for nowhere.
+        logs: where to show the output of rank 0's node, None for nowhere.
     """
-    # Progress goes where remarks go: the standard output holds the log alone, or the JSON.
+    # Progress goes to standard error: standard output has only the log, or the JSON.
     display = console(stderr=True)
     tail = _Tail(cluster, display, logs) if logs is not None else None
     try:
@@ -50,7 +50,7 @@ def follow_to_end(cluster: Cluster, job: Job, *, logs: Console | None) -> tuple[
                 tail.finish()
     except KeyboardInterrupt:
         say(
-            f"{job.name} goes on; ddpjob status {job.name} -n {job.namespace} shows it, "
+            f"{job.name} keeps running; ddpjob status {job.name} -n {job.namespace} shows it, "
             f"ddpjob suspend {job.name} -n {job.namespace} stops it, "
             f"ddpjob delete {job.name} -n {job.namespace} removes it"
         )
@@ -75,7 +75,7 @@ class _LiveLine:
 
 
 class _News:
-    """A line for each thing that is news."""
+    """A line for each change worth reporting."""
 
     def __init__(self, display: Console) -> None:
         self._display = display
@@ -107,18 +107,18 @@ def _bar(status: DDPJobStatus) -> RenderableType:
 
 
 class _Tail:
-    """What the node of rank 0 writes, one attempt after the other, printed above the live line."""
+    """The output of rank 0's node, one attempt after the other, printed above the live line."""
 
     def __init__(self, cluster: Cluster, display: Console, out: Console) -> None:
         self._cluster = cluster
-        # On a terminal both go to the same place, and the live line has to make room.
+        # On a terminal both share the screen, and the live line has to make room.
         self._out = display if display.is_terminal and out.is_terminal else out
         self._attempt: int | None = None
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def see(self, job: Job) -> None:
-        """Begin with the attempt that the job is in, once it has pods."""
+        """Start with the current attempt, once it has pods."""
         status, spec = job.status, job.record.spec
         if spec is None or not status.pods_created or status.attempt == self._attempt:
             return

@@ -22,10 +22,10 @@ def documents_here(
     procs_per_node: int | str,
     env: Mapping[str, str],
 ) -> list[Document]:
-    """The job for a program of this machine, which runs where it lies: what it imports and reads is beside it.
+    """The job for a program of this machine, which runs in place, next to what it imports and reads.
 
-    It has a name of its own and a folder for checkpoints, so that the same command goes on where it was stopped. It is
-    not restarted: whoever types a program into a terminal wants to see its error, as from torchrun.
+    It has its own name and a folder for checkpoints, so that the same command continues where it was stopped. It is
+    not restarted: a user who starts a program in a terminal wants to see its error, as with torchrun.
 
     Raises:
         UsageProblem: there is no such program.
@@ -37,7 +37,7 @@ def documents_here(
             raise UsageProblem("nothing to run", "give a script (train.py), --module package.train, or -f job.yaml")
         script, args = Path(args[0]), args[1:]
         if not script.exists():
-            raise UsageProblem(f"{script} is not there: check its path from {Path.cwd()}")
+            raise UsageProblem(f"{script} does not exist: check its path from {Path.cwd()}")
     chosen = name or name_for(module or (script.name if script is not None else ""), _SUFFIX)
     request = Request(chosen, _NO_IMAGE, None, module or "program", args, nodes, procs_per_node, env)
     job: dict[str, Any] = job_manifest(request)
@@ -57,7 +57,7 @@ def run_here(documents: Sequence[Document], namespace: str | None, home: Path | 
     Raises:
         UsageProblem: the job is wrong, or cannot run without a cluster.
     """
-    # Loaded here: what the operator decides with is needed by no other command.
+    # Loaded here: no other command needs the operator's decisions.
     from ddpjob.local.command import run_local  # noqa: PLC0415
     from ddpjob.local.manifest import local_manifest  # noqa: PLC0415
     from ddpjob.local.records import default_home  # noqa: PLC0415

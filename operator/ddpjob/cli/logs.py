@@ -19,16 +19,18 @@ def logs(
     name: JobName,
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node on which this global rank runs.")] = None,
     attempt: Annotated[int | None, typer.Option(min=0, help="An earlier attempt whose pods are kept.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the attempt ends.")] = False,
-    tail: Annotated[int | None, typer.Option(min=0, help="Only so many lines from the end of each node.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until the attempt ends.")] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="Only this many lines from the end of each node's log.")
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """What the training wrote: all nodes merged by time, each line after its pod and the ranks on it.
+    """Print the output of all nodes, merged by time, each line prefixed with its pod and the ranks on it.
 
-    The processes of a node share one log: --rank chooses the node of that rank. With -o json each line is an object.
+    The processes of a node share one log: --rank selects the node of that rank. With -o json, each line is an object.
     """
     cluster = connect(namespace, context, kubeconfig)
     job = get_job(cluster, name)
@@ -36,17 +38,17 @@ def logs(
     if follow:
         lines = follow_logs(cluster, job, sources, tail=tail)
     else:
-        lines = read_logs(cluster, job.namespace, sources, tail=tail, missed=_tell)
+        lines = read_logs(cluster, job.namespace, sources, tail=tail, missed=_report)
     if not _print(lines, len(sources), output):
-        say("nothing has been written")
+        say("there is no output yet")
 
 
-def _tell(source: Source, error: ApiError) -> None:
+def _report(source: Source, error: ApiError) -> None:
     say(f"the log of {source.pod} cannot be read: {error}")
 
 
 def _print(lines: Iterable[LogLine], pods: int, output: Format) -> int:
-    """Print them; how many there were."""
+    """Print the lines, and return their number."""
     count = 0
     for line in lines:
         count += 1

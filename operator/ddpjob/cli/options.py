@@ -1,4 +1,4 @@
-"""Options that several commands share, spelled as kubectl spells them."""
+"""Options that several commands share, spelled as in kubectl."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """Forms in which a command can answer."""
+    """Output formats of a command."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class ManifestFormat(StrEnum):
-    """Forms of manifests."""
+    """Output formats of manifests."""
 
     YAML = "yaml"
     JSON = "json"
@@ -32,7 +32,7 @@ def spelled(parameter: Any, *, off: bool = False) -> str:  # noqa: ANN401 typer 
 
     Args:
         parameter: of a command.
-        off: the form that switches it off, where it has one.
+        off: the spelling that switches it off, if it has one.
     """
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper()).partition(" ")[0].strip("[].")
@@ -40,10 +40,10 @@ def spelled(parameter: Any, *, off: bool = False) -> str:  # noqa: ANN401 typer 
 
 
 def check_names(parameter: typer.CallbackParam, given: Any) -> Any:  # noqa: ANN401 whatever the parameter is
-    """A callback that checks names of jobs, or the one of a namespace.
+    """A callback that checks the names of jobs or of a namespace.
 
     Raises:
-        UsageProblem: there can be nothing of that name.
+        UsageProblem: a name is not valid.
     """
     check = check_namespace if parameter.name == "namespace" else check_job_name
     for name in [given] if isinstance(given, str) else given or ():
@@ -56,7 +56,7 @@ Namespace: TypeAlias = Annotated[
     typer.Option(
         "--namespace",
         "-n",
-        help="Namespace; the one of the kubeconfig's context when left out.",
+        help="Namespace. Default: that of the kubeconfig's context.",
         callback=check_names,
     ),
 ]
@@ -66,16 +66,18 @@ ManifestNamespace: TypeAlias = Annotated[
         "--namespace",
         "-n",
         callback=check_names,
-        help="Namespace to write into the manifest; none when left out.",
+        help="Namespace to write into the manifest. Default: none.",
     ),
 ]
 Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
 Kubeconfig: TypeAlias = Annotated[
     str | None,
-    typer.Option("--kubeconfig", help="The kubeconfig file, else $KUBECONFIG, else ~/.kube/config."),
+    typer.Option("--kubeconfig", help="Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config."),
 ]
 Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="text for people, json for programs.")]
-AllNamespaces: TypeAlias = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")]
+AllNamespaces: TypeAlias = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Show the jobs of all namespaces.")
+]
 JobFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--filename", "-f", help="Manifest with one DDPJob; - reads standard input.", show_default=False),
@@ -83,7 +85,7 @@ JobFile: TypeAlias = Annotated[
 
 
 def complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of jobs for the shell's completion; none where no cluster answers."""
+    """Names of jobs for the shell's completion; none if no cluster answers."""
     from ddpjob.cluster.jobs import list_jobs  # noqa: PLC0415 as in connect
 
     given = ctx.params
@@ -96,7 +98,7 @@ def complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def connect(namespace: str | None, context: str | None, kubeconfig: str | None) -> "Cluster":
     """The cluster that the options name."""
-    # The client takes a moment to import, which help, completion and render do without.
+    # Importing the client takes a moment; help, completion and render do not need it.
     from ddpjob.cluster.connection import Target, open_cluster  # noqa: PLC0415
 
     return open_cluster(Target(namespace, context, kubeconfig))
@@ -106,8 +108,8 @@ def job_argument(metavar: str, text: str) -> Any:  # noqa: ANN401 what typer mak
     """The argument that names one DDPJob or several: completed from the cluster, and checked.
 
     Args:
-        metavar: as the usage shows it.
-        text: as the help does.
+        metavar: its name in the usage line.
+        text: its help.
     """
     return typer.Argument(
         metavar=metavar, help=text, show_default=False, autocompletion=complete_name, callback=check_names

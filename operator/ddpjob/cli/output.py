@@ -1,4 +1,4 @@
-"""How commands print: plain text where nobody looks, colours on a terminal alone, JSON for programs."""
+"""How commands print: colours only on a terminal, plain text elsewhere, JSON for programs."""
 
 import json
 import sys
@@ -25,16 +25,16 @@ _UNLIMITED: Final = 100_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that takes what jobs say as it is: neither markup nor emoji codes in it mean anything."""
+    """A console that prints the output of jobs unchanged, without interpreting markup or emoji codes."""
     made = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
     if not made.is_terminal:
-        # A file or a pipe has no width to fold long lines at.
+        # A file or a pipe has no width at which to wrap long lines.
         made.width = _UNLIMITED
     return made
 
 
 def print_lines(lines: Sequence[Line]) -> None:
-    """Lines with their labels in a column of their own."""
+    """Print lines, with their labels in a separate column."""
     out = console()
     width = max((len(line.label) for line in lines), default=0)
     for line in lines:
@@ -43,7 +43,7 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table as kubectl prints them."""
+    """A table in the style of kubectl."""
     made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for title in head:
         made.add_column(title, no_wrap=True)
@@ -53,22 +53,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def print_json(value: object) -> None:
-    """A value as JSON, for programs."""
+    """Print a value as JSON, for programs."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def manifests_text(manifests: Sequence[Mapping[str, Any]]) -> str:
-    """Objects as YAML documents that `kubectl apply -f -` takes."""
+    """Objects as YAML documents for `kubectl apply -f -`."""
     return "---\n".join(render(dict(manifest)) for manifest in manifests)
 
 
 def manifests_json(manifests: Sequence[Mapping[str, Any]]) -> str:
-    """Objects as a JSON List that `kubectl apply -f -` takes."""
+    """Objects as a JSON List for `kubectl apply -f -`."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, indent=2) + "\n"
 
 
 def print_error(error: DDPJobError) -> None:
-    """What is wrong and what to do, on standard error."""
+    """Print what is wrong and what to do, on standard error."""
     err = console(stderr=True)
     err.print(Text.assemble(("Error: ", "bold red"), str(error)))
     if error.remedy:
@@ -76,5 +76,5 @@ def print_error(error: DDPJobError) -> None:
 
 
 def say(text: str) -> None:
-    """A remark on standard error, where it cannot get into what a program reads."""
+    """Print a remark on standard error, away from what a program reads."""
     console(stderr=True).print(Text(text))

@@ -1,8 +1,8 @@
 """Completion of `kubectl ddpjob`, as kubectl asks a plugin for it.
 
-kubectl runs `kubectl_complete-ddpjob` with the words after `kubectl ddpjob`, of which the last is the one to complete,
-and reads candidates line by line, each with a help text after a tab, and `:` with a directive at the end
-(https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/). Typer answers the fish shell in the same form.
+kubectl runs `kubectl_complete-ddpjob` with the words after `kubectl ddpjob`. The last word is to be completed.
+kubectl reads one candidate per line, each with a help text after a tab, and at the end `:` with a directive
+(https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/). Typer answers the fish shell in the same format.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ class Directive(IntEnum):
     """What the shell does with the candidates (cobra's ShellCompDirective)."""
 
     DEFAULT = 0
-    """Offer files where there is no candidate."""
+    """Offer files if there is no candidate."""
     NO_FILE_COMPLETION = 4
 
 
 def question(words: Sequence[str]) -> dict[str, str]:
-    """The environment in which Typer prints candidates.
+    """The environment variables with which Typer prints candidates.
 
     Args:
-        words: those after `kubectl ddpjob`, the last of them incomplete, perhaps empty.
+        words: those after `kubectl ddpjob`; the last one is incomplete, perhaps empty.
     """
     *before, incomplete = words or ("",)
     return {
@@ -42,7 +42,7 @@ def question(words: Sequence[str]) -> dict[str, str]:
 
 
 def directive(words: Sequence[str]) -> Directive:
-    """Whether files are candidates too: `run` takes a script, -f a manifest."""
+    """Whether files are candidates too: `run` accepts a script, -f a manifest."""
     before = words[:-1]
     file = before and (before[-1] in _TAKES_A_FILE or before[0] == "run")
     return Directive.DEFAULT if file else Directive.NO_FILE_COMPLETION
@@ -56,6 +56,6 @@ def main() -> None:
     candidates = io.StringIO()
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(candidates):
         ddpjob()
-    # Typer answers with an empty line where it knows no candidate, which would be one for kubectl.
+    # If Typer has no candidate, it prints an empty line, which kubectl would take for one.
     lines = [line for line in candidates.getvalue().splitlines() if line]
     sys.stdout.write("".join(f"{line}\n" for line in [*lines, f":{int(directive(words))}"]))

@@ -29,7 +29,7 @@ _RESOURCES = {
 
 
 class DryRun(StrEnum):
-    """Who checks what is rendered."""
+    """What validates the rendered objects."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -41,14 +41,15 @@ def render(
         Path, typer.Option("--filename", "-f", help="Manifest with one DDPJob; - reads standard input.")
     ],
     dry_run: Annotated[
-        DryRun, typer.Option("--dry-run", help="client: no cluster is asked. server: the API server checks it all.")
+        DryRun,
+        typer.Option("--dry-run", help="client: no cluster needed. server: the API server validates all objects."),
     ] = DryRun.CLIENT,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
-    output: Annotated[ManifestFormat, typer.Option("--output", "-o", help="Form.")] = ManifestFormat.YAML,
+    output: Annotated[ManifestFormat, typer.Option("--output", "-o", help="Output format.")] = ManifestFormat.YAML,
 ) -> None:
-    """The objects that the operator would make for a job, by the operator's own code and without a cluster."""
+    """Print the objects that the operator would create for a job, by its own code and without a cluster."""
     documents = read_file(filename)
     document = checked_job(documents)
     named = named_namespace(documents, namespace)
@@ -62,14 +63,14 @@ def render(
 
 
 def accepted(cluster: Cluster, manifests: Sequence[dict[str, Any]]) -> bool:
-    """Whether the API server would take all of them; what it says of each is told."""
+    """Whether the API server would accept all objects; its answer for each is printed."""
     well = True
     for manifest in manifests:
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         try:
             cluster.create(_RESOURCES[manifest["kind"]], manifest, dry_run=True)
         except AlreadyExists:
-            say(f"{name}: is there already")
+            say(f"{name}: already exists")
         except ApiError as error:
             if exit_code(error) is ExitCode.CLUSTER:
                 raise

@@ -1,7 +1,4 @@
-"""`ddpjob run`: a manifest, or a script with a few options, made into a job and followed to its end.
-
-Every way to run begins with the same `Submission` (`prepare`); what becomes of it is one function each.
-"""
+"""`ddpjob run`: creates a job from a manifest, or from a script and a few options, and follows it to its end."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -27,7 +24,7 @@ from ddpjob.views.status import status_json
 from ddpjob_core.api.constants import MAX_NODES
 from ddpjob_core.api.errors import UsageProblem
 
-# What stands after the script is the script's, options included, as with torchrun.
+# Everything after the script is passed to it, options included, as with torchrun.
 SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}
 _SUFFIX_BYTES: Final = 3
 
@@ -46,15 +43,19 @@ def run(
     image: Annotated[
         str | None, typer.Option(envvar="DDPJOB_IMAGE", help="Image with Python 3 and torch.", show_default=False)
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Pods, one a node of the training.")] = 1,
-    procs_per_node: Annotated[str, typer.Option(help="Processes on each node, or auto.")] = "auto",
+    nodes: Annotated[int, typer.Option(min=1, max=MAX_NODES, help="Number of nodes, one pod each.")] = 1,
+    procs_per_node: Annotated[str, typer.Option(help="Processes per node, or auto.")] = "auto",
     name: Annotated[
-        str | None, typer.Option(help="Name of the job; that of the program and a suffix.", callback=check_names)
+        str | None,
+        typer.Option(help="Name of the job. Default: the name of the program and a suffix.", callback=check_names),
     ] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="NAME=VALUE", help="May be repeated.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be made.")] = False,
-    follow: Annotated[bool, typer.Option(help="Stay until the job has ended.")] = True,
-    logs: Annotated[bool, typer.Option("--logs", help="Show the log of rank 0's node meanwhile.")] = False,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable. May be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be created.")] = False,
+    follow: Annotated[bool, typer.Option(help="Follow the job until it has ended.")] = True,
+    logs: Annotated[bool, typer.Option("--logs", help="Also show the log of rank 0's node.")] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Run it on this machine, without a cluster: nodes are groups of processes.")
     ] = False,
@@ -69,9 +70,9 @@ def run(
 ) -> None:
     """Run a training: ddpjob run -f job.yaml, or ddpjob run --nodes 2 --image IMG train.py ARGS.
 
-    The script travels with the job and is removed with it. The exit code is 0 where the job succeeds and 1 where it
-    fails; Ctrl-C stops watching, not the job. With --local Ctrl-C lets the training save and stops it, and the same
-    command goes on from there.
+    The script is stored with the job and deleted with it. The exit code is 0 if the job succeeds and 1 if it fails.
+    Ctrl-C stops watching, but not the job. With --local, Ctrl-C lets the training save and stops it, and the same
+    command continues from there.
     """
     refuse_without_effect(
         ctx,
@@ -105,17 +106,17 @@ def run(
 
 
 def _no_effects(*, file: bool, local: bool, follow: bool, answers: bool) -> list[NoEffect]:
-    """What has no effect; a dry run takes the options of the run that it stands for."""
+    """Options without effect; a dry run accepts the options of the run that it stands for."""
     in_file = ("program", "module", "image", "name", "env", "nodes", "procs_per_node")
     elsewhere = ("context", "kubeconfig", *(() if follow else ("follow",)))
     return [
         NoEffect(file, in_file, "-f takes everything from the file"),
-        NoEffect(local, elsewhere, "--local runs here and to the end"),
-        NoEffect(local, ("image",), "--local runs with the Python of this machine"),
+        NoEffect(local, elsewhere, "--local runs on this machine until the job ends"),
+        NoEffect(local, ("image",), "--local uses the Python of this machine"),
         NoEffect(local, ("logs",), "--local shows all logs"),
-        NoEffect(local and not answers, ("output",), "--local prints what the training writes, as it is"),
-        NoEffect(not local, ("home",), "only --local keeps anything on this machine"),
-        NoEffect(not follow, ("logs",), "--no-follow does not stay to show them"),
+        NoEffect(local and not answers, ("output",), "--local prints the output of the training unchanged"),
+        NoEffect(not local, ("home",), "only --local keeps files on this machine"),
+        NoEffect(not follow, ("logs",), "--no-follow returns before there are logs"),
     ]
 
 
@@ -135,7 +136,7 @@ def prepare(
     env: Mapping[str, str],
     namespace: str | None,
 ) -> Submission:
-    """What is to be made for a program given on the command line.
+    """What to create for a program given on the command line.
 
     Raises:
         UsageProblem: something is missing or wrong.
@@ -168,7 +169,7 @@ def _on_cluster(
     job = submit(cluster, submission, namespace)
     say(f"created DDPJob {job.namespace}/{job.name}")
     if follow:
-        # Beside JSON for a program there is no place for a log.
+        # Standard output has only the JSON, so the log goes to standard error.
         code, job = follow_to_end(cluster, job, logs=console(stderr=output is Format.JSON) if logs else None)
     else:
         code = ExitCode.OK

@@ -17,7 +17,7 @@ def status(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Where a job stands: phase, what it waits for, nodes, restarts, progress, failure. Without a name: all jobs."""
+    """Show a job: phase, what it waits for, nodes, restarts, progress, failure. Without a name: all jobs."""
     cluster = connect(namespace, context, kubeconfig)
     now = datetime.now(UTC)
     if name is not None:

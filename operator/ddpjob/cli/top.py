@@ -22,14 +22,14 @@ from ddpjob_core.api.errors import Unavailable
 def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
-    interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two updates.")] = 2.0,
     all_namespaces: AllNamespaces = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """All jobs as a live table, with the course of their losses since it was started. Ctrl-C ends it."""
+    """Show all jobs as a live table, with a graph of their losses since its start. Ctrl-C ends it."""
     cluster = connect(namespace, context, kubeconfig)
     where = None if all_namespaces else cluster.namespace
     jobs = list_jobs(cluster, where)
@@ -51,13 +51,13 @@ def top(
                 jobs, problem = list_jobs(cluster, where), ""
                 history.see(jobs)
             except Unavailable as error:
-                # What was seen last is worth more than an empty screen.
+                # The last state is more useful than an empty screen.
                 problem = str(error)
 
 
 def _screen(jobs: list[Job], history: LossHistory, now: datetime, *, named: bool, problem: str = "") -> RenderableType:
     first = 0 if named else 1
-    head = (*TABLE_HEAD[first:], "LOSS SINCE")
+    head = (*TABLE_HEAD[first:], "LOSS HISTORY")
     rows = ((*job_row(job, now)[first:], history.line(job)) for job in jobs)
-    told = [Text(problem, STYLES[Tone.BAD])] if problem else []
-    return Group(table(head, rows), *told)
+    problems = [Text(problem, STYLES[Tone.BAD])] if problem else []
+    return Group(table(head, rows), *problems)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import print_json, print_lines, say
 from ddpjob.cluster.jobs import events_of, get_job, pods_of
-from ddpjob.views.story import story_json, story_lines, tell
+from ddpjob.views.story import story_json, story_lines, story_of
 from ddpjob_core.api.errors import Forbidden
 
 T = TypeVar("T")
@@ -21,10 +21,10 @@ def why(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """The story of a job: what happened, the root cause with its traceback, what to do, and where to read more."""
+    """Explain a job: what happened, the root cause with its traceback, what to do, and where to read more."""
     cluster = connect(namespace, context, kubeconfig)
     job = get_job(cluster, name)
-    story = tell(
+    story = story_of(
         job,
         _as_far_as_allowed(lambda: events_of(cluster, job), "events"),
         _as_far_as_allowed(lambda: pods_of(cluster, job), "pods"),
@@ -40,6 +40,6 @@ def _as_far_as_allowed(read: Callable[[], list[T]], what: str) -> list[T]:
     try:
         return read()
     except Forbidden as error:
-        # The status alone tells most of the story.
-        say(f"the story is told without {what}: {error}")
+        # The status alone explains most of it.
+        say(f"continuing without {what}: {error}")
         return []

@@ -1,1 +1,1 @@
-"""A user's way to the API server: a small synchronous client and what is done with it, free of any display."""
+"""The client of the API server: a small synchronous one and what is done with it, without any display."""

@@ -1,4 +1,4 @@
-"""The few requests that a user's tools make. Objects are raw JSON; what cannot be done raises a `ApiError`."""
+"""The few requests that a user's tools make. Objects are raw JSON; a request that fails raises an `ApiError`."""
 
 import json
 import math
@@ -24,7 +24,7 @@ ACCESS_REVIEWS: Final = Resource("/apis/authorization.k8s.io/v1", "selfsubjectac
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """ADDED, MODIFIED or DELETED, with the object as it is."""
+    """ADDED, MODIFIED or DELETED, with the object."""
 
     type: str
     object: Json
@@ -36,7 +36,7 @@ class Cluster:
     def __init__(self, transport: Transport, *, namespace: str, context: str) -> None:
         """Args:
         transport: carries the requests.
-        namespace: the one that is meant where none is named.
+        namespace: the default namespace.
         context: name of the kubeconfig's context.
         """
         self._transport = transport
@@ -57,7 +57,7 @@ class Cluster:
         return self._transport.send("GET", resource.path(namespace, name))
 
     def find(self, resource: Resource, namespace: str | None, *, labels: str = "", fields: str = "") -> list[Json]:
-        """All objects of a namespace, or of all where it is None.
+        """All objects of a namespace, or of all namespaces if it is None.
 
         Args:
             resource: kind of object.
@@ -76,12 +76,12 @@ class Cluster:
             query["continue"] = token
 
     def create(self, resource: Resource, manifest: Json, *, dry_run: bool = False) -> Json:
-        """Create an object; unknown and doubled fields are refused.
+        """Create an object; unknown and duplicate fields are refused.
 
         Args:
             resource: kind of object.
-            manifest: names its namespace.
-            dry_run: only have it checked.
+            manifest: the object, with its namespace.
+            dry_run: only have it validated.
         """
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         return self._transport.send("POST", resource.path(manifest["metadata"].get("namespace")), query, manifest)
@@ -91,7 +91,7 @@ class Cluster:
         return self._transport.send("PATCH", resource.path(namespace, name), None, change)
 
     def delete(self, resource: Resource, namespace: str, name: str, *, uid: str) -> None:
-        """Delete the object of this uid, what it owns in the background."""
+        """Delete the object with this uid, and what it owns in the background."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -103,18 +103,18 @@ class Cluster:
     def watch(
         self, resource: Resource, namespace: str, *, fields: str, since: str, seconds: float = WATCH_SECONDS
     ) -> Iterator[WatchEvent]:
-        """What happens to objects from a resource version on.
+        """Changes of objects since a resource version.
 
         Args:
             resource: kind of object.
             namespace: where.
             fields: field selector.
             since: resource version.
-            seconds: after how long it ends, rounded up to whole ones.
+            seconds: when it ends, rounded up to whole seconds.
 
         Raises:
             Expired: the resource version is too old.
-            Unavailable: the stream broke.
+            Unavailable: the stream was interrupted.
         """
         query = {
             "watch": "true",
@@ -131,20 +131,20 @@ class Cluster:
                 yield WatchEvent(raw["type"], raw["object"])
 
     def log(self, namespace: str, pod: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
-        """Lines of the log of a pod's trainer, each after the moment at which it was written and a space.
+        """Lines of the log of a pod's trainer, each prefixed with its time and a space.
 
         Args:
             namespace: of the pod.
             pod: its name.
-            follow: go on until the container ends.
-            tail: only so many lines from the end.
+            follow: continue until the container ends.
+            tail: only this many lines from the end.
         """
         query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
         if follow:
             query["follow"] = "true"
         if tail is not None:
             query["tailLines"] = str(tail)
-        # A training may say nothing for hours.
+        # A training may print nothing for hours.
         with self._transport.open("GET", PODS.path(namespace, pod, "log"), query, silence=None) as stream:
             for line in _lines(stream):
                 yield line.decode(errors="replace")
@@ -158,7 +158,7 @@ class Cluster:
         return self._transport.text(path)
 
     def may(self, verb: str, resource: Resource, namespace: str | None, *, subresource: str = "") -> bool:
-        """Whether the user may do this, as `kubectl auth can-i` tells."""
+        """Whether the user may do this, as in `kubectl auth can-i`."""
         attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
         if subresource:
             attributes["subresource"] = subresource
@@ -180,11 +180,11 @@ def _selectors(labels: str, fields: str) -> Mapping[str, str]:
 def _lines(stream: urllib3.HTTPResponse) -> Iterator[bytes]:
     rest = b""
     try:
-        # read1 gives what is there; the other readers wait until a whole chunk is.
+        # read1 returns what has arrived; the other readers wait for a whole chunk.
         while chunk := stream.read1():
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unavailable(f"the stream broke: {error}", "try again") from error
+        raise Unavailable(f"the stream was interrupted: {error}", "try again") from error
     if rest:
         yield rest

@@ -1,4 +1,4 @@
-"""Where the cluster is and who the user is there, as kubectl finds it out."""
+"""The cluster and the user's credentials, found as kubectl does."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster and namespace; what is None is taken from the kubeconfig, as kubectl does."""
+    """A cluster and a namespace; what is None comes from the kubeconfig, as with kubectl."""
 
     namespace: str | None = None
     context: str | None = None
@@ -30,12 +30,12 @@ def open_cluster(target: Target) -> Cluster:
     """The cluster that a user means.
 
     Raises:
-        Unavailable: no kubeconfig is there and this is no pod.
+        Unavailable: there is no kubeconfig, and this is not a pod.
         UsageProblem: the kubeconfig cannot be read or has no such context.
     """
     path = _path(target)
     configuration = Configuration()
-    # One clear error instead of minutes of attempts.
+    # One clear error instead of minutes of retries.
     configuration.retries = False
     if path is None:
         namespace = _in_cluster(configuration)
@@ -50,7 +50,7 @@ def open_cluster(target: Target) -> Cluster:
 
 
 def _path(target: Target) -> str | None:
-    """The kubeconfig, None for the service account of the pod that this runs in."""
+    """The kubeconfig, None for the service account of this pod."""
     named = target.kubeconfig or os.environ.get("KUBECONFIG")
     path = named or str(Path.home() / ".kube" / "config")
     if any(Path(part).expanduser().exists() for part in path.split(os.pathsep) if part):
@@ -58,7 +58,7 @@ def _path(target: Target) -> str | None:
     if not named and target.context is None and (_ACCOUNT / "token").exists():
         return None
     raise Unavailable(
-        f"there is no cluster to connect to: {path} does not exist",
+        f"no cluster to connect to: {path} does not exist",
         "give --kubeconfig FILE, or set KUBECONFIG",
     )
 
@@ -72,16 +72,16 @@ def _in_cluster(configuration: Configuration) -> str:
 
 
 def _from_file(configuration: Configuration, path: str, context: str | None) -> tuple[str, str]:
-    """Name of the context and its namespace."""
+    """The name of the context, and its namespace."""
     try:
         merged = KubeConfigMerger(path)  # type: ignore[no-untyped-call]
         if merged.config is None:
-            raise UsageProblem(f"the kubeconfig {path} is empty", "kubectl config view shows what is there")
+            raise UsageProblem(f"the kubeconfig {path} is empty", "kubectl config view shows its content")
         contexts = [entry.value["name"] for entry in merged.config.value.get("contexts") or []]
         if context is not None and context not in contexts:
             raise UsageProblem(
                 f"the kubeconfig {path} has no context {context!r}",
-                f"choose one of: {', '.join(sorted(contexts)) or 'none is there'}",
+                f"choose one of: {', '.join(sorted(contexts))}" if contexts else "it has no contexts",
             )
         # Relative paths of certificates are relative to the file that names them.
         loader = KubeConfigLoader(  # type: ignore[no-untyped-call]
@@ -90,7 +90,7 @@ def _from_file(configuration: Configuration, path: str, context: str | None) -> 
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageProblem(
-            f"the kubeconfig {path} cannot be used: {error}", "kubectl config view shows what is in it"
+            f"the kubeconfig {path} cannot be used: {error}", "kubectl config view shows its content"
         ) from error
     chosen: dict[str, Any] = loader.current_context
     return str(chosen["name"]), str(chosen["context"].get("namespace") or "default")

@@ -1,4 +1,4 @@
-"""What `ddpjob doctor` asks the API server; what the answers mean is told by `ddpjob.views.checks`."""
+"""What `ddpjob doctor` asks the API server; `ddpjob.views.checks` says what the answers mean."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -37,7 +37,7 @@ _OPERATOR: Final = "app.kubernetes.io/name=ddpjob-operator"
 _OPERATOR_NAMESPACE: Final = "ddpjob-system"
 _OPERATOR_PORT: Final = 8080
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
-# What a user's tools do, by command.
+# What the commands do.
 _RIGHTS: Final = (
     *((verb, JOBS, "", f"{verb} ddpjobs") for verb in ("get", "list", "watch", "create", "patch", "delete")),
     ("create", CONFIG_MAPS, "", "create configmaps (run SCRIPT)"),
@@ -48,7 +48,7 @@ _RIGHTS: Final = (
 
 
 def examine_installation(cluster: Cluster) -> list[Check]:
-    """The checks of an installation; behind an API server that does not answer there is nothing to check."""
+    """The checks of an installation; if the API server does not answer, there is nothing else to check."""
     api = check_api(_tried(lambda: cluster.json("/version")), cluster.server)
     if api.outcome is not Outcome.OK:
         return [api]
@@ -94,7 +94,7 @@ def _tried(read: Callable[[], T]) -> T | ApiError:
 def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ApiError:
     found = _tried(lambda: cluster.find(resource, None, labels=_OPERATOR))
     if isinstance(found, Forbidden):
-        # Who may not look everywhere may perhaps look where the operator usually is.
+        # A user who may not list all namespaces may be allowed to list the usual one.
         return _tried(lambda: cluster.find(resource, _OPERATOR_NAMESPACE, labels=_OPERATOR))
     return found
 

@@ -1,4 +1,4 @@
-"""Jobs as a user meets them: read, followed, and changed."""
+"""Jobs: read, followed, and changed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def get_job(cluster: Cluster, name: str, namespace: str | None = None) -> Job:
 
 
 def list_jobs(cluster: Cluster, namespace: str | None) -> list[Job]:
-    """The jobs of a namespace, or of all where it is None, by namespace and name."""
+    """The jobs of a namespace, or of all namespaces if it is None, sorted by namespace and name."""
     jobs = [job_of(raw) for raw in cluster.find(JOBS, namespace)]
     return sorted(jobs, key=lambda job: (job.namespace, job.name))
 
@@ -47,9 +47,9 @@ def pods_of(cluster: Cluster, job: Job) -> list[PodRecord]:
 
 
 def events_of(cluster: Cluster, job: Job) -> list[JobEvent]:
-    """What was told of the job, oldest first; the API server forgets events after an hour or so."""
+    """The events of the job, oldest first; the API server keeps events for about an hour."""
     fields = f"involvedObject.uid={job.record.uid}"
-    # Their times are whole seconds; of two in the same the one that was written first comes first.
+    # Their times are whole seconds; two events of the same second are in the order in which they were written.
     raws = sorted(cluster.find(EVENTS, job.namespace, fields=fields), key=_written)
     events = [event_of(raw) for raw in raws]
     return sorted(events, key=lambda event: event.time.timestamp() if event.time else 0.0)
@@ -67,16 +67,16 @@ def follow(
     patience: Callable[[], float] = lambda: WATCH_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Job]:
-    """The job as it is now, after each change, and when nothing has changed for a while; it does not end by itself.
+    """The job as it is now, after each change, and when nothing has changed for a while; it never ends.
 
     Args:
         cluster: where.
         job: which.
-        patience: for how many seconds a change is waited for before the job is given again as it is.
-        pause: waits so many seconds before the API server is asked again that did not answer.
+        patience: seconds to wait for a change before the job is yielded again.
+        pause: waits this many seconds before the next request, if the API server did not answer.
 
     Raises:
-        NotFound: the job was deleted, or another of its name took its place.
+        NotFound: the job was deleted, or another one has its name.
         Unavailable: the API server did not answer several times in a row.
     """
     failures = 0
@@ -98,7 +98,7 @@ def follow(
 def _same(cluster: Cluster, job: Job) -> Job:
     current = get_job(cluster, job.name, job.namespace)
     if current.record.uid != job.record.uid:
-        raise NotFound(f"the DDPJob {job.name} was deleted and made anew", f"ddpjob status {job.name}")
+        raise NotFound(f"the DDPJob {job.name} was deleted and created again", f"ddpjob status {job.name}")
     return current
 
 
@@ -112,7 +112,7 @@ def _watched(cluster: Cluster, job: Job, seconds: float) -> Iterator[Job]:
 
 
 def until(cluster: Cluster, job: Job, condition: Callable[[Job], bool]) -> Job:
-    """The job once the condition holds, however long that takes."""
+    """Wait until the condition holds, and return the job."""
     for current in follow(cluster, job):
         if condition(current):
             return current
@@ -129,7 +129,7 @@ def set_suspend(cluster: Cluster, job: Job, *, suspend: bool) -> Job:
         word = "suspended" if suspend else "resumed"
         raise UsageProblem(
             f"{job.name} has {_ended(job)} and cannot be {word}",
-            f"to run it again: ddpjob delete {job.name}, then create it anew",
+            f"to run it again: ddpjob delete {job.name}, then create it again",
         )
     return _patch(cluster, job, {"suspend": suspend})
 
@@ -141,7 +141,7 @@ def set_nodes(cluster: Cluster, job: Job, nodes: int) -> Job:
         UsageProblem: the job has ended, or is not suspended.
     """
     if job.status.finished:
-        raise UsageProblem(f"{job.name} has {_ended(job)}: its size cannot change any more")
+        raise UsageProblem(f"{job.name} has {_ended(job)}: its size can no longer change")
     spec = job.record.spec
     if spec is None or not spec.suspend:
         raise UsageProblem(
@@ -153,7 +153,7 @@ def set_nodes(cluster: Cluster, job: Job, nodes: int) -> Job:
 
 
 def delete_job(cluster: Cluster, job: Job) -> None:
-    """Delete this very job with all that it owns; one that is gone already is fine."""
+    """Delete exactly this job with everything that it owns; it may be gone already."""
     try:
         cluster.delete(JOBS, job.namespace, job.name, uid=job.record.uid)
     except (NotFound, Conflict):
@@ -161,7 +161,7 @@ def delete_job(cluster: Cluster, job: Job) -> None:
 
 
 def _patch(cluster: Cluster, job: Job, spec: dict[str, Any]) -> Job:
-    # The uid keeps the change from a job of the same name that was made meanwhile.
+    # The uid protects a new job of the same name from the change.
     change = {"metadata": {"uid": job.record.uid}, "spec": spec}
     return job_of(cluster.patch(JOBS, job.namespace, job.name, change))
 

@@ -1,4 +1,4 @@
-"""Logs of a job's nodes, merged in the order in which they were written."""
+"""Logs of a job's nodes, merged by time."""
 
 import heapq
 import queue
@@ -13,14 +13,14 @@ from ddpjob.views.job import Job, PodRecord
 from ddpjob_core.api.errors import ApiError, Invalid, NotFound, UsageProblem
 
 MOST_FOLLOWED: Final = 64
-"""Streams that are followed at once: each is a connection and a thread."""
+"""Streams that are followed at the same time: each is a connection and a thread."""
 _LOOK_AGAIN_SECONDS: Final = 0.5
 _LONGEST_WAIT_SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that a node's processes wrote: `time` as RFC 3339, `ranks` those that write into this log."""
+    """A line that the processes of a node wrote: `time` in RFC 3339, `ranks` of the processes that share the log."""
 
     time: str
     pod: str
@@ -40,7 +40,7 @@ class Source:
     ranks: str
 
     def line(self, raw: str) -> LogLine:
-        """A line of the log, as `Cluster.log` gives it."""
+        """A line of the log from a line of `Cluster.log`."""
         time, _, text = raw.partition(" ")
         return LogLine(time, self.pod, self.attempt, self.ordinal, self.ranks, text)
 
@@ -60,27 +60,27 @@ def choose_sources(
     attempt: int | None = None,
     rank: int | None = None,
 ) -> list[Source]:
-    """The pods whose logs are meant.
+    """The pods whose logs to read.
 
     Args:
         job: name, for messages.
-        pods: all of the job that are there.
+        pods: those of the job that exist.
         current: number of the current attempt.
-        processes: on each node.
-        attempt: a number, or None for the newest that has pods.
+        processes: per node.
+        attempt: a number, or None for the newest attempt that has pods.
         rank: a global rank, or None for all.
 
     Raises:
-        NotFound: no such pod is there; the message says which attempts have some.
+        NotFound: there is no such pod; the message says which attempts have pods.
     """
     known = sorted({pod.attempt for pod in pods if pod.attempt is not None})
     if not known:
-        raise NotFound(f"{job} has no pods, so there is no log", f"ddpjob status {job} says what it waits for")
+        raise NotFound(f"{job} has no pods, so there is no log", f"ddpjob status {job} shows what it waits for")
     chosen = attempt if attempt is not None else (current if current in known else known[-1])
     if chosen not in known:
         raise NotFound(
             f"{job} has no pods of attempt {chosen} any more",
-            f"attempts with pods: {', '.join(map(str, known))}; of failed ones the last three are kept",
+            f"attempts with pods: {', '.join(map(str, known))}; those of the last three failed attempts are kept",
         )
     sources = [
         Source(pod.name, chosen, pod.ordinal, ranks_of(pod.ordinal, processes))
@@ -104,14 +104,14 @@ def read_logs(
     tail: int | None = None,
     missed: Callable[[Source, ApiError], object] = lambda _source, _error: None,
 ) -> Iterator[LogLine]:
-    """What the nodes have written so far, merged by time. A pod that has not started has written nothing.
+    """What the nodes have written so far, merged by time. A pod that has not started has no log.
 
     Args:
         cluster: where.
         namespace: of the pods.
         sources: the pods.
-        tail: only so many lines from the end of each.
-        missed: told of a pod whose log cannot be read, as that of a lost node.
+        tail: only this many lines from the end of each.
+        missed: called for a pod whose log cannot be read, for example because its node is lost.
 
     Raises:
         ApiError: no log at all can be read.
@@ -124,7 +124,7 @@ def read_logs(
 
     readers: Iterable[Iterable[LogLine]] = (_read(cluster, namespace, source, tail, miss) for source in sources)
     if len(sources) > MOST_FOLLOWED:
-        # One after the other: merged as they come, each would hold a connection.
+        # One after the other: merged as streams, each would hold a connection.
         readers = [list(reader) for reader in readers]
     yield from heapq.merge(*readers, key=lambda line: line.time)
     if errors and len(errors) == len(sources):
@@ -156,13 +156,13 @@ def follow_logs(
     tail: int | None = None,
     stop: threading.Event | None = None,
 ) -> Iterator[LogLine]:
-    """What the nodes write, as it comes, until all of them have ended.
+    """What the nodes write, as it arrives, until all of them have ended.
 
     Args:
         cluster: where.
         job: whose pods they are.
         sources: its pods.
-        tail: begin with so many lines from the end of each.
+        tail: start with this many lines from the end of each.
         stop: ends it early when set.
 
     Raises:
@@ -170,13 +170,13 @@ def follow_logs(
     """
     if len(sources) > MOST_FOLLOWED:
         raise UsageProblem(
-            f"{len(sources)} nodes cannot be followed at once, {MOST_FOLLOWED} can",
+            f"{len(sources)} nodes cannot be followed at the same time, at most {MOST_FOLLOWED} can",
             "choose one with --rank, or read them without --follow",
         )
     lines: queue.SimpleQueue[LogLine | None] = queue.SimpleQueue()
     stop = stop or threading.Event()
     for source in sources:
-        # A daemon: a stream that is silent for hours must not keep the program from ending.
+        # A daemon: a stream that is silent for hours must not prevent the program from ending.
         reader = stream(cluster, job, source, stop, tail=tail)
         threading.Thread(target=_pump, args=(reader, lines), daemon=True).start()
     left = len(sources)
@@ -199,10 +199,10 @@ def _pump(reader: Iterable[LogLine], lines: "queue.SimpleQueue[LogLine | None]")
 def stream(
     cluster: Cluster, job: Job, source: Source, stop: threading.Event, *, tail: int | None = None
 ) -> Iterator[LogLine]:
-    """The lines of one node until its container has ended; waits until it has started."""
+    """The lines of one node, from the start of its container until its end."""
     newest, wait = "", _LOOK_AGAIN_SECONDS
     while not stop.is_set():
-        # After a break the log begins anew.
+        # After an interruption the log starts again.
         known = newest
         try:
             for raw in cluster.log(job.namespace, source.pod, follow=True, tail=None if newest else tail):
@@ -213,7 +213,7 @@ def stream(
         except NotFound:
             return
         except ApiError:
-            # It has not started, or the stream broke.
+            # The container has not started, or the stream was interrupted.
             if _is_over(cluster, job, source):
                 return
         else:
@@ -232,7 +232,7 @@ def _is_over(cluster: Cluster, job: Job, source: Source) -> bool:
 
 
 def sources_of(cluster: Cluster, job: Job, *, attempt: int | None = None, rank: int | None = None) -> list[Source]:
-    """The pods of a job whose logs are meant, see `choose_sources`."""
+    """The pods of a job whose logs to read, see `choose_sources`."""
     status = job.status
     return choose_sources(
         job.name,
@@ -245,6 +245,6 @@ def sources_of(cluster: Cluster, job: Job, *, attempt: int | None = None, rank: 
 
 
 def labelled(line: LogLine, pods: int) -> str:
-    """The line as text, after its pod and ranks where there are several pods."""
+    """The line as text, prefixed with its pod and ranks if there are several pods."""
     who = "ranks" if "-" in line.ranks else "rank"
     return f"[{line.pod} {who} {line.ranks}] {line.text}" if pods > 1 else line.text

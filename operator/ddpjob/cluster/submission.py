@@ -1,4 +1,4 @@
-"""Making a job and what it needs, all of it or nothing."""
+"""Creates a job and what it needs: everything or nothing."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from ddpjob_core.api.constants import KIND
 from ddpjob_core.api.errors import AlreadyExists, ApiError, Invalid, NotFound, UsageProblem
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, SERVICES, Resource
 
-# What a job may need beside itself; anything else is kubectl's business.
+# Objects that a job may need; others are left to kubectl.
 COMPANIONS: Final = {
     ("v1", "ConfigMap"): CONFIG_MAPS,
     ("v1", "Secret"): Resource("/api/v1", "secrets"),
@@ -27,7 +27,7 @@ COMPANIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What is to be made: the job, objects of its file that come before it, and the script that it brings along."""
+    """What to create: the job, the other objects of its file, which are created first, and its script."""
 
     job: Document
     companions: tuple[Document, ...] = ()
@@ -35,14 +35,14 @@ class Submission:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        """All that a file holds."""
+        """All objects of the file."""
         return (*self.companions, self.job)
 
     def manifests(self, namespace: str | None = None) -> list[Json]:
-        """All objects, in an order in which they can be made.
+        """All objects, in an order in which they can be created.
 
         Args:
-            namespace: where; that of the job when left out, else open.
+            namespace: None for that of the job, if it has one.
 
         Raises:
             UsageProblem: an object is in another namespace.
@@ -58,7 +58,7 @@ def submission_of(documents: Sequence[Document]) -> Submission:
     """The submission in the documents of a file.
 
     Raises:
-        UsageProblem: the job is wrong, or there are objects that only kubectl can make.
+        UsageProblem: the job is not valid, or there are objects that only kubectl can create.
     """
     job = checked_job(documents)
     companions = tuple(document for document in documents if document is not job)
@@ -66,7 +66,7 @@ def submission_of(documents: Sequence[Document]) -> Submission:
         if (document.content.get("apiVersion"), document.kind) not in COMPANIONS:
             known = ", ".join(sorted(kind for _, kind in COMPANIONS))
             raise UsageProblem(
-                f"{document.place(('kind',))}: kind: {document.kind} cannot be made here (only {known} can)",
+                f"{document.place(('kind',))}: kind: ddpjob cannot create a {document.kind}, only {known}",
                 f"kubectl apply -f {document.file}, then: ddpjob status {job.name}",
             )
         problems = check_metadata(document)
@@ -76,12 +76,12 @@ def submission_of(documents: Sequence[Document]) -> Submission:
 
 
 def submit(cluster: Cluster, submission: Submission, namespace: str | None = None) -> Job:
-    """Make everything; what this call made is removed again where the job cannot be made.
+    """Create everything; if the job cannot be created, what this call has created is deleted again.
 
     Args:
         cluster: where.
         submission: what.
-        namespace: None for the one that the manifest names, else the cluster's own.
+        namespace: None for that of the manifest, else the cluster's default.
 
     Raises:
         UsageProblem: an object of the file is in another namespace.
@@ -89,7 +89,7 @@ def submit(cluster: Cluster, submission: Submission, namespace: str | None = Non
     """
     where = named_namespace(submission.documents, namespace) or cluster.namespace
     if submission.script is not None or submission.companions:
-        # Whatever can be refused is refused before anything is made.
+        # What can be refused is refused before anything is created.
         _make_job(cluster, submission.job, where, dry_run=True)
     if submission.script is not None:
         cluster.create(CONFIG_MAPS, config_map(submission.script, submission.job.name, where, None), dry_run=True)
@@ -114,19 +114,19 @@ def _make_job(cluster: Cluster, document: Document, namespace: str, *, dry_run: 
     except AlreadyExists as taken:
         phase = get_job(cluster, document.name, namespace).status.phase.value
         raise AlreadyExists(
-            f"{document.place(('metadata', 'name'))}: there is a {KIND} {document.name} already, it is {phase}",
+            f"{document.place(('metadata', 'name'))}: {KIND} {document.name} already exists and is {phase}",
             f"choose another name, or: ddpjob delete {document.name}",
         ) from taken
     except Invalid as invalid:
         raise _located(document, invalid) from invalid
     except NotFound as missing:
         raise NotFound(
-            str(missing), missing.remedy or f"is there a namespace {namespace}? -n chooses another"
+            str(missing), missing.remedy or f"check that namespace {namespace} exists; -n chooses another"
         ) from missing
 
 
 def _bring(cluster: Cluster, script: Script, job: Job) -> None:
-    # After the job, so that it is the job's from its first moment: a pod takes longer to start than this request.
+    # After the job, so that the job owns it from the start: a pod takes longer to start than this request.
     try:
         cluster.create(CONFIG_MAPS, config_map(script, job.name, job.namespace, job.record))
     except BaseException:
@@ -157,5 +157,5 @@ def _undo(cluster: Cluster, made: Sequence[tuple[Resource, Json]]) -> None:
 
 def _located(document: Document, invalid: Invalid) -> Invalid:
     problems = problems_at(document, invalid.fields)
-    told = "\n".join(map(str, problems)) if problems else f"{document.file}: {invalid}"
-    return Invalid(told, invalid.remedy or "correct the file", invalid.fields)
+    message = "\n".join(map(str, problems)) if problems else f"{document.file}: {invalid}"
+    return Invalid(message, invalid.remedy or "correct the file", invalid.fields)

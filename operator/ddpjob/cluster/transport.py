@@ -1,4 +1,4 @@
-"""Requests to the API server over raw JSON, with every failure told in the user's words."""
+"""Requests to the API server in raw JSON, with every failure in words for the user."""
 
 import json
 from collections.abc import Generator, Mapping
@@ -56,8 +56,8 @@ class Transport:
             answer = json.loads(text)
         except ValueError as error:
             raise Unavailable(
-                f"{self.server} answered {method} {path} with something that is no JSON",
-                "is this the address of a Kubernetes API server?",
+                f"{self.server} answered {method} {path} with something that is not JSON",
+                "check that this is the address of a Kubernetes API server",
             ) from error
         return answer if isinstance(answer, dict) else {"items": answer}
 
@@ -83,7 +83,7 @@ class Transport:
             path: URL path.
             query: parameters.
             body: sent as JSON.
-            silence: seconds without a byte after which the connection counts as lost, None for any.
+            silence: seconds without a byte after which the connection counts as lost, None for no limit.
         """
         headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
         if method == "PATCH":
@@ -105,7 +105,7 @@ class Transport:
                 raise with_remedy(error_of_answer(response.status, said, response.headers, f"{method} {path}"))
             yield response
         finally:
-            # Closed, not kept: what is left of a stream must not be read to its end.
+            # Closed, not reused: the rest of a stream must not be read.
             response.close()
 
     def _unreachable(self, error: Exception) -> Unavailable:
@@ -119,7 +119,7 @@ def _read(response: urllib3.HTTPResponse, server: str) -> bytes:
     try:
         return response.read() or b""
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unavailable(f"the answer of {server} broke off: {_plain(error)}", "try again") from error
+        raise Unavailable(f"the answer of {server} was cut off: {_plain(error)}", "try again") from error
 
 
 def _plain(error: Exception) -> str:

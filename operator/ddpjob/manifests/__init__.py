@@ -1,1 +1,1 @@
-"""What a user hands in: files, names and programs, checked before anything is sent."""
+"""What a user submits: files, names and programs, checked before anything is sent."""

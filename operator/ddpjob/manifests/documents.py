@@ -1,4 +1,4 @@
-"""Manifests as a person wrote them: YAML with the line of every field, checked without a cluster."""
+"""Manifests as written: YAML with the line of every field, checked without a cluster."""
 
 import difflib
 import re
@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from ddpjob.manifests.names import NAMESPACE_RULE, is_job_name, is_namespace
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, is_reserved_env
@@ -26,7 +27,7 @@ _KEEPS_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML of what JSON has, as Kubernetes reads it: a date is text."""
+    """YAML with the types of JSON, as Kubernetes reads it: a date is a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -42,7 +43,7 @@ _Loader.yaml_constructors = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a file: `lines` tells where each field stands."""
+    """One object of a file; `lines` has the line of each field."""
 
     file: str
     content: Json
@@ -64,7 +65,7 @@ class Document:
         return self.kind == KIND and self.content.get("apiVersion") == API_VERSION
 
     def place(self, path: Path) -> str:
-        """File and line of a field, or of the nearest one around it that is there."""
+        """File and line of a field, or of the nearest enclosing field that exists."""
         for length in range(len(path), -1, -1):
             line = self.lines.get(path[:length])
             if line is not None:
@@ -92,11 +93,11 @@ def read_documents(text: str, file: str) -> list[Document]:
         file: its name, for messages.
 
     Raises:
-        UsageProblem: it is no YAML with values as JSON has them, or holds something that is no Kubernetes object.
+        UsageProblem: it is not YAML with the types of JSON, or contains something that is not a Kubernetes object.
     """
     try:
         nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
-        # The loader makes nothing but what JSON has.
+        # The loader constructs only the types of JSON.
         contents = [content for content in yaml.load_all(text, Loader=_Loader) if content is not None]
         documents = [
             Document(file, content, dict(_lines(node, ())))
@@ -104,19 +105,19 @@ def read_documents(text: str, file: str) -> list[Document]:
             if isinstance(content, dict)
         ]
     except yaml.YAMLError as error:
-        raise UsageProblem(f"{_yaml_place(file, error)}: this is no YAML: {_yaml_problem(error)}") from error
+        raise UsageProblem(f"{_yaml_place(file, error)}: not valid YAML: {_yaml_problem(error)}") from error
     except RecursionError as error:
-        raise UsageProblem(f"{file}: this is no YAML: it refers to itself or is nested too deeply") from error
+        raise UsageProblem(f"{file}: not valid YAML: it refers to itself or is nested too deeply") from error
     except (ValueError, KeyError) as error:
-        # Of a value that is not what its tag says.
-        raise UsageProblem(f"{file}: this is no YAML: {error}") from error
+        # A value that does not fit its tag.
+        raise UsageProblem(f"{file}: not valid YAML: {error}") from error
     if len(documents) != len(contents) or not all(d.kind and d.content.get("apiVersion") for d in documents):
         raise UsageProblem(
-            f"{file}: this is no Kubernetes manifest: every object has apiVersion and kind",
-            "manifests/examples/digits.yaml is the smallest useful one",
+            f"{file}: not a Kubernetes manifest: every object must have apiVersion and kind",
+            "manifests/examples/digits.yaml is the smallest useful example",
         )
     if not documents:
-        raise UsageProblem(f"{file}: there is nothing in it")
+        raise UsageProblem(f"{file}: the file is empty")
     for document in documents:
         if not isinstance(document.content.get("metadata"), dict):
             raise UsageProblem(
@@ -126,16 +127,18 @@ def read_documents(text: str, file: str) -> list[Document]:
 
 
 def checked_job(documents: Sequence[Document]) -> Document:
-    """The one DDPJob among the objects of a file, checked as far as that is possible without a cluster.
+    """The one DDPJob among the objects of a file, checked as far as possible without a cluster.
 
     Raises:
-        UsageProblem: there is not exactly one, or something is wrong with it: all of that is told.
+        UsageProblem: there is not exactly one, or it has problems; the message lists all of them.
     """
     job = only_job(documents)
     problems = check_job(job)
     if problems:
-        told = "\n".join(map(str, problems))
-        raise UsageProblem(told, "kubectl explain ddpjob.spec, or docs/api-reference.md, describes every field")
+        raise UsageProblem(
+            "\n".join(map(str, problems)),
+            "kubectl explain ddpjob.spec and docs/api-reference.md describe every field",
+        )
     return job
 
 
@@ -143,7 +146,7 @@ def only_job(documents: Sequence[Document]) -> Document:
     """The one DDPJob among the objects of a file.
 
     Raises:
-        UsageProblem: there is none, or more than one, or one of another version.
+        UsageProblem: there is none, more than one, or one of another version.
     """
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:
@@ -151,21 +154,21 @@ def only_job(documents: Sequence[Document]) -> Document:
         raise UsageProblem(f"{documents[0].file}: exactly one {KIND} is expected, found {found}")
     if not jobs[0].is_job:
         raise UsageProblem(
-            f"{jobs[0].place(('apiVersion',))}: apiVersion: this {KIND} is of version "
-            f"{jobs[0].content.get('apiVersion')}, this program knows {API_VERSION}"
+            f"{jobs[0].place(('apiVersion',))}: apiVersion: must be {API_VERSION}, "
+            f"not {jobs[0].content.get('apiVersion')}"
         )
     return jobs[0]
 
 
 def named_namespace(documents: Sequence[Document], asked: str | None) -> str | None:
-    """The namespace for the objects of a file, None where neither its DDPJob nor the user names one.
+    """The namespace for the objects of a file, None if neither its DDPJob nor the user names one.
 
     Args:
         documents: of the file.
         asked: by -n.
 
     Raises:
-        UsageProblem: an object is in another namespace than was asked for.
+        UsageProblem: an object is in a namespace other than the one asked for.
     """
     named = None
     for document in documents:
@@ -181,14 +184,14 @@ def named_namespace(documents: Sequence[Document], asked: str | None) -> str | N
 
 
 def placed(content: Json, namespace: str | None) -> Json:
-    """An object in a namespace, unless it is in one already or no namespace is given."""
+    """The object with a namespace, unless it already has one or none is given."""
     metadata = _object(content.get("metadata"))
     where = metadata.get("namespace") or namespace
     return {**content, "metadata": {**metadata, **({"namespace": where} if where else {})}}
 
 
 def check_job(document: Document) -> list[Problem]:
-    """All that is wrong with a DDPJob as far as it can be told without a cluster, in the order of the lines."""
+    """Everything that is wrong with a DDPJob, as far as can be known without a cluster, in the order of the lines."""
     found = [
         Problem(document.place(path), dotted(path), message)
         for path, message in (*_name_problems(document.content), *_field_problems(document.content))
@@ -221,7 +224,7 @@ def dotted(path: Path) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """The path that `dotted` wrote; a key in brackets counts as a field."""
+    """The path that `dotted` made; a key in brackets counts as a field."""
     parts = re.findall(r"[^.\[\]]+", text)
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
@@ -246,19 +249,19 @@ def _field_problems(content: Json) -> Iterator[tuple[Path, str]]:
     yield from _unknown(spec, schema, ("spec",))
     trainer = spec.get("trainer")
     if isinstance(trainer, dict) and sum(trainer.get(key) is not None for key in _PROGRAMS) != 1:
-        yield ("spec", "trainer"), "give exactly one of script, module or command"
+        yield ("spec", "trainer"), "must have exactly one of script, module or command"
     yield from _rule_problems(spec)
     try:
         DDPJobSpec.model_validate(spec)
     except ValidationError as error:
-        for item in error.errors(include_url=False, include_context=False, include_input=False):
-            yield ("spec", *item["loc"]), _plain(item["type"], item["msg"])
+        for item in error.errors(include_url=False, include_input=False):
+            yield ("spec", *item["loc"]), _sentence(item)
     except (RecursionError, ValueError, OverflowError) as error:
         yield ("spec",), f"cannot be read: {error}"
 
 
 def _rule_problems(spec: Json) -> Iterator[tuple[Path, str]]:
-    """What the API server checks by CEL, as far as people get it wrong."""
+    """What the API server checks with CEL rules, as far as people often get it wrong."""
     processes = spec.get("procsPerNode", "auto")
     whole = isinstance(processes, int) and not isinstance(processes, bool)
     if not (processes == "auto" or (whole and 1 <= processes <= MAX_PROCESSES)):
@@ -267,7 +270,7 @@ def _rule_problems(spec: Json) -> Iterator[tuple[Path, str]]:
     for index, variable in enumerate(env if isinstance(env, list) else ()):
         name = variable.get("name") if isinstance(variable, dict) else None
         if isinstance(name, str) and is_reserved_env(name):
-            yield ("spec", "trainer", "env", index, "name"), f"{name} is set by the launcher: remove it"
+            yield ("spec", "trainer", "env", index, "name"), f"the launcher sets {name}: remove it"
 
 
 def _unknown(value: object, schema: Schema, path: Path) -> Iterator[tuple[Path, str]]:
@@ -290,8 +293,30 @@ def _template_problems(content: Json) -> list[tuple[str, str]]:
     return template_problems(template) if isinstance(template, dict) else []
 
 
-def _plain(kind: str, message: str) -> str:
-    return "is missing" if kind == "missing" else message[:1].lower() + message[1:]
+_SENTENCES: Final[Mapping[str, str]] = {
+    "missing": "is missing",
+    "value_error": "{error}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be a string",
+    "list_type": "must be a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    **dict.fromkeys(("enum", "literal_error"), "must be {expected}"),
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+}
+"""What is wrong with a value, by pydantic's type of the error."""
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    sentence = _SENTENCES.get(problem["type"])
+    return problem["msg"] if sentence is None else sentence.format_map(problem.get("ctx", {}))
 
 
 def _order(place: str) -> tuple[str, int]:
@@ -316,7 +341,7 @@ def _lines(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
         for key, value in node.value:
             inner = (*path, str(key.value))
             yield from _lines(value, inner)
-            # A field stands where its name stands, not where its value begins.
+            # The line of a field is that of its name, not of its value.
             yield inner, key.start_mark.line + 1
 
 

@@ -1,4 +1,4 @@
-"""Files that a user names."""
+"""Files named by a user."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        # Of a name that no file can have.
+        # A name that no file can have.
         raise UsageProblem(f"{str(path)!r} cannot be read: {error}") from error
 
 
@@ -29,18 +29,18 @@ def text_of(content: bytes, name: str) -> str:
         name: of the file, for messages.
 
     Raises:
-        UsageProblem: it is no text.
+        UsageProblem: it is not text.
     """
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise UsageProblem(f"{name} is no text: {error.reason} at byte {error.start}") from error
+        raise UsageProblem(f"{name} is not text: {error.reason} at byte {error.start}") from error
 
 
 def read_manifest(path: Path) -> list[Document]:
     """The objects in a manifest file.
 
     Raises:
-        UsageProblem: it cannot be read, or is no manifest.
+        UsageProblem: it cannot be read, or is not a manifest.
     """
     return read_documents(text_of(read_bytes(path), str(path)), str(path))

@@ -1,4 +1,4 @@
-"""Names that the API takes: what a user gives is checked before it gets into a request."""
+"""Names that the API accepts, checked before they are part of a request."""
 
 import re
 from typing import Final
@@ -13,7 +13,7 @@ _LONGEST_NAMESPACE: Final = 63
 
 NAMESPACE_RULE: Final = (
     f"must be a DNS-1123 label of at most {_LONGEST_NAMESPACE} characters: "
-    "lower case letters, digits and '-', beginning and ending with a letter or digit"
+    "lower case letters, digits and '-', starting and ending with a letter or digit"
 )
 
 
@@ -31,11 +31,11 @@ def check_job_name(name: str, given_as: str) -> None:
     """Check the name of a DDPJob.
 
     Args:
-        name: of it.
-        given_as: the option or argument.
+        name: the name.
+        given_as: the option or argument that gives it.
 
     Raises:
-        UsageProblem: no DDPJob can have it.
+        UsageProblem: the name is not valid.
     """
     if not is_job_name(name):
         raise UsageProblem(f"{given_as} {name!r}: {NAME_RULE}")
@@ -45,13 +45,11 @@ def check_namespace(name: str, given_as: str) -> None:
     """Check the name of a namespace.
 
     Args:
-        name: of it.
-        given_as: the option or argument.
+        name: the name.
+        given_as: the option or argument that gives it.
 
     Raises:
-        UsageProblem: no namespace can have it.
+        UsageProblem: the name is not valid.
     """
     if not is_namespace(name):
-        raise UsageProblem(
-            f"{given_as} {name!r}: {NAMESPACE_RULE}", "kubectl get namespaces lists those that are there"
-        )
+        raise UsageProblem(f"{given_as} {name!r}: {NAMESPACE_RULE}", "kubectl get namespaces lists the namespaces")

@@ -1,4 +1,4 @@
-"""A job from a script: the script travels as a ConfigMap that belongs to the job. Pure functions."""
+"""A job made from a script, which is stored in a ConfigMap that the job owns. Pure functions."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from ddpjob_core.api.ownership import Owner, child_metadata
 FOLDER: Final = "/ddpjob-program"
 VOLUME: Final = "ddpjob-program"
 LARGEST_BYTES: Final = 1_000_000
-"""A little less than what a ConfigMap can hold."""
+"""A little less than a ConfigMap can hold."""
 _SUFFIX: Final = "-program"
 _ENV_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
@@ -27,7 +27,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be run: a script that is brought along or a module of the image, and how."""
+    """What to run, and how: a script that is submitted with the job, or a module of the image."""
 
     name: str
     image: str
@@ -44,7 +44,7 @@ def job_manifest(request: Request) -> dict[str, Any]:
     """The DDPJob.
 
     Raises:
-        UsageProblem: it names neither a script nor a module, or both, or a variable that cannot be.
+        UsageProblem: it names neither a script nor a module, or both, or a variable with an invalid name.
     """
     if (request.script is None) == (request.module is None):
         raise UsageProblem("give either a script (train.py) or a module (package.train)")
@@ -73,8 +73,8 @@ def config_map(script: Script, job: str, namespace: str | None, owner: Owner | N
     Args:
         script: the program.
         job: name of the job.
-        namespace: where, None to leave it open.
-        owner: the job once it is there; the ConfigMap goes with it.
+        namespace: None to leave it out.
+        owner: the job, if it exists; the ConfigMap is deleted with it.
     """
     if owner is not None:
         metadata = child_metadata(owner, config_map_name(job))
@@ -84,7 +84,7 @@ def config_map(script: Script, job: str, namespace: str | None, owner: Owner | N
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata,
-        # No kubelet has to watch it, and nobody can change what runs.
+        # The kubelets need not watch it, and what runs cannot be changed.
         "immutable": True,
         "data": {script.name: script.text},
     }
@@ -96,10 +96,10 @@ def config_map_name(job: str) -> str:
 
 
 def name_for(program: str, suffix: str) -> str:
-    """A name for a job that was given none: that of its program, and a suffix that tells it from the next run.
+    """A name for a job without one: the name of its program, and a suffix that distinguishes it from the next run.
 
     Args:
-        program: as train.py or package.train.
+        program: such as train.py or package.train.
         suffix: lower case letters and digits.
     """
     return job_label(stem_of(program), f"-{suffix}")
@@ -111,10 +111,10 @@ def stem_of(program: str) -> str:
 
 
 def job_label(text: str, suffix: str = "") -> str:
-    """A name that a job can have, made of that of a program or of another scheduler's job.
+    """A valid name for a job, made from the name of a program or of another scheduler's job.
 
     Args:
-        text: as My_Job.
+        text: such as My_Job.
         suffix: what the name ends with.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
@@ -127,12 +127,12 @@ def script_of(name: str, content: bytes) -> Script:
     """A script from a file's content.
 
     Raises:
-        UsageProblem: a ConfigMap cannot carry it.
+        UsageProblem: it does not fit into a ConfigMap.
     """
     base = name.rsplit("/", 1)[-1]
     if len(content) > LARGEST_BYTES:
         raise UsageProblem(
-            f"{name} has {len(content):,} bytes, a ConfigMap holds {LARGEST_BYTES:,}",
+            f"{name} has {len(content):,} bytes; a ConfigMap can hold {LARGEST_BYTES:,}",
             "put it into the image and run it with --module, or from a volume with -f job.yaml",
         )
     if not re.fullmatch(r"[-._a-zA-Z0-9]+", base):
@@ -140,20 +140,20 @@ def script_of(name: str, content: bytes) -> Script:
     try:
         return Script(base, content.decode())
     except UnicodeDecodeError as error:
-        raise UsageProblem(f"{name} is no text: {error.reason} at byte {error.start}") from error
+        raise UsageProblem(f"{name} is not text: {error.reason} at byte {error.start}") from error
 
 
 def parse_env(given: Sequence[str]) -> dict[str, str]:
     """Environment variables given as NAME=VALUE.
 
     Raises:
-        UsageProblem: one is not, or its name belongs to the launcher.
+        UsageProblem: one has another form, or its name is reserved for the launcher.
     """
     found: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")
         if not equals:
-            raise UsageProblem(f"--env {item}: this is not NAME=VALUE")
+            raise UsageProblem(f"--env {item}: must be NAME=VALUE")
         _check_env([name], "--env")
         found[name] = value
     return found
@@ -163,17 +163,18 @@ def _check_env(names: Iterable[object], option: str) -> None:
     for name in names:
         if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
             raise UsageProblem(
-                f"{option}: {name!r} cannot be the name of a variable", "letters, digits, - . _, and no digit first"
+                f"{option}: {name!r} cannot be the name of a variable",
+                "use letters, digits, - . _, not starting with a digit",
             )
         if is_reserved_env(name):
-            raise UsageProblem(f"{option}: {name} is set by the launcher", "leave it out, or choose another")
+            raise UsageProblem(f"{option}: the launcher sets {name}", "leave it out, or choose another name")
 
 
 def parse_processes(text: str) -> int | str:
     """spec.procsPerNode from an option: a number or auto.
 
     Raises:
-        UsageProblem: it is neither.
+        UsageProblem: it is neither of the two.
     """
     if text == "auto":
         return text

@@ -1,1 +1,1 @@
-"""What a user is shown, as plain data: pure functions of a job's status, of its events and of the clock."""
+"""What a user sees, as plain data: pure functions of a job's status, its events and the time."""

@@ -1,4 +1,4 @@
-"""What a user can do about each class of failures: the table of docs/failures.md, for one failure at a time."""
+"""What a user can do about each class of failure, as in the table of docs/failures.md."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,62 +9,62 @@ from ddpjob_core.observations.obstacle import START_REASONS
 
 _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
     FailureClass.OUT_OF_MEMORY: (
-        "the kernel killed a process for its memory",
+        "the kernel killed a process because the container ran out of memory",
         "raise spec.trainer.resources.limits.memory, or use a smaller batch",
     ),
     FailureClass.DISRUPTION: (
-        "Kubernetes took the pod away: preempted, evicted or drained",
-        "nothing: such a restart is not counted; with spec.checkpoint the training goes on where it was",
+        "Kubernetes removed the pod: preempted, evicted or drained",
+        "nothing: such a restart is not counted, and with spec.checkpoint the training continues from its checkpoint",
     ),
     FailureClass.POD_LOST: (
-        "the pod was deleted or is gone, or its node does not answer",
-        "look at the node",
+        "the pod was deleted or has vanished, or its node does not respond",
+        "check the node",
     ),
     FailureClass.SIGNAL: (
         "a process was killed by a signal",
         "the log shows the Python stack of a crash in native code",
     ),
     FailureClass.ERROR: (
-        "the program raised, exited with a code of its own, or could not be started",
-        "correct the program by the traceback or the log; spec.restart.rules can make such an end fail the job at once",
+        "the program raised an exception, exited with an error, or could not be started",
+        "fix the program: see the traceback or the log; spec.restart.rules can fail the job immediately in such a case",
     ),
     FailureClass.STALLED: (
         "the training made no step for longer than spec.progressDeadline",
-        "the message names who waits for whom, the traceback where that rank hangs",
+        "the message says which rank waits for which, the traceback where that rank hangs",
     ),
     FailureClass.DEADLINE: (
         "spec.startupDeadline or spec.activeDeadlineSeconds has passed",
-        "the message says what it still waited for; raise the deadline if that was to be expected",
+        "the message says what it still waited for; raise the deadline if that was expected",
     ),
     FailureClass.COLLECTIVE_TIMEOUT: (
-        "a collective operation timed out, and the rank that did not take part has left no trace",
+        "a collective operation timed out, and the rank that did not take part left no trace",
         "read the logs of all ranks around that time: the one that stops first is the cause",
     ),
     FailureClass.CONNECTION_LOST: (
-        "a connection was lost, and the rank at its other end has left no trace",
+        "a connection was lost, and the rank at its other end left no trace",
         "read the logs of all ranks around that time: the one that stops first is the cause",
     ),
     FailureClass.STOPPED: (
-        "the process was told to stop, and by whom has left no trace",
+        "the process was asked to stop, and there is no trace of who asked",
         "read the logs of all ranks around that time",
     ),
 }
 _BY_REASON: Final[Mapping[str, str]] = {
     **dict.fromkeys(START_REASONS, "check spec.trainer.command: the container's program could not be started"),
-    "PodMissing": "somebody or something deleted the pod: kubectl get events, and the audit log, say who",
+    "PodMissing": "the pod was deleted: kubectl get events and the audit log show by whom",
 }
 _BY_FAILED_REASON: Final[Mapping[str, str]] = {
-    "InvalidSpec": "correct the field that the message names, delete the job and create it again",
+    "InvalidSpec": "correct the field that the message names, then delete the job and create it again",
     "MaxRestartsExceeded": "raise spec.restart.maxRestarts if another attempt could succeed",
-    "NoProgress": "each attempt ended before a newer step: save checkpoints more often, or correct what ends them",
-    "CannotStart": "correct what the message names, delete the job and create it again: no restart can help",
-    "FailedByRule": "a rule of spec.restart.rules asked for this end",
-    "DeadlineExceeded": "raise spec.activeDeadlineSeconds; with spec.checkpoint a new job goes on by resumeFrom",
+    "NoProgress": "each attempt ended before a newer step: save checkpoints more often, or fix what ends the attempts",
+    "CannotStart": "correct what the message names, then delete the job and create it again: restarts cannot help",
+    "FailedByRule": "a rule of spec.restart.rules failed the job",
+    "DeadlineExceeded": "raise spec.activeDeadlineSeconds; with spec.checkpoint, a new job can use resumeFrom",
 }
 
 
 def class_of(failure: Failure) -> FailureClass | None:
-    """The failure's class, None for one that this version does not know."""
+    """The failure's class, None if this version does not know it."""
     try:
         return FailureClass(failure.failure_class or "")
     except ValueError:
@@ -72,29 +72,29 @@ def class_of(failure: Failure) -> FailureClass | None:
 
 
 def meaning(failure: Failure) -> str:
-    """What such a failure is, "" where nothing is known."""
+    """What such a failure is, "" if nothing is known."""
     kind = class_of(failure)
     return _MEANING[kind][0] if kind is not None else ""
 
 
 def advice(failure: Failure, failed_reason: str = "") -> list[str]:
-    """What to do, the most useful first.
+    """What to do, the most useful advice first.
 
     Args:
         failure: the root cause.
-        failed_reason: reason of the condition Failed, "" where the job goes on.
+        failed_reason: reason of the condition Failed, "" if the job continues.
     """
-    told = [_BY_REASON[failure.reason]] if failure.reason in _BY_REASON else []
+    found = [_BY_REASON[failure.reason]] if failure.reason in _BY_REASON else []
     kind = class_of(failure)
     if kind is not None:
         text = _MEANING[kind][1]
         looks_at_node = kind is FailureClass.POD_LOST and failure.node_name
-        told.append(f"{text}: kubectl describe node {failure.node_name}" if looks_at_node else text)
+        found.append(f"{text}: kubectl describe node {failure.node_name}" if looks_at_node else text)
     if failed_reason in _BY_FAILED_REASON:
-        told.append(_BY_FAILED_REASON[failed_reason])
-    return told
+        found.append(_BY_FAILED_REASON[failed_reason])
+    return found
 
 
 def advice_without_failure(failed_reason: str) -> list[str]:
-    """What to do about a job that has failed before anything ran."""
+    """What to do about a job that failed before anything ran."""
     return [_BY_FAILED_REASON[failed_reason]] if failed_reason in _BY_FAILED_REASON else []

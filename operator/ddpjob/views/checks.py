@@ -1,4 +1,4 @@
-"""`ddpjob doctor`: what is judged about an installation. Pure functions of what the API server answered."""
+"""`ddpjob doctor`: the checks of an installation. Pure functions of the API server's answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ INSTALL_OPERATOR: Final = "kubectl apply -k manifests/base"
 
 
 class Outcome(StrEnum):
-    """What a check has come to."""
+    """The result of a check."""
 
     OK = "OK"
     FAIL = "FAIL"
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check: what was looked at, what was found, and what to do where it is wrong."""
+    """A check: what was checked, what was found, and what to do if it failed."""
 
     name: str
     outcome: Outcome
@@ -38,7 +38,7 @@ class Check:
 
 
 def skipped(name: str, error: ApiError) -> Check:
-    """A check for which something could not be read."""
+    """A check that needs something that could not be read."""
     return Check(name, Outcome.SKIP, str(error), error.remedy if isinstance(error, Forbidden) else "")
 
 
@@ -51,15 +51,15 @@ def check_api(version: Json | ApiError, server: str) -> Check:
 
 
 def check_crd(served: Json | ApiError, stored: Json | ApiError) -> Check:
-    """Whether the cluster knows DDPJobs with all fields that this version has.
+    """Whether the cluster serves DDPJobs with all fields of this version.
 
     Args:
         served: the answer of discovery.
-        stored: the CustomResourceDefinition, which not everybody may read.
+        stored: the CustomResourceDefinition, which not every user may read.
     """
     name = "DDPJob API"
     if isinstance(served, NotFound):
-        return Check(name, Outcome.FAIL, f"the cluster has no {PLURAL}.{GROUP} of version {VERSION}", INSTALL_CRD)
+        return Check(name, Outcome.FAIL, f"the cluster does not serve {PLURAL}.{GROUP}/{VERSION}", INSTALL_CRD)
     if isinstance(served, ApiError):
         return skipped(name, served)
     if isinstance(stored, ApiError):
@@ -87,21 +87,21 @@ def check_operator(deployments: Read, pods: Read) -> Check:
     """Whether one operator is installed and ready.
 
     Args:
-        deployments: those that carry the operator's label.
-        pods: likewise.
+        deployments: those with the operator's label.
+        pods: those with the operator's label.
     """
     name = "Operator"
     if isinstance(deployments, ApiError):
         return skipped(name, deployments)
     if not deployments:
-        return Check(name, Outcome.FAIL, "no deployment of the operator is there", INSTALL_OPERATOR)
+        return Check(name, Outcome.FAIL, "the operator is not installed: it has no deployment", INSTALL_OPERATOR)
     places = ", ".join(f"{_metadata(each)['namespace']}/{_metadata(each)['name']}" for each in deployments)
     asked = sum((each.get("spec") or {}).get("replicas", 1) for each in deployments)
     if asked > 1:
         return Check(
             name,
             Outcome.FAIL,
-            f"{asked} operators are asked for ({places}): they would race for the jobs",
+            f"{asked} operators are configured ({places}): they would compete for the jobs",
             "keep one deployment with one replica",
         )
     ready = sum((each.get("status") or {}).get("readyReplicas", 0) for each in deployments)
@@ -132,10 +132,10 @@ def because(reason: str, message: str) -> str:
 
 
 def check_health(said: str | ApiError | None) -> Check:
-    """What the operator itself says of its watches and its queue.
+    """What the operator itself reports about its watches and its queue.
 
     Args:
-        said: the answer of its /healthz through the API server, None where there is no pod to ask.
+        said: the answer of its /healthz through the API server, None if there is no pod to ask.
     """
     name = "Operator's health"
     if said is None:
@@ -143,21 +143,21 @@ def check_health(said: str | ApiError | None) -> Check:
     if isinstance(said, Forbidden | NotFound):
         return skipped(name, said)
     if isinstance(said, ApiError):
-        return Check(name, Outcome.FAIL, str(said), "the operator's log says more; Kubernetes restarts it by itself")
-    return Check(name, Outcome.OK, f"/healthz says {said.strip()}")
+        return Check(name, Outcome.FAIL, str(said), "see the operator's log; Kubernetes restarts it automatically")
+    return Check(name, Outcome.OK, f"/healthz answers {said.strip()}")
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Something that a user's tools want to do, and whether the user may."""
+    """Something that the commands do, and whether the user may."""
 
     what: str
     allowed: bool
 
 
 def check_rights(rights: Sequence[Right] | ApiError, namespace: str) -> Check:
-    """Whether the user may do what these tools do."""
-    name = "Your rights"
+    """Whether the user may do what the commands do."""
+    name = "Permissions"
     if isinstance(rights, ApiError):
         return skipped(name, rights)
     missing = [right.what for right in rights if not right.allowed]
@@ -166,9 +166,9 @@ def check_rights(rights: Sequence[Right] | ApiError, namespace: str) -> Check:
             name,
             Outcome.FAIL,
             f"in namespace {namespace} you may not: {', '.join(missing)}",
-            "have a Role with these rights bound to you",
+            "ask for a Role with these permissions",
         )
-    return Check(name, Outcome.OK, f"all that ddpjob does is allowed in namespace {namespace}")
+    return Check(name, Outcome.OK, f"everything that ddpjob does is allowed in namespace {namespace}")
 
 
 def check_quota(quotas: Read, namespace: str) -> Check:
@@ -182,10 +182,10 @@ def check_quota(quotas: Read, namespace: str) -> Check:
             name,
             Outcome.FAIL,
             f"used up in namespace {namespace}: {'; '.join(full)}",
-            f"delete what is not needed, or have it raised: kubectl describe quota -n {namespace}",
+            f"delete what is not needed, or have the quota raised: kubectl describe quota -n {namespace}",
         )
-    told = f"{len(quotas)} with room left" if quotas else "none"
-    return Check(name, Outcome.OK, f"{told} in namespace {namespace}")
+    state = f"{len(quotas)} with room left" if quotas else "none"
+    return Check(name, Outcome.OK, f"{state} in namespace {namespace}")
 
 
 def _used_up(quota: Json) -> list[str]:
@@ -200,17 +200,17 @@ def _used_up(quota: Json) -> list[str]:
 
 
 def check_nodes(nodes: Read) -> Check:
-    """Whether there are nodes that take pods."""
+    """Whether there are nodes that accept pods."""
     name = "Nodes"
     if isinstance(nodes, ApiError):
         return skipped(name, nodes)
     ready = [node for node in nodes if _is_ready(node)]
     free = [node for node in ready if not (node.get("spec") or {}).get("unschedulable")]
     bad = sorted(_metadata(node)["name"] for node in nodes if not _is_ready(node))
-    told = f"{len(free)} of {len(nodes)} take pods" + (f"; not ready: {', '.join(bad)}" if bad else "")
+    state = f"{len(free)} of {len(nodes)} accept pods" + (f"; not ready: {', '.join(bad)}" if bad else "")
     if not free or bad:
-        return Check(name, Outcome.FAIL, told, "kubectl describe node NAME; a cordoned one: kubectl uncordon NAME")
-    return Check(name, Outcome.OK, told)
+        return Check(name, Outcome.FAIL, state, "kubectl describe node NAME; if it is cordoned: kubectl uncordon NAME")
+    return Check(name, Outcome.OK, state)
 
 
 def _is_ready(node: Json) -> bool:
@@ -219,17 +219,17 @@ def _is_ready(node: Json) -> bool:
 
 
 def check_dns(services: Read, slices: Read) -> Check:
-    """Whether the cluster's DNS has anybody to answer: the ranks find each other by name.
+    """Whether the cluster's DNS is ready: the ranks find each other by name.
 
     Args:
         services: of the cluster's DNS.
-        slices: EndpointSlices of those.
+        slices: EndpointSlices of these services.
     """
     name = "DNS"
     if isinstance(services, ApiError):
         return skipped(name, services)
     if not services:
-        return Check(name, Outcome.SKIP, "no service with the label k8s-app=kube-dns is in kube-system")
+        return Check(name, Outcome.SKIP, "kube-system has no service with the label k8s-app=kube-dns")
     if isinstance(slices, ApiError):
         return skipped(name, slices)
     count = addresses(slices)
@@ -237,14 +237,14 @@ def check_dns(services: Read, slices: Read) -> Check:
         return Check(
             name,
             Outcome.FAIL,
-            "the cluster's DNS has no pod that answers, so no rank can find another",
+            "the cluster's DNS has no ready pod, so the ranks cannot find each other",
             "kubectl -n kube-system get pods -l k8s-app=kube-dns",
         )
-    return Check(name, Outcome.OK, f"{count} address{'es' if count != 1 else ''} answer")
+    return Check(name, Outcome.OK, f"{count} address{'es' if count != 1 else ''} ready")
 
 
 def addresses(slices: Sequence[Json]) -> int:
-    """How many addresses that are not known to be unready EndpointSlices have."""
+    """The number of addresses in EndpointSlices, without those that are known to be unready."""
     return sum(
         len(endpoint.get("addresses") or [])
         for each in slices
@@ -262,7 +262,7 @@ _TONES: Final = {Outcome.OK: Tone.GOOD, Outcome.FAIL: Tone.BAD, Outcome.SKIP: To
 
 
 def check_lines(checks: Sequence[Check]) -> list[Line]:
-    """The checks for a person."""
+    """The checks as lines."""
     width = max((len(check.name) for check in checks), default=0)
     lines = []
     for check in checks:

@@ -1,4 +1,4 @@
-"""How `ddpjob` ends, for scripts: a code, and which error has which."""
+"""The exit codes of `ddpjob`, and the code of each error."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     """The job, attempt or log does not exist."""
     INTERRUPTED = 130
-    """Ctrl-C; a job that was followed goes on."""
+    """Ctrl-C; a job that was followed keeps running."""
 
 
 _CODES: Final[Mapping[type[DDPJobError], ExitCode]] = {

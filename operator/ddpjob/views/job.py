@@ -1,4 +1,4 @@
-"""A DDPJob and what was told of it, read from raw objects."""
+"""A DDPJob and its events, read from raw objects."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A DDPJob: what is asked for, what its status says, and since when it is there."""
+    """A DDPJob: its spec, its status, and when it was created."""
 
     record: JobRecord
     created: datetime | None
@@ -34,7 +34,7 @@ class Job:
 
     @property
     def status(self) -> DDPJobStatus:
-        """The status, an empty one where the operator has written none yet."""
+        """The status, empty if the operator has not written one yet."""
         return self.record.status or DDPJobStatus()
 
 

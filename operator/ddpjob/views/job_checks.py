@@ -1,4 +1,4 @@
-"""`ddpjob doctor NAME`: what is judged about one job, in the order in which a job gets further."""
+"""`ddpjob doctor NAME`: the checks of one job, in the order in which a job progresses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was read about a job; where something could not be, the error stands in its place.
+    """What was read about a job, with an error in place of what could not be read.
 
-    `warnings` are the events of its pods, by the pod's name.
+    `warnings` are the events of its pods, by pod name.
     """
 
     job: Job
@@ -36,7 +36,7 @@ class Findings:
 
 
 def check_job(found: Findings) -> list[Check]:
-    """All checks of one job; those behind the first that a job cannot pass are left out."""
+    """All checks of one job; after one that a job cannot pass, the others are left out."""
     checks = [_accepted(found), _noticed(found)]
     ended = _ended(found.job)
     if ended is not None:
@@ -44,7 +44,10 @@ def check_job(found: Findings) -> list[Check]:
     if any(check.outcome is Outcome.FAIL for check in checks):
         return checks
     if found.job.status.holds(ConditionType.SUSPENDED):
-        return [*checks, Check("Suspended", Outcome.OK, "it has no pods on purpose", f"ddpjob resume {found.job.name}")]
+        return [
+            *checks,
+            Check("Suspended", Outcome.OK, "it has no pods while it is suspended", f"ddpjob resume {found.job.name}"),
+        ]
     checks.append(_created(found.job))
     pods = found.pods
     if isinstance(pods, ApiError):
@@ -76,12 +79,12 @@ def _noticed(found: Findings) -> Check:
     name, job = "Operator", found.job
     seen = job.status.observed_generation
     if seen == job.record.generation:
-        return Check(name, Outcome.OK, "it has seen this version of the job")
+        return Check(name, Outcome.OK, "it has seen the current version of the job")
     age = found.now - job.created if job.created is not None else None
     if seen is None and age is not None and age < _NOTICED_WITHIN:
-        return Check(name, Outcome.SKIP, "the job is only just there")
-    told = "it has never looked at the job" if seen is None else "it has not seen the newest change of the job"
-    return Check(name, Outcome.FAIL, told, "ddpjob doctor, without a name, looks at the operator")
+        return Check(name, Outcome.SKIP, "the job was just created")
+    message = "it has never seen the job" if seen is None else "it has not seen the latest change of the job"
+    return Check(name, Outcome.FAIL, message, "ddpjob doctor without a name checks the operator")
 
 
 def _ended(job: Job) -> Check | None:
@@ -90,30 +93,30 @@ def _ended(job: Job) -> Check | None:
     failed = job.status.condition(ConditionType.FAILED)
     if failed is None or failed.status != "True":
         return None
-    return Check("End", Outcome.FAIL, f"{failed.reason}: {failed.message}", f"ddpjob why {job.name} tells the story")
+    return Check("End", Outcome.FAIL, f"{failed.reason}: {failed.message}", f"ddpjob why {job.name} explains it")
 
 
 def _created(job: Job) -> Check:
     name, condition = "Objects", job.status.condition(ConditionType.PODS_SCHEDULED)
     if condition is not None and condition.status == "False" and condition.reason in _BLOCKED:
         remedy = (
-            "delete the object if nobody needs it, or give the job another name"
+            "delete the object if it is not needed, or give the job another name"
             if condition.reason == "NameTaken"
             else "a quota or a webhook refuses it: kubectl describe quota"
         )
         return Check(name, Outcome.FAIL, condition.message, remedy)
     if job.status.pods_created:
-        return Check(name, Outcome.OK, f"the pods of attempt {job.status.attempt} are made")
-    return Check(name, Outcome.SKIP, condition.message if condition is not None else "its pods are being made")
+        return Check(name, Outcome.OK, f"the pods of attempt {job.status.attempt} have been created")
+    return Check(name, Outcome.SKIP, condition.message if condition is not None else "its pods are being created")
 
 
 def _scheduled(pods: Sequence[PodRecord]) -> Check:
     name = "Scheduling"
     waiting = [pod for pod in pods if not pod.scheduled]
-    told = [(pod.name, pod.obstacle.message) for pod in waiting if pod.obstacle is not None]
-    if told:
+    problems = [(pod.name, pod.obstacle.message) for pod in waiting if pod.obstacle is not None]
+    if problems:
         hint = "compare spec.trainer.resources, nodeSelector and tolerations with kubectl describe nodes"
-        return Check(name, Outcome.FAIL, grouped_by_message(told, _NAMED, "pods"), hint)
+        return Check(name, Outcome.FAIL, grouped_by_message(problems, _NAMED, "pods"), hint)
     if waiting:
         return Check(name, Outcome.SKIP, f"{len(waiting)} of {len(pods)} pods wait for the scheduler")
     return Check(name, Outcome.OK, f"{len(pods)} of {len(pods)} pods have a node")
@@ -122,16 +125,16 @@ def _scheduled(pods: Sequence[PodRecord]) -> Check:
 def _image(pods: Sequence[PodRecord]) -> Check:
     name = "Image"
     missing = [(pod, obstacle) for pod, obstacle in _obstacles(pods) if obstacle.reason in IMAGE_REASONS]
-    told = [(pod.name, because(obstacle.reason, obstacle.message)) for pod, obstacle in missing]
-    if told:
+    problems = [(pod.name, because(obstacle.reason, obstacle.message)) for pod, obstacle in missing]
+    if problems:
         hint = "check spec.trainer.image, imagePullPolicy, and the pull secrets of spec.template"
-        return Check(name, Outcome.FAIL, grouped_by_message(told, _NAMED, "pods"), hint)
+        return Check(name, Outcome.FAIL, grouped_by_message(problems, _NAMED, "pods"), hint)
     return Check(name, Outcome.OK, "no pod waits for an image")
 
 
 def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ApiError) -> Check:
     name = "Containers"
-    told = [
+    problems = [
         (pod.name, because(obstacle.reason, obstacle.message))
         for pod, obstacle in _obstacles(pods)
         if obstacle.reason not in IMAGE_REASONS and pod.scheduled
@@ -139,22 +142,22 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
     not_up = {pod.name for pod in pods if not isinstance(pod.trainer, Running | Terminated)}
     if isinstance(warnings, ApiError):
         warnings = ()
-    # The kubelet says of a pod whose volume is missing only that it is being created.
+    # For a pod whose volume is missing, the kubelet reports only that it is being created.
     named = {pod.name for pod, _ in _obstacles(pods) if pod.scheduled}
     mounts = {
         pod: event.message for pod, event in warnings if pod in not_up - named and _is_about_the_pod(event.reason)
     }
-    told += mounts.items()
-    if told:
+    problems += mounts.items()
+    if problems:
         hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
-        return Check(name, Outcome.FAIL, grouped_by_message(told, _NAMED, "pods"), hint)
+        return Check(name, Outcome.FAIL, grouped_by_message(problems, _NAMED, "pods"), hint)
     up = len(pods) - len(not_up)
     outcome = Outcome.OK if not not_up else Outcome.SKIP
-    return Check(name, outcome, f"{up} of {len(pods)} run or have ended")
+    return Check(name, outcome, f"{up} of {len(pods)} are running or have ended")
 
 
 def _is_about_the_pod(reason: str) -> bool:
-    """Whether a warning such as FailedMount says what its pod waits for; Failed alone is about a container's state."""
+    """Whether a warning says what its pod waits for, as FailedMount does; plain Failed is about a container."""
     return reason.startswith("Failed") and reason != "Failed"
 
 
@@ -165,7 +168,7 @@ def _obstacles(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:
 def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
     name = "Names"
     if isinstance(found.service, NotFound):
-        return Check(name, Outcome.FAIL, f"the job's service: {found.service}", "the operator makes it again by itself")
+        return Check(name, Outcome.FAIL, f"the job's service: {found.service}", "the operator recreates it")
     if isinstance(found.service, ApiError):
         return skipped(name, found.service)
     if isinstance(found.slices, ApiError):
@@ -177,13 +180,13 @@ def _addresses(found: Findings, pods: Sequence[PodRecord]) -> Check:
             name,
             Outcome.FAIL,
             f"the service {found.job.name} has {known} addresses for {running} running pods",
-            "the endpoint slice controller is behind, or somebody changed the service's selector",
+            "the endpoint slice controller is behind, or the service's selector was changed",
         )
     return Check(name, Outcome.OK, f"the service {found.job.name} has {known} addresses")
 
 
 def _runs_since(pod: PodRecord, now: datetime) -> bool:
-    """Whether the pod has run for long enough that its address should be known, and its node should have met others."""
+    """Whether the pod has run long enough that its address should be known, and its node should have met the others."""
     since = pod.trainer.since if isinstance(pod.trainer, Running) else None
     return since is not None and now - since > _NOTICED_WITHIN
 
@@ -194,7 +197,7 @@ def _rendezvous(found: Findings, pods: Sequence[PodRecord]) -> Check:
     if ready is not None and ready.status == "True":
         return Check(name, Outcome.OK, ready.message)
     if ready is not None and pods and all(_runs_since(pod, found.now) for pod in pods):
-        hint = "ddpjob doctor, without a name, looks at DNS; a NetworkPolicy must let the job's pods reach each other"
+        hint = "ddpjob doctor without a name checks DNS; a NetworkPolicy must allow the job's pods to reach each other"
         return Check(name, Outcome.FAIL, ready.message, hint)
     if ready is None or all(map(_is_up, pods)):
         return Check(name, Outcome.SKIP, _message(ready))
@@ -220,4 +223,4 @@ def _progress(job: Job) -> Check:
 
 
 def _message(condition: Condition | None) -> str:
-    return condition.message if condition is not None else "nothing is known yet"
+    return condition.message if condition is not None else "nothing has been reported yet"

@@ -1,4 +1,4 @@
-"""How a job has ended, in a few lines."""
+"""How a job ended, in a few lines."""
 
 from ddpjob.views.job import Job
 from ddpjob.views.text import Line, Tone, ago
@@ -8,15 +8,15 @@ _TRACEBACK_LINES = 6
 
 
 def outcome_lines(job: Job) -> list[Line]:
-    """The end of a job on a cluster, and of a failed one where more is told; nothing for one that has not ended."""
+    """The end of a job on a cluster, and for a failed one how to find out more; nothing if it has not ended."""
     lines = end_lines(job.name, job.status)
     if job.status.holds(ConditionType.FAILED):
-        lines.append(Line(f"ddpjob why {job.name} -n {job.namespace} tells the whole story", tone=Tone.DIM))
+        lines.append(Line(f"ddpjob why {job.name} -n {job.namespace} explains why", tone=Tone.DIM))
     return lines
 
 
 def end_lines(name: str, status: DDPJobStatus) -> list[Line]:
-    """The end of a job, wherever it ran: how long it took, or who failed and why; nothing for one that goes on."""
+    """The end of a job, wherever it ran: how long it took, or who failed and why; nothing if it has not ended."""
     took = ago(status.start_time, status.completion_time) if status.completion_time is not None else ""
     after = f" after {took}" if took else ""
     if status.holds(ConditionType.SUCCEEDED):

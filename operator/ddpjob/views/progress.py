@@ -1,11 +1,11 @@
-"""The one line that tells how a followed job is doing."""
+"""The one line that shows how a followed job is doing."""
 
 from ddpjob_core.api.display import format_count
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob_core.observations.progress import current_progress
 
 _TENTH = 10
-# Conditions that say what a job waits for, the most telling first.
+# Conditions that say what a job waits for, the most important first.
 _WAITS = (
     ConditionType.TRAINING_STALLED,
     ConditionType.SUSPENDED,
@@ -16,7 +16,7 @@ _WAITS = (
 
 
 def progress_line(status: DDPJobStatus) -> str:
-    """Phase, nodes, and what the training reports or what it waits for."""
+    """Phase, nodes, and what the training reports or waits for."""
     parts = [status.phase.value]
     if status.nodes is not None:
         parts.append(f"{status.nodes.ready + status.nodes.succeeded}/{status.nodes.desired} nodes")
@@ -47,7 +47,7 @@ def _speed(samples: float | None) -> str:
 
 
 def waiting_for(status: DDPJobStatus) -> str:
-    """What the conditions say that the job waits for, "" where nothing is known to be wrong."""
+    """What the job waits for according to its conditions, "" if nothing is known to be wrong."""
     if status.finished:
         return ""
     for kind in _WAITS:
@@ -62,18 +62,18 @@ def waiting_for(status: DDPJobStatus) -> str:
                 return condition.message
         elif condition.status != "True":
             return condition.message
-    return "" if status.conditions else "the operator has not looked at it yet"
+    return "" if status.conditions else "the operator has not seen it yet"
 
 
 def percent(status: DDPJobStatus) -> int | None:
-    """How much of its steps the current attempt has done, None where it is not known."""
+    """How many percent of the steps are done, None if that is not known."""
     return current_progress(status).percent
 
 
 def is_news(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
-    """Whether a followed job's new status is worth a line of its own where lines stay, as in a file.
+    """Whether a new status deserves its own line in output that is not overwritten, such as a file.
 
-    News are another phase or attempt, another reason to wait, and every tenth of the training.
+    It does if the phase, the attempt or the reason to wait has changed, and for every tenth of the training.
     """
     if old is None or (old.phase, old.attempt) != (new.phase, new.attempt):
         return True

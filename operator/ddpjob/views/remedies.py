@@ -8,13 +8,13 @@ from ddpjob_core.api.errors import ApiError, Conflict, Forbidden, NotFound, Unau
 _REMEDIES: Final[tuple[tuple[type[ApiError], str, str], ...]] = (
     (Unavailable, "", "try again in a moment"),
     (Unauthorized, "", "sign in again; kubectl config view shows which user the context names"),
-    (Forbidden, "exceeded quota", "free some of it, ask for less, or have the quota raised: kubectl describe quota"),
-    (Forbidden, "^admission webhook", "the webhook's owner can say what it asks for"),
-    (Forbidden, "", "ask for the missing right; ddpjob doctor lists those that you have"),
+    (Forbidden, "exceeded quota", "free some of it, request less, or have the quota raised: kubectl describe quota"),
+    (Forbidden, "^admission webhook", "ask the owner of the webhook what it requires"),
+    (Forbidden, "", "ask for the missing permission; ddpjob doctor checks your permissions"),
     (
         NotFound,
         "^the server could not find the requested resource",
-        "the cluster has no DDPJobs: kubectl apply --server-side -f manifests/crd/ddpjobs.yaml",
+        "install the DDPJob API: kubectl apply --server-side -f manifests/crd/ddpjobs.yaml",
     ),
     (Conflict, "", "it was changed at the same time: try again"),
 )

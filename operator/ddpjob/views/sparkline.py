@@ -1,4 +1,4 @@
-"""Losses of the last while as a row of small bars."""
+"""Recent losses as a row of small bars."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -12,26 +12,26 @@ WIDTH: Final = 20
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """One bar for each of the newest values, the highest of them a full one; values that are all alike are low bars."""
+    """One bar per value of the newest ones, a full bar for the highest; equal values are low bars."""
     shown = values[-width:]
     if not shown:
         return ""
     low, high = min(shown), max(shown)
     span = high - low
-    # Compared before it is divided by: the span of the largest floats is no number.
+    # Compared before the division: the span of the largest floats is infinite.
     scale = (len(_BARS) - 1) / span if 0 < span < float("inf") else 0.0
     return "".join(_BARS[round((value - low) * scale)] for value in shown)
 
 
 @dataclass
 class LossHistory:
-    """The losses that were seen of each job, one a step."""
+    """The losses seen for each job, one per step."""
 
     width: int = WIDTH
     _losses: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
 
     def see(self, jobs: Iterable[Job]) -> None:
-        """Take in the jobs as they are now; those that are gone are forgotten."""
+        """Record the current state of the jobs; those that no longer exist are forgotten."""
         kept: dict[str, deque[tuple[int, float]]] = {}
         for job in jobs:
             seen = self._losses.get(job.record.uid) or deque(maxlen=self.width)

@@ -1,4 +1,4 @@
-"""`ddpjob status`: where a job stands, in a few lines."""
+"""`ddpjob status`: the state of a job, in a few lines."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ from ddpjob_core.observations.progress import current_progress
 
 
 def status_lines(job: Job, now: datetime) -> list[Line]:
-    """What a person wants to know of a job first: its phase, why it is not further, and how its training is doing."""
+    """What to know about a job first: its phase, what it waits for, and how its training is doing."""
     status = job.status
     lines = [
         Line(f"{job.namespace}/{job.name}", "Job", Tone.TITLE),
@@ -37,9 +37,9 @@ def _phase(job: Job, now: datetime) -> str:
         after = f" after {took}" if took else ""
         return f"{status.phase.value}{after}, {ago(status.completion_time, now)} ago"
     since = max((c.last_transition_time for c in status.conditions), default=None)
-    told = f" for {ago(since, now)}" if since is not None else ""
+    lasting = f" for {ago(since, now)}" if since is not None else ""
     created = ago(job.created, now)
-    return f"{status.phase.value}{told}" + (f", created {created} ago" if created else "")
+    return f"{status.phase.value}{lasting}" + (f", created {created} ago" if created else "")
 
 
 def _why(status: DDPJobStatus) -> list[Line]:
@@ -50,35 +50,35 @@ def _why(status: DDPJobStatus) -> list[Line]:
     if not waits:
         return []
     trains = status.phase is Phase.RUNNING
-    return block("Note" if trains else "Waits for", waits, Tone.DIM if trains else Tone.WARN)
+    return block("Note" if trains else "Waiting for", waits, Tone.DIM if trains else Tone.WARN)
 
 
 def _desired(job: Job) -> str:
-    return f"{job.record.spec.nodes} asked for" if job.record.spec is not None else "not known"
+    return f"{job.record.spec.nodes} requested" if job.record.spec is not None else "unknown"
 
 
 def _nodes(status: DDPJobStatus) -> str:
     nodes = status.nodes
     if nodes is None:
         return ""
-    counts = (("run", nodes.ready), ("succeeded", nodes.succeeded), ("failed", nodes.failed))
-    told = ", ".join(f"{count} {word}" for word, count in counts if count) or "none is up"
-    each = f", {status.procs_per_node} process{'es' if status.procs_per_node != 1 else ''} on each"
-    return f"{told}, of {nodes.desired}" + (each if status.procs_per_node else "")
+    counts = (("running", nodes.ready), ("succeeded", nodes.succeeded), ("failed", nodes.failed))
+    states = ", ".join(f"{count} {word}" for word, count in counts if count) or "none running"
+    each = f", {status.procs_per_node} process{'es' if status.procs_per_node != 1 else ''} per node"
+    return f"{states}, of {nodes.desired}" + (each if status.procs_per_node else "")
 
 
 def _attempt(job: Job) -> str:
     status, spec = job.status, job.record.spec
     restarts = status.restarts
     allowed = f" of {spec.restart.max_restarts}" if spec is not None else ""
-    told = [f"{status.attempt}", f"{restarts.counted}{allowed} restarts used"]
+    parts = [f"{status.attempt}", f"{restarts.counted}{allowed} restarts used"]
     if restarts.ignored:
-        told.append(f"{restarts.ignored} not counted")
+        parts.append(f"{restarts.ignored} not counted")
     if restarts.process:
-        told.append(f"{restarts.process} process restarts in running pods")
+        parts.append(f"{restarts.process} process restarts in running pods")
     if restarts.last_reason:
-        told.append(f"last: {restarts.last_reason}")
-    return ", ".join(told)
+        parts.append(f"last: {restarts.last_reason}")
+    return ", ".join(parts)
 
 
 def _progress(status: DDPJobStatus, now: datetime) -> list[Line]:
@@ -86,11 +86,11 @@ def _progress(status: DDPJobStatus, now: datetime) -> list[Line]:
         return []
     progress, shown = current_progress(status), status.summary
     percent = f" ({progress.percent}%)" if progress.percent is not None else ""
-    told = [f"epoch {shown.epoch}" if shown.epoch else "", f"step {shown.step}{percent}" if shown.step else ""]
-    told.append(f"loss {shown.loss}" if shown.loss else "")
-    reached = ", ".join(part for part in told if part)
+    parts = [f"epoch {shown.epoch}" if shown.epoch else "", f"step {shown.step}{percent}" if shown.step else ""]
+    parts.append(f"loss {shown.loss}" if shown.loss else "")
+    reached = ", ".join(part for part in parts if part)
     if reached and progress.attempt not in (None, status.attempt):
-        reached += f", saved by attempt {progress.attempt}: no step of attempt {status.attempt} is reported so far"
+        reached += f", saved by attempt {progress.attempt}: attempt {status.attempt} has not reported a step yet"
     lines = [Line(reached, "Progress")] if reached else []
     pace = [f"{format_count(progress.samples_per_second)} samples/s"] if progress.samples_per_second else []
     if shown.eta:
@@ -100,25 +100,25 @@ def _progress(status: DDPJobStatus, now: datetime) -> list[Line]:
     if pace and not status.finished:
         lines.append(Line(", ".join(pace), "Pace"))
     if progress.last_checkpoint_step is not None:
-        lines.append(Line(f"of step {progress.last_checkpoint_step}", "Checkpoint"))
+        lines.append(Line(f"step {progress.last_checkpoint_step}", "Checkpoint"))
     return lines
 
 
 def _failure(job: Job, failure: Failure) -> list[Line]:
     where = [f"rank {failure.rank}" if failure.rank is not None else "", failure.pod or "", failure.node_name or ""]
     attempt = f"attempt {failure.attempt}" if failure.attempt is not None else ""
-    told = ", ".join(part for part in (*where, attempt) if part)
+    place = ", ".join(part for part in (*where, attempt) if part)
     label = "Root cause" if job.status.finished else "Last failure"
     tone = Tone.BAD if job.status.finished else Tone.WARN
     return [
         *block(label, f"{failure.failure_class or failure.reason}: {failure.message}", tone),
-        *([Line(told, "Where", tone)] if told else []),
+        *([Line(place, "Where", tone)] if place else []),
         Line(f"ddpjob why {job.name} -n {job.namespace}", "More", Tone.DIM),
     ]
 
 
 def status_json(job: Job) -> dict[str, Any]:
-    """The same for programs: the API's own names, with what identifies the job around them."""
+    """The same for programs: the API's own names, and what identifies the job."""
     status, spec = job.status, job.record.spec
     wire = status.to_wire()
     kept = ("phase", "attempt", "conditions", "nodes", "restarts", "progress", "failure", "startTime", "completionTime")

@@ -1,4 +1,4 @@
-"""`ddpjob why`: the story of a job, with its root cause and what to do about it."""
+"""`ddpjob why`: what happened to a job, its root cause, and what to do about it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ _ENDS: Final = (
     ConditionType.SUCCEEDED,
     ConditionType.FAILED,
 )
-_HINT_OF_WAITING: Final = "ddpjob doctor {name} -n {namespace} looks for what keeps it"
+_HINT_OF_WAITING: Final = "ddpjob doctor {name} -n {namespace} checks what blocks it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What became of a job.
+    """What happened to a job.
 
     `verdict` is one sentence, `chapters` what happened in order, `to_do` what a user can do, `logs` the commands that
-    show what the processes said. `failure` is the root cause where something failed.
+    show the output of the processes. `failure` is the root cause if something failed.
     """
 
     verdict: str
@@ -49,13 +49,13 @@ class Story:
     logs: tuple[str, ...]
 
 
-def tell(job: Job, events: Sequence[JobEvent], pods: Sequence[PodRecord], now: datetime) -> Story:
+def story_of(job: Job, events: Sequence[JobEvent], pods: Sequence[PodRecord], now: datetime) -> Story:
     """The story of a job.
 
     Args:
         job: as it is now.
-        events: told of it, oldest first; the API server forgets them after a while.
-        pods: those that are still there.
+        events: of the job, oldest first; the API server forgets them after a while.
+        pods: those that still exist.
         now: wall clock.
     """
     status = job.status
@@ -99,17 +99,17 @@ def _verdict(job: Job, now: datetime) -> str:
 
 def _chapters(status: DDPJobStatus, events: Sequence[JobEvent]) -> list[Chapter]:
     chapters = [Chapter(event.time, event.reason, event.message) for event in events]
-    told = {chapter.reason for chapter in chapters}
-    if status.start_time is not None and "PodsCreated" not in told:
-        chapters.append(Chapter(status.start_time, "PodsCreated", "the first pods were made"))
+    known = {chapter.reason for chapter in chapters}
+    if status.start_time is not None and "PodsCreated" not in known:
+        chapters.append(Chapter(status.start_time, "PodsCreated", "the first pods were created"))
     restarts = status.restarts
-    if restarts.last_time is not None and "Restarting" not in told:
+    if restarts.last_time is not None and "Restarting" not in known:
         count = restarts.counted + restarts.ignored
         earlier = f", the last of {count}" if count > 1 else ""
         chapters.append(Chapter(restarts.last_time, "Restarting", f"after {restarts.last_reason}{earlier}"))
     for kind in _ENDS:
         condition = status.condition(kind)
-        if condition is None or condition.status != "True" or told & {kind.value, condition.reason}:
+        if condition is None or condition.status != "True" or known & {kind.value, condition.reason}:
             continue
         chapters.append(Chapter(condition.last_transition_time, condition.reason, condition.message))
     return sorted(chapters, key=lambda chapter: chapter.time.timestamp() if chapter.time else 0.0)
@@ -128,7 +128,7 @@ def _logs(job: Job, failure: Failure | None, pods: Sequence[PodRecord]) -> list[
 
 
 def story_lines(story: Story) -> list[Line]:
-    """The story for a person."""
+    """The story as lines."""
     lines = [
         Line(story.verdict, "", tone_of(story.phase) if story.phase is not Phase.PENDING else Tone.WARN, full=True)
     ]

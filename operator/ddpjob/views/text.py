@@ -1,4 +1,4 @@
-"""Pieces of text that several views share."""
+"""Parts of text that several views share."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from ddpjob_core.api.status import Phase
 
 
 class Tone(StrEnum):
-    """How a line is meant; on a terminal it becomes a colour."""
+    """The meaning of a line; on a terminal it becomes a colour."""
 
     PLAIN = "plain"
     GOOD = "good"
@@ -21,7 +21,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a view: a label (or none), its text, and how it is meant; a full one stands left of all others."""
+    """A line of a view: a label (or none), its text, and its meaning; a full line has no column for labels."""
 
     text: str
     label: str = ""
@@ -40,12 +40,12 @@ _TONES = {
 
 
 def tone_of(phase: Phase) -> Tone:
-    """How a phase is meant."""
+    """The tone of a phase."""
     return _TONES.get(phase, Tone.PLAIN)
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago a moment was, as kubectl prints ages; "" where it is not known."""
+    """How long ago a moment was, as kubectl prints ages; "" if it is not known."""
     return "" if moment is None else format_seconds(max(0, int((now - moment).total_seconds())))
 
 

@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     [
         ("nowhere.py", "nowhere.py cannot be read: No such file"),
         (".", "cannot be read: Is a directory"),
-        ("latin.py", "latin.py is no text: invalid continuation byte at byte 5"),
+        ("latin.py", "latin.py is not text: invalid continuation byte at byte 5"),
         ("a\0b", "cannot be read: embedded null byte"),
     ],
 )
@@ -39,7 +39,7 @@ def test_a_script_that_cannot_be_read_is_told_in_a_sentence(folder: Path, script
     [
         ("nowhere.yaml", "nowhere.yaml cannot be read: No such file"),
         (".", "cannot be read: Is a directory"),
-        ("latin.yaml", "latin.yaml is no text: invalid continuation byte at byte 5"),
+        ("latin.yaml", "latin.yaml is not text: invalid continuation byte at byte 5"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_told_in_a_sentence(folder: Path, file: str, told: str) -> None:
@@ -53,8 +53,8 @@ def test_a_manifest_that_cannot_be_read_is_told_in_a_sentence(folder: Path, file
         ({"A=B": "1"}, "env: 'A=B' cannot be the name of a variable"),
         ({"": "1"}, "env: '' cannot be the name of a variable"),
         ({"A B": "1"}, "env: 'A B' cannot be the name of a variable"),
-        ({"RANK": "1"}, "env: RANK is set by the launcher"),
-        ({"DDPJOB_X": "1"}, "env: DDPJOB_X is set by the launcher"),
+        ({"RANK": "1"}, "env: the launcher sets RANK"),
+        ({"DDPJOB_X": "1"}, "env: the launcher sets DDPJOB_X"),
     ],
 )
 def test_an_environment_variable_that_cannot_be_is_refused_by_its_name(

@@ -51,7 +51,7 @@ def test_a_suspended_job_is_resized() -> None:
         (raw("Running"), "digits is not suspended: its number of nodes can change only while it is suspended"),
         # No such field.
         (raw("Running", elastic={"minNodes": 1}), "can change only while it is suspended"),
-        (raw("Succeeded", suspend=True), "digits has succeeded: its size cannot change any more"),
+        (raw("Succeeded", suspend=True), "digits has succeeded: its size can no longer change"),
     ],
 )
 def test_a_job_that_is_not_suspended_keeps_its_size(job: dict[str, Any], told: str) -> None:

@@ -93,4 +93,4 @@ def test_an_image_is_needed_as_for_run() -> None:
 def test_a_script_that_is_no_text_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "job.pbs"
     script.write_bytes(b"\xff")
-    assert "is no text" in run("from-pbs", str(script)).stderr
+    assert "is not text" in run("from-pbs", str(script)).stderr

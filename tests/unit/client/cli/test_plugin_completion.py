@@ -31,4 +31,4 @@ def test_kubectl_completes_the_plugin(words: tuple[str, ...], expected: list[str
 
 def test_without_a_word_all_commands_are_offered_with_what_they_do() -> None:
     done = subprocess.run([PROGRAM, ""], capture_output=True, text=True, check=True)
-    assert "why\tThe story of a job" in done.stdout
+    assert "why\tExplain a job" in done.stdout

@@ -86,7 +86,7 @@ def test_an_api_server_that_stays_away_ends_it() -> None:
     ("answers", "text"),
     [
         (Answers([raw(1)], [[("DELETED", raw(1))]]), "was deleted"),
-        (Answers([raw(1), raw(1, uid="other")], [[]]), "was deleted and made anew"),
+        (Answers([raw(1), raw(1, uid="other")], [[]]), "was deleted and created again"),
         (Answers([NotFound("ddpjobs not found")], []), "there is no DDPJob digits in namespace ns"),
     ],
 )

@@ -363,7 +363,7 @@ def test_a_line_may_come_word_by_word() -> None:
         ("torchrun --nnodes=two train.py", "script:1: spec.nodes: --nnodes=two"),
         ("torchrun --nnodes=0 train.py", "spec.nodes: --nnodes=0: a job has at least 1 node"),
         ("torchrun \\\n --nnodes=$N train.py", "script:2: spec.nodes: --nnodes=$N"),
-        ("torchrun \\\n --nnodes=20000 train.py", "script:2: spec.nodes: input should be less than or equal"),
+        ("torchrun \\\n --nnodes=20000 train.py", "script:2: spec.nodes: must be at most"),
         ("torchrun --nproc-per-node=many train.py", "spec.procsPerNode: --nproc-per-node=many"),
         ("torchrun --nproc-per-node=0 train.py", "spec.procsPerNode: must be a number from 1 to 256"),
         ("torchrun --no-python ./train.sh", "--no-python: ./train.sh is not a Python program"),
@@ -404,7 +404,7 @@ def test_a_launcher_is_refused_in_a_sentence_as_long_as_the_api_has_none(launche
     if launcher in {known.value for known in Launcher}:
         assert spec(line(lines[launcher])).get("launcher", "torchrun") == launcher
     else:
-        with pytest.raises(UsageProblem, match=f"has no launcher {launcher}, only"):
+        with pytest.raises(UsageProblem, match=f"does not support the launcher {launcher}, only"):
             line(lines[launcher])
 
 

@@ -115,8 +115,8 @@ def test_a_module_runs_in_the_folder_it_is_found_from_and_no_other_command_goes_
     ("arguments", "told"),
     [
         (["run", "--local"], "nothing to run"),
-        (["run", "--local", "nowhere.py"], "nowhere.py is not there"),
-        (["run", "--local", "--context", "x", "train.py"], "--local runs here and to the end"),
+        (["run", "--local", "nowhere.py"], "nowhere.py does not exist"),
+        (["run", "--local", "--context", "x", "train.py"], "--local runs on this machine until the job ends"),
         (["run", "--local", "-f", "nowhere.yaml"], "nowhere.yaml cannot be read"),
     ],
 )

@@ -13,7 +13,7 @@ from ddpjob_core.api.errors import UsageProblem
 
 
 def test_a_wrong_job_is_refused_with_the_line_and_the_field() -> None:
-    with pytest.raises(UsageProblem, match=r"job.yaml:\d+: spec.nodes: input should be greater than or equal to 1"):
+    with pytest.raises(UsageProblem, match=r"job.yaml:\d+: spec.nodes: must be at least 1"):
         manifest_of(nodes=0)
 
 

@@ -84,16 +84,16 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
         (check_crd({}, custom_resource_definition()), OK, "with all fields"),
         (check_crd({}, DENIED), OK, "is served"),
         (check_crd({}, older_crd()), FAIL, "it lacks spec.restart"),
-        (check_crd(GONE, GONE), FAIL, "the cluster has no ddpjobs.ddpjob.dev"),
+        (check_crd(GONE, GONE), FAIL, "the cluster does not serve ddpjobs.ddpjob.dev"),
         (check_crd(DENIED, DENIED), SKIP, "you may not"),
         (check_operator([operator(1)], []), OK, "ns/ddpjob-operator is ready"),
         (check_operator([operator(0)], [STUCK_POD]), FAIL, "has no ready pod: op-1: ErrImagePull: no"),
         (check_operator([operator(0)], DENIED), FAIL, "has no ready pod"),
-        (check_operator([operator(2, replicas=2)], []), FAIL, "2 operators are asked for"),
-        (check_operator([operator(1), operator(1)], []), FAIL, "2 operators are asked for"),
-        (check_operator([], []), FAIL, "no deployment of the operator"),
+        (check_operator([operator(2, replicas=2)], []), FAIL, "2 operators are configured"),
+        (check_operator([operator(1), operator(1)], []), FAIL, "2 operators are configured"),
+        (check_operator([], []), FAIL, "it has no deployment"),
         (check_operator(DENIED, DENIED), SKIP, "you may not"),
-        (check_health("ok\n"), OK, "/healthz says ok"),
+        (check_health("ok\n"), OK, "/healthz answers ok"),
         (check_health(Unavailable("the watch of pods is silent")), FAIL, "the watch of pods is silent"),
         (check_health(DENIED), SKIP, "you may not"),
         (check_health(None), SKIP, "no ready pod"),
@@ -102,12 +102,12 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
         (check_quota([QUOTA], "ns"), FAIL, "q: pods 2 of 2"),
         (check_quota([ROOMY], "ns"), OK, "1 with room left"),
         (check_quota([], "ns"), OK, "none in namespace ns"),
-        (check_nodes([node("a"), node("b")]), OK, "2 of 2 take pods"),
-        (check_nodes([node("a"), node("b", "Unknown")]), FAIL, "1 of 2 take pods; not ready: b"),
-        (check_nodes([node("a", unschedulable=True)]), FAIL, "0 of 1 take pods"),
+        (check_nodes([node("a"), node("b")]), OK, "2 of 2 accept pods"),
+        (check_nodes([node("a"), node("b", "Unknown")]), FAIL, "1 of 2 accept pods; not ready: b"),
+        (check_nodes([node("a", unschedulable=True)]), FAIL, "0 of 1 accept pods"),
         (check_nodes(DENIED), SKIP, "you may not"),
-        (check_dns([named("kube-dns")], [SLICE]), OK, "2 addresses answer"),
-        (check_dns([named("kube-dns")], [EMPTY_SLICE]), FAIL, "no rank can find another"),
+        (check_dns([named("kube-dns")], [SLICE]), OK, "2 addresses ready"),
+        (check_dns([named("kube-dns")], [EMPTY_SLICE]), FAIL, "the ranks cannot find each other"),
         (check_dns([named("kube-dns")], DENIED), SKIP, "you may not"),
         (check_dns([], []), SKIP, "k8s-app=kube-dns"),
     ],
@@ -171,8 +171,8 @@ def judged(found: Findings) -> dict[str, Check]:
         ({"job": job(**{**RUNNING, "conditions": TAKEN})}, "Objects", "belongs to Deployment x"),
         ({"job": job(**{**RUNNING, "conditions": STALL})}, "Progress", "rank 2 is behind"),
         ({"job": job(**FAILED)}, "End", "MaxRestartsExceeded"),
-        ({"job": job(observedGeneration=0)}, "Operator", "has not seen the newest change"),
-        ({"job": job(), "now": NOW + timedelta(minutes=1)}, "Operator", "it has never looked at the job"),
+        ({"job": job(observedGeneration=0)}, "Operator", "has not seen the latest change"),
+        ({"job": job(), "now": NOW + timedelta(minutes=1)}, "Operator", "it has never seen the job"),
         (
             {"job": job(**{**FAILED, "conditions": [condition("Failed", "True", "InvalidSpec", "spec.template: no")]})},
             "Spec",
@@ -190,7 +190,7 @@ def test_what_keeps_a_job_is_named_by_its_check(changes: dict[str, Any], name: s
 def test_a_job_that_runs_well_fails_no_check() -> None:
     checks = judged(FOUND)
     assert [name for name, check in checks.items() if check.outcome is FAIL] == []
-    assert checks["Containers"].message == "2 of 2 run or have ended"
+    assert checks["Containers"].message == "2 of 2 are running or have ended"
 
 
 def test_a_job_that_is_only_just_there_is_not_blamed_on_the_operator() -> None:
@@ -263,9 +263,9 @@ def refused(code: int, body: bytes, request: str) -> ApiError:
     ("error", "kind", "code", "remedy"),
     [
         (answer(401, "Unauthorized"), Unauthorized, ExitCode.CLUSTER, "sign in"),
-        (answer(403, "user may not"), Forbidden, ExitCode.CLUSTER, "missing right"),
+        (answer(403, "user may not"), Forbidden, ExitCode.CLUSTER, "missing permission"),
         (answer(403, "exceeded quota: q"), Forbidden, ExitCode.CLUSTER, "kubectl describe quota"),
-        (answer(403, "admission webhook x denied"), Forbidden, ExitCode.CLUSTER, "webhook's owner"),
+        (answer(403, "admission webhook x denied"), Forbidden, ExitCode.CLUSTER, "owner of the webhook"),
         (answer(404, 'ddpjobs "x" not found'), NotFound, ExitCode.NOT_FOUND, ""),
         (answer(404, "the server could not find the requested resource"), NotFound, ExitCode.NOT_FOUND, "crd"),
         (answer(409, "exists", reason="AlreadyExists"), AlreadyExists, ExitCode.USAGE, ""),

@@ -13,7 +13,7 @@ from ddpjob.views.outcome import outcome_lines
 from ddpjob.views.progress import is_news, progress_line, waiting_for
 from ddpjob.views.sparkline import LossHistory, sparkline
 from ddpjob.views.status import TABLE_HEAD, job_row, status_json, status_lines
-from ddpjob.views.story import story_json, story_lines, tell
+from ddpjob.views.story import story_json, story_lines, story_of
 from ddpjob.views.text import Line, Tone
 from ddpjob_core.api.status import DDPJobStatus, Failure
 from ddpjob_core.observations.failure_class import FailureClass
@@ -43,7 +43,7 @@ def text_of(lines: list[Line]) -> str:
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({}, "Pending  the operator has not looked at it yet"),
+        ({}, "Pending  the operator has not seen it yet"),
         (RUNNING, "Running  2/2 nodes  epoch 7/20  step 210/600  35%  loss 0.0831  38s left"),
         (STALLED, "Stalled  2/2 nodes  epoch 7/20  step 210/600  35%  loss 0.0831  38s left  rank 2 waits"),
         (WAITING, "Pending  0/2 nodes  0/2 nodes are up; check the image"),
@@ -93,7 +93,7 @@ def test_the_status_of_a_running_job_tells_nodes_progress_and_pace() -> None:
         status_lines(job(**{**RUNNING, "progress": {**RUNNING["progress"], "samplesPerSecond": 1200}}), LATER)
     )
     assert "Job: team/digits" in shown
-    assert "Nodes: 2 run, of 2, 2 processes on each" in shown
+    assert "Nodes: 2 running, of 2, 2 processes per node" in shown
     assert "Progress: epoch 7/20, step 210/600 (35%), loss 0.0831" in shown
     assert "Pace: 1.2k samples/s, 38s left" in shown
     assert "Root cause" not in shown
@@ -103,7 +103,7 @@ def test_before_its_first_report_an_attempt_shows_whose_checkpoint_it_goes_on_fr
     left = {**RUNNING["progress"], "attempt": 0, "lastCheckpointStep": 180}
     resumed = {**RUNNING, "attempt": 1, "progress": left, "summary": {"nodes": "2/2", "step": "180/600"}}
     shown = text_of(status_lines(job(**resumed), LATER))
-    assert "Progress: step 180/600 (30%), saved by attempt 0: no step of attempt 1 is reported so far" in shown
+    assert "Progress: step 180/600 (30%), saved by attempt 0: attempt 1 has not reported a step yet" in shown
     assert "loss" not in shown
     assert progress_line(status_of(resumed)) == "Running  2/2 nodes  attempt 1  step 180/600  30%"
     without = {**resumed, "progress": {**left, "lastCheckpointStep": None}, "summary": {"nodes": "2/2"}}
@@ -128,8 +128,8 @@ def test_a_failure_that_was_overcome_is_not_called_the_cause_of_anything() -> No
 def test_a_job_that_the_operator_has_not_seen_has_a_status_too() -> None:
     shown = text_of(status_lines(job(), LATER))
     assert "Phase: Pending, created 2m ago" in shown
-    assert "Waits for: the operator has not looked at it yet" in shown
-    assert "Nodes: 2 asked for" in shown
+    assert "Waiting for: the operator has not seen it yet" in shown
+    assert "Nodes: 2 requested" in shown
 
 
 @pytest.mark.parametrize("fields", [{}, RUNNING, FAILED, SUCCEEDED, WAITING])
@@ -200,7 +200,7 @@ def pod(name: str, attempt: int, ordinal: int) -> PodRecord:
 
 
 def told(of: Job, events: list[JobEvent] | None = None, pods: list[PodRecord] | None = None) -> str:
-    return text_of(story_lines(tell(of, events or [], pods or [], LATER)))
+    return text_of(story_lines(story_of(of, events or [], pods or [], LATER)))
 
 
 def test_the_story_of_a_failed_job_holds_cause_traceback_advice_and_what_happened() -> None:
@@ -249,7 +249,7 @@ def test_the_story_of_a_success_after_restarts_counts_them() -> None:
 
 def test_the_story_as_json_is_for_programs() -> None:
     of = job(**FAILED)
-    story = json.loads(json.dumps(story_json(of, tell(of, EVENTS, [], LATER))))
+    story = json.loads(json.dumps(story_json(of, story_of(of, EVENTS, [], LATER))))
     assert list(story) == ["namespace", "name", "phase", "verdict", "rootCause", "whatItIs", "toDo", "events", "logs"]
     assert story["rootCause"]["exitCode"] == 7
     assert story["events"][0] == {
