@@ -9,6 +9,11 @@ from hack.cache import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 MAKEFILE = (ROOT / "Makefile").read_text()
+# What a path on a page may be relative to, and what it then begins with.
+TOPS = (ROOT, ROOT / "operator", ROOT / "trainer")
+FOLDERS = {
+    path.name for top in TOPS for path in top.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))
+}
 
 
 def name_of(page: Path) -> str:
@@ -51,6 +56,28 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# The one\n[a](page.md#the-one) [b](#the-other) [c](gone.md) [d](https://example.com/x.md)\n")
     assert broken_links(page) == ["#the-other", "gone.md"]
+
+
+def named_files(page: Path) -> set[str]:
+    """The files and folders of this repository that a page names: `hack/lint`, `ddpjob_core/decide.py`."""
+    return set(re.findall(rf"`((?:{'|'.join(sorted(FOLDERS))})(?:/[\w.*-]+)+)/?`", prose(page)))
+
+
+def missing_files(page: Path) -> list[str]:
+    return [name for name in sorted(named_files(page)) if not any(any(top.glob(name)) for top in TOPS)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    assert missing_files(page) == []
+
+
+def test_files_that_do_not_exist_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`hack/lint/rooms.py` `ddpjob_core/decide.py` `tests/unit/core/*.py` `hack/gone.py` `ddpjob/gone/*.py`\n"
+    )
+    assert missing_files(page) == ["ddpjob/gone/*.py", "hack/gone.py"]
 
 
 def shown_targets() -> set[str]:
