@@ -90,7 +90,7 @@ def verdict(code: int, results: Path) -> Tally:
         results: its JUnit file.
     """
     if code == _NOTHING_COLLECTED:
-        say("  pytest found no test in a folder that has test files: that is a failure")
+        say("  pytest collected no tests from a folder that has test files, which counts as a failure")
         return FAILURE
     tally = read_results(results.read_text()) if results.is_file() else Tally()
     if code != 0 and tally.failed == 0:
@@ -275,7 +275,7 @@ def run_stages(todo: list[Stage], *, keep_going: bool, command: Callable[[Stage]
             held_back.clear()
             total += tally
             if tally.failed and rest and not keep_going:
-                say(f"\nnot run, since a stage failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
+                say(f"\nnot run, since a stage failed: {', '.join(rest)} (KEEP_GOING=1 runs them anyway)")
                 break
     finally:
         for held in held_back:
@@ -298,8 +298,8 @@ def _run(stage: Stage) -> Tally:
 def main() -> None:
     """Run the stages; exit with an error where anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also the stages that take long")
-    parser.add_argument("--only", metavar="STAGE", help="one stage and no other")
+    parser.add_argument("--full", action="store_true", help="also run the stages that take long")
+    parser.add_argument("--only", metavar="STAGE", help="run this stage alone")
     _RESULTS.mkdir(parents=True, exist_ok=True)
     arguments = parser.parse_args()
     # For tests that run in full only.

@@ -80,7 +80,7 @@ def newest_torch(log: Path, python: str, machine: str) -> Iterator[Path]:
     base.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(base).free >> 30
     if free < _FREE_GIB:
-        raise StepError(f"the newest torch needs {_FREE_GIB} GiB of room in {base}, where {free} GiB are free")
+        raise StepError(f"the newest torch needs {_FREE_GIB} GiB in {base}, which has {free} GiB free")
     folder = Path(tempfile.mkdtemp(prefix=".torch.", dir=base))
     folder.chmod(0o755)
     try:
@@ -141,7 +141,7 @@ def container_of(image: Image, log: Path) -> Container:
     keyed = build_images(engine, log, [image])[image]
     asked = engine.output("run", "--rm", keyed, "python3", "-c", _ASK_PYTHON)
     if asked is None:
-        raise StepError(f"the image {image.name} does not run its python3")
+        raise StepError(f"the image {image.name} cannot run its python3")
     python, machine = asked.split()
     return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
 
