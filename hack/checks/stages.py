@@ -134,18 +134,17 @@ def module_stage(name: str, *command: str) -> Stage:
     return Stage(name, run)
 
 
-def torch_stage(name: str, run: Callable[[Path], Run], of: str = "torch") -> Stage:
+def torch_stage(name: str, run: Callable[[Path], Run], of: str = "torch", *, with_next: bool = False) -> Stage:
     """A stage that runs tests of a folder of tests/ in an image that has torch."""
 
     def tally() -> Tally:
         if not has_tests(ROOT / "tests" / of):
             say("  no tests yet")
             return Tally()
-        with only_one("trainer image", say):
-            done = run(BUILD / f"log/{name}.log")
+        done = run(BUILD / f"log/{name}.log")
         return verdict(done.code, done.results)
 
-    return Stage(name, tally)
+    return Stage(name, tally, with_next)
 
 
 def _kind_ipv6() -> Tally:
@@ -193,8 +192,14 @@ def stages(*, full: bool) -> list[Stage]:
         dataclasses.replace(pytest_stage("promtool"), with_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
-        torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
+        # In the time in which the tests of the cluster wait for pods.
+        torch_stage(
+            "examples",
+            functools.partial(run_in_image, EXAMPLES, "examples", full=full, spare=True),
+            of="examples",
+            with_next=True,
+        ),
         pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
