@@ -53,8 +53,8 @@ class ActionRunner:
         chosen = [action for action in actions if not skip(object_of(action))]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
         creations = [action for action in chosen if isinstance(action, Create)]
-        pods = [action for action in creations if KINDS[action.manifest["kind"]].resource == PODS]
-        shared = [action for action in creations if action not in pods]
+        pods = [action for action in creations if action.manifest["kind"] == "Pod"]
+        shared = [action for action in creations if action.manifest["kind"] != "Pod"]
         await self._together(job, (*deletions, *shared), outcome)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:
@@ -64,7 +64,7 @@ class ActionRunner:
         return outcome
 
     async def _in_growing_batches(self, job: JobRecord, actions: Sequence[Action], outcome: Outcome) -> None:
-        # An invalid manifest or a used-up quota stops all pods alike: it takes no thousand requests to learn that.
+        # An invalid manifest or a used-up quota stops all pods alike: a thousand requests are not needed to learn that.
         size, rest = 1, list(actions)
         while rest and not outcome.failures and not outcome.rejected:
             batch, rest = rest[:size], rest[size:]
