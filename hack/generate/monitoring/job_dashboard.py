@@ -86,7 +86,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Last failure",
-            text="Class of the root cause that ended the last attempt; empty once the job has succeeded. "
+            text="Class of the root cause that ended the last attempt; none once the job has succeeded. "
             "`kubectl describe ddpjob` shows the details.",
             unit="none",
             show=Show.NAME,
@@ -253,7 +253,7 @@ _RESOURCES: Final = Row(
         ),
         Panel(
             title="GPU memory",
-            text="GPU memory held by tensors, and reserved by torch. Empty without GPUs.",
+            text="GPU memory held by tensors, and reserved by torch. Not available without GPUs.",
             unit="bytes",
             queries=(
                 Query(f"max by (rank) ({_trainer('gpu_memory_allocated_bytes')})", "rank {{rank}} allocated"),
