@@ -1,4 +1,4 @@
-"""Write the files that are made from API types, permissions, metrics and alerts, or check that they are current."""
+"""Write the files made from API types, imports, permissions, metrics and alerts, or check that they are up to date."""
 
 import argparse
 import difflib
@@ -16,12 +16,14 @@ from hack.generate.monitoring.job_dashboard import JOB_DASHBOARD
 from hack.generate.monitoring.metrics_page import metrics_page
 from hack.generate.monitoring.panels import render as dashboard
 from hack.generate.permissions import granted, permissions_page
+from hack.generate.rooms import PAGE, architecture_page
 
 _HEADER: Final = "# Generated from operator/ddpjob_core/api by `python -m hack.generate`; do not edit.\n"
 
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "manifests/crd/ddpjobs.yaml": lambda: _HEADER + render(custom_resource_definition()),
     "docs/api-reference.md": api_reference,
+    PAGE: architecture_page,
     "docs/rbac.md": lambda: permissions_page(granted()),
     "docs/metrics.md": metrics_page,
     "manifests/prometheus/rules.yaml": rules_file,
