@@ -1,11 +1,12 @@
 """Jobs as the views of the command line get them."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from world import START, spec_of
 
 from ddpjob.views.job import Job
+from ddpjob.views.text import Line
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.observations.observed import JobRecord
 
@@ -83,3 +84,21 @@ SUCCEEDED: dict[str, Any] = {
     "conditions": [condition("Succeeded", "True", "AllNodesSucceeded", "2 nodes exited with 0 after 38s")],
     "summary": {"loss": "0.01"},
 }
+
+
+LATER = NOW + timedelta(minutes=2)
+
+
+WAITING = {
+    "phase": "Pending",
+    "nodes": {"desired": 2},
+    "conditions": [condition("RendezvousReady", "False", "ImagePullBackOff", "0/2 nodes are up; check the image")],
+}
+
+
+def status_of(fields: dict[str, Any]) -> DDPJobStatus:
+    return DDPJobStatus.model_validate(fields)
+
+
+def text_of(lines: list[Line]) -> str:
+    return "\n".join(f"{line.label}: {line.text}" for line in lines)

@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 
 from ddpjob.convert import jobs
+from ddpjob.convert.directives import directives
 from ddpjob.convert.job import Settings, Supported
 from ddpjob.convert.jobs import Converted
+from ddpjob.convert.notes import Note
+from ddpjob.convert.pbs import pbs_allocation
+from ddpjob.convert.pbs_requests import MARKER as PBS
+from ddpjob.convert.resources import Allocation
 from ddpjob.convert.scripts import from_launch_line, from_pbs_script, from_slurm_script
+from ddpjob.convert.slurm import MARKER as SLURM
+from ddpjob.convert.slurm import slurm_allocation
 from ddpjob.manifests.documents import Document, checked_job
 
 HERE = Supported()
@@ -65,3 +72,11 @@ def told(converted: Converted) -> list[tuple[int, str, str]]:
 def about(converted: Converted, text: str) -> str:
     """What is told of a piece of the script."""
     return "\n".join(note.message for note in converted.notes if text in note.text)
+
+
+def asked_of_pbs(*lines: str) -> tuple[Allocation, list[Note]]:
+    return pbs_allocation(list(directives("\n".join(f"#PBS {line}" for line in lines), PBS)))
+
+
+def asked_of_slurm(*lines: str) -> tuple[Allocation, list[Note]]:
+    return slurm_allocation(list(directives("\n".join(f"#SBATCH {line}" for line in lines), SLURM)))

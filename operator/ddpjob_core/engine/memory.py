@@ -77,9 +77,7 @@ class Memories:
 
     def of(self, uid: str, key: Key) -> JobMemory:
         """The memory of a job that exists."""
-        if uid not in self._jobs:
-            self._jobs[uid] = JobMemory(uid, key)
-        return self._jobs[uid]
+        return self._jobs.setdefault(uid, JobMemory(uid, key))
 
     def get(self, uid: str | None) -> JobMemory | None:
         """The memory of a job, None where the job does not exist."""

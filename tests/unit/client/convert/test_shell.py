@@ -1,4 +1,4 @@
-"""Shell scripts read without a shell: words, variables and arithmetic."""
+"""A script split into commands and words."""
 
 from contextlib import suppress
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpjob.convert.arithmetic import evaluate
 from ddpjob.convert.shell import UnreadableError, commands
 from ddpjob.convert.variables import Variables
 
@@ -52,78 +51,6 @@ def test_what_is_not_closed_is_told_with_its_line(text: str, line: int) -> None:
 def test_lines_are_counted_through_continuations_and_quotes() -> None:
     found = commands("a \\\n b\n'c\nd' e\nf")
     assert [[word.line for word in command.words] for command in found] == [[1, 2], [3, 4], [5]]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("2 * 4", 8),
-        ("$A * ${B} - C", 9),
-        ("7 / 2", 3),
-        ("-7 / 2", -3),
-        ("-7 % 3", -1),
-        ("(1 + 2) * -3", -9),
-        ("2 ** 10", 1024),
-        ("+1", 1),
-        ("1 / 0", None),
-        ("2 ** 99", None),
-        ("9 ** 62 ** 9", None),
-        ("A + unknown", None),
-        ("A = 5", None),
-        ("__import__('os')", None),
-        ("True + 1", None),
-        ("1.5 + 1", None),
-        ("(" * 300 + "1" + ")" * 300, None),
-        ("", None),
-    ],
-)
-def test_arithmetic_is_reckoned_as_a_shell_does_it_or_not_at_all(text: str, value: int | None) -> None:
-    assert evaluate(text, {"A": 3, "B": 4, "C": 3}.get) == value
-
-
-def assigned(script: str) -> Variables:
-    variables = Variables({})
-    for command in commands(script):
-        for word in command.words:
-            name, _, _ = word.raw.partition("=")
-            variables.assign(name.rstrip("+"), word, certain=True, append=name.endswith("+"))
-    return variables
-
-
-@pytest.mark.parametrize(
-    ("script", "value"),
-    [
-        ("A=1", "1"),
-        ("A='a b'", "a b"),
-        ("A=1\nA=$A$A", "11"),
-        ("A=1\nA+=2", "12"),
-        ("B=2\nA=$(($B * 4))", "8"),
-        ("A=(x y)", "x y"),
-        ("B=(x 'y z')\nA=${B[1]}", "y z"),
-        ("B=(x y)\nA=${#B[@]}", "2"),
-        ("A=(x)\nA+=(y)", "x y"),
-        ("A=/data/$USER/x", "/data/$USER/x"),
-        ("A=$(hostname)", None),
-        ("A=$UNKNOWN", None),
-        ("A=$(date)-x", None),
-        ("B=x\nA=${B%%.*}", None),
-        ("\n".join(["A=" + "x" * 999, *(["A=$A$A"] * 40)]), None),
-    ],
-)
-def test_a_variable_holds_what_can_be_known_of_it(script: str, value: str | None) -> None:
-    text = assigned(script).text("A")
-    assert (text.text if text else None) == value
-
-
-def test_names_of_nodes_are_noticed_through_other_variables() -> None:
-    variables = Variables({})
-    lines = ["N=$(cat $PBS_NODEFILE | uniq)", "A=($N)", "H=${A[0]}", "I=$H:1", "J=7"]
-    known = [
-        variables.assign(word.raw.partition("=")[0], word, certain=True)
-        for command in commands("\n".join(lines))
-        for word in command.words
-    ]
-    assert known == [False, False, False, False, True]
 
 
 @given(st.text(st.sampled_from("ab $'\"\\`(){}<>|&;#=\n1*"), max_size=30))

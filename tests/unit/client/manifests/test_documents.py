@@ -1,50 +1,15 @@
-"""Manifests and scripts as a user gives them: what is wrong is told with its line, before any cluster is asked."""
+"""Manifests as written, with their lines."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
-from world import START
+from job_files import JOB, read
 
 from ddpjob.cli.output import manifests_json, manifests_text
-from ddpjob.cluster.submission import Submission, submission_of
-from ddpjob.local.rendering import record_of, rendered
-from ddpjob.manifests.documents import Document, check_job, dotted, only_job, parse_path, problems_at, read_documents
-from ddpjob.manifests.program import (
-    LARGEST_BYTES,
-    Request,
-    Script,
-    config_map,
-    job_manifest,
-    name_for,
-    parse_env,
-    parse_processes,
-    script_of,
-)
-from ddpjob_core.api.constants import MAX_NAME_LENGTH
+from ddpjob.cluster.submission import submission_of
+from ddpjob.manifests.documents import check_job, dotted, parse_path, problems_at, read_documents
 from ddpjob_core.api.errors import UsageProblem
-from ddpjob_core.children.launcher_config import build_launcher
-from ddpjob_core.children.pod import build_pod
-from ddpjob_core.children.service import build_service
-
-ROOT = Path(__file__).parents[4]
-EXAMPLES = sorted((ROOT / "manifests/examples").glob("*.yaml"))
-JOB = """\
-apiVersion: ddpjob.dev/v1alpha1
-kind: DDPJob
-metadata:
-  name: digits
-spec:
-  nodes: 2
-  trainer:
-    image: i
-    script: train.py
-"""
-
-
-def read(text: str) -> Document:
-    return only_job(read_documents(text, "job.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -84,12 +49,6 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_lines() -> None:
 
 def test_unknown_fields_of_a_pod_template_are_the_api_server_s_business() -> None:
     assert check_job(read(JOB.replace("nodes: 2", "nodes: 2\n  template: {spec: {newField: 1}}"))) == []
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_examples_have_no_problem_and_can_be_submitted(path: Path) -> None:
-    submission = submission_of(read_documents(path.read_text(), path.name))
-    assert submission.job.name
 
 
 @pytest.mark.parametrize(
@@ -141,117 +100,6 @@ def test_what_the_server_says_of_a_field_gets_its_line() -> None:
         # Of a default that is not in the file: the nearest field around it.
         "job.yaml:5: spec.rendezvous.port: taken",
     ]
-
-
-# Scripts
-
-REQUEST = Request("line", "img", Script("train.py", "print(1)\n"), None, ("--lr", "0.1"), 2, 4, {"A": "1"})
-
-
-def test_a_script_becomes_a_job_that_mounts_it_and_runs_it() -> None:
-    manifest = job_manifest(REQUEST)
-    document = Document("x", manifest)
-    assert check_job(document) == []
-    trainer = manifest["spec"]["trainer"]
-    assert trainer["script"] == "/ddpjob-program/train.py"
-    assert trainer["args"] == ["--lr", "0.1"]
-    assert trainer["env"] == [{"name": "A", "value": "1"}]
-    pod = next(each for each in rendered(record_of(document, "ns"), START) if each["kind"] == "Pod")
-    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
-    mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
-    assert volumes["ddpjob-program"]["configMap"]["name"] == "line-program"
-    assert mounts["ddpjob-program"] == "/ddpjob-program"
-
-
-def test_the_config_map_belongs_to_the_job_once_that_is_there() -> None:
-    script = Script("train.py", "print(1)\n")
-    record = record_of(Document("x", job_manifest(REQUEST)), "ns")
-    made = config_map(script, "line", "ns", record)
-    assert made["data"] == {"train.py": "print(1)\n"}
-    assert made["metadata"]["ownerReferences"][0]["uid"] == record.uid
-    assert "ownerReferences" not in config_map(script, "line", None, None)["metadata"]
-
-
-def test_what_is_printed_for_kubectl_comes_before_the_job_that_needs_it() -> None:
-    submission = Submission(Document("x", job_manifest(REQUEST)), script=REQUEST.script)
-    assert [manifest["kind"] for manifest in submission.manifests()] == ["ConfigMap", "DDPJob"]
-
-
-def test_a_module_needs_no_config_map() -> None:
-    manifest = job_manifest(Request("line", "img", module="pkg.train"))
-    assert manifest["spec"]["trainer"] == {"image": "img", "module": "pkg.train"}
-    assert "template" not in manifest["spec"]
-
-
-@pytest.mark.parametrize(
-    ("program", "name"),
-    [
-        ("train.py", "train-abc"),
-        ("/some/where/My_Train.py", "my-train-abc"),
-        ("package.deep.train", "train-abc"),
-        ("123.py", "job-123-abc"),
-        ("___.py", "job-abc"),
-        ("x" * 99 + ".py", "x" * (MAX_NAME_LENGTH - 4) + "-abc"),
-    ],
-)
-def test_a_job_without_a_name_gets_one_that_the_api_takes(program: str, name: str) -> None:
-    assert name_for(program, "abc") == name
-    assert check_job(read(JOB.replace("digits", name))) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
-    [
-        ("train.py", b"x" * (LARGEST_BYTES + 1), "a ConfigMap can hold"),
-        ("train me.py", b"", "cannot be the name of a file"),
-        ("train.py", b"\xff", "is not text"),
-    ],
-)
-def test_a_script_that_cannot_travel_is_refused(name: str, content: bytes, problem: str) -> None:
-    with pytest.raises(UsageProblem, match=problem):
-        script_of(name, content)
-
-
-@pytest.mark.parametrize("given", ["A", "=1", "RANK=1", "DDPJOB_X=1", "A B=1"])
-def test_an_environment_variable_that_cannot_be_is_refused_by_its_name(given: str) -> None:
-    with pytest.raises(UsageProblem, match="--env"):
-        parse_env([given])
-
-
-def test_environment_variables_may_hold_equal_signs() -> None:
-    assert parse_env(["A=b=c", "D="]) == {"A": "b=c", "D": ""}
-
-
-def test_processes_are_a_number_or_auto() -> None:
-    assert (parse_processes("auto"), parse_processes("4")) == ("auto", 4)
-    for wrong in ("0", "-1", "two", "²", "257", "1" * 5000):
-        with pytest.raises(UsageProblem, match="procs-per-node"):
-            parse_processes(wrong)
-
-
-# Rendering
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_what_is_rendered_is_what_the_operator_s_own_functions_make(path: Path) -> None:
-    document = only_job(read_documents(path.read_text(), path.name))
-    job = record_of(document, "ns")
-    assert job.spec is not None
-    made = {(each["kind"], each["metadata"]["name"]): each for each in rendered(job, START)}
-    pods = [build_pod(job, job.spec, 0, ordinal) for ordinal in range(job.spec.nodes)]
-    for expected in (build_service(job, job.spec), build_launcher(job, job.spec), *pods):
-        assert made[(expected["kind"], expected["metadata"]["name"])] == expected
-
-
-def test_a_suspended_job_is_rendered_as_if_it_were_not() -> None:
-    job = record_of(read(JOB + "  suspend: true\n"), "ns")
-    assert sum(each["kind"] == "Pod" for each in rendered(job, START)) == 2
-
-
-def test_what_the_operator_would_refuse_is_no_rendering() -> None:
-    job = record_of(read(JOB.replace("nodes: 2", "nodes: 2\n  template: {spec: {subdomain: x}}")), "ns")
-    with pytest.raises(UsageProblem, match="subdomain"):
-        rendered(job, START)
 
 
 def test_documents_keep_their_lines_beside_empty_ones() -> None:

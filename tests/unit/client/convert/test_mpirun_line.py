@@ -1,0 +1,49 @@
+"""Lines of mpirun."""
+
+import pytest
+from converting import ALL, about, line, spec
+
+
+@pytest.mark.usefixtures("whole_api")
+class TestMpirun:
+    @pytest.mark.parametrize(
+        ("options", "nodes", "processes"),
+        [
+            ("-np 4 -H a:2,b:2", 2, 2),
+            ("-n 4 --host a,a,b,b", 2, 2),
+            ("-H a:4,b:4", 2, 4),
+            ("-np 3 -H a:2,b:2", 2, 2),
+            ("-np 8 --hostfile hosts", 2, 4),
+            ("--hostfile hosts", 2, 3),
+            ("-np 8 -hostfile gone", 1, 8),
+            ("-np 8 -npernode 4", 2, 4),
+            ("-np 8 -ppn 2", 4, 2),
+            ("-np 6 --map-by ppr:2:node", 3, 2),
+            ("-np $NP", 1, 1),
+            ("--allow-run-as-root --oversubscribe -np 2", 1, 2),
+        ],
+    )
+    def test_nodes_and_processes_follow_from_hosts_and_numbers(self, options: str, nodes: int, processes: int) -> None:
+        files = {"hosts": "# the nodes\nnode1 slots=3 max_slots=4\nnode2:3\n"}
+        found = spec(line(f"mpirun {options} python x.py", files=files, supported=ALL))
+        assert (found["nodes"], found["procsPerNode"]) == (nodes, processes)
+
+    def test_variables_are_given_to_the_program_unless_they_are_the_launchers(self) -> None:
+        text = "export B=2\nmpirun -x A=1 -x B -x RANK=3 -x D=$UNSET -x LD_LIBRARY_PATH -genv E 5 -np 1 python x.py"
+        converted = line(text, supported=ALL)
+        assert spec(converted)["trainer"]["env"] == [
+            {"name": "A", "value": "1"},
+            {"name": "B", "value": "2"},
+            {"name": "E", "value": "5"},
+        ]
+        assert "the launcher sets RANK" in about(converted, "-x RANK=3")
+        assert "UNSET is not known" in about(converted, "-x D=$UNSET")
+        assert "the image's LD_LIBRARY_PATH" in about(converted, "-x LD_LIBRARY_PATH")
+
+    def test_an_uneven_number_of_processes_is_told(self) -> None:
+        converted = line("mpirun -np 3 -H a:2,b:2 python x.py", supported=ALL)
+        assert "4 in all" in about(converted, "3 processes on 2 nodes")
+
+    def test_options_of_a_module_behind_it_are_the_programs(self) -> None:
+        found = spec(line("mpirun -np 2 python -m pkg.train -m -np 3", supported=ALL))
+        assert found["trainer"] == {"module": "pkg.train", "args": ["-m", "-np", "3"]}
