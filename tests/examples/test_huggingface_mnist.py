@@ -85,7 +85,7 @@ def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_come
     assert min(resumed.losses) > step
     assert resumed.digest == undisturbed.digest
     assert accuracy(resumed) == accuracy(undisturbed)
-    # The program evaluates once more when it has trained, which is no training that could stall.
+    # After training the program evaluates once more, which must not count as a stalled training.
     assert json.loads(progress.read_text())["activity"] == "finished"
 
 

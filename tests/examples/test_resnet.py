@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_there_is_named_with_what_it_needs(tmp_path: Path) 
         (("--synthetic", "8", "--image-size", "32"), "--image-size must be at least 64"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_command_line_is_explained_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
     training = together(1, PROGRAM, *arguments)
     assert training.code == 2
     assert said in training.output

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from ddpjob_trainer.process.group import Group
 
-# The tests share the module beside them, which pytest's import mode hides.
+# The tests share the modules in this folder, which pytest's import mode hides.
 sys.path.insert(0, str(Path(__file__).parent))
 
 if importlib.util.find_spec("torch") is None:
@@ -38,7 +38,7 @@ def group() -> "Iterator[Group]":
 
 @pytest.fixture(autouse=True, scope="session")
 def the_default_port_is_taken() -> Iterator[None]:
-    """Each run needs a port of its own: one that takes torch's default fails always, not only beside another."""
+    """Each run needs a port of its own: one that uses torch's default always fails, not only next to another run."""
     with socket.socket(socket.AF_INET6) as taken:
         try:
             taken.bind(("", 29500))

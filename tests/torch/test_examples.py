@@ -1,4 +1,4 @@
-"""The programs of the tutorials, started by the lines that they are known by."""
+"""The programs of the tutorials, started by their well-known command lines."""
 
 import re
 import sys
@@ -128,13 +128,13 @@ def test_a_program_goes_on_where_its_last_snapshot_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["multinode_gpu_ddp", "pytorch_multinode_ddp_mpi_gpu"])
-def test_gpus_that_are_not_there_are_asked_for_in_a_sentence(name: str) -> None:
+def test_missing_gpus_are_requested_in_a_sentence(name: str) -> None:
     training = together(1, file(name), "5", "2")
     assert training.code == 1
     assert f"{name} needs a GPU, but none is visible: request one in spec.trainer.resources" in training.output
 
 
-def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refused() -> None:
+def test_mpi_under_torchrun_would_train_a_model_per_process_and_is_refused() -> None:
     training = together(2, file("multinode_ddp"), "5", "2", variables={**TORCHRUN, "DDPJOB_BACKEND": "mpi"})
     assert training.code == 1
     assert "under torchrun each of the 2 processes would train its own model. Use mpirun" in training.output
@@ -149,7 +149,7 @@ def test_mpi_under_torchrun_would_train_one_model_for_each_process_and_is_refuse
         (("50", "0"), "must be at least 1"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_command_line_is_explained_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
     training = together(1, file("single_gpu"), *arguments)
     assert training.code == 2
     assert said in training.output
@@ -210,5 +210,5 @@ def test_collectives_are_measured_over_mpi_too() -> None:
     assert len(re.findall(r"^(?:all_reduce|all_gather|broadcast|reduce) +\d+ +[\d.]+ ", said, re.MULTILINE)) == 4 * 2
 
 
-def test_a_size_that_is_none_is_named() -> None:
+def test_a_size_that_is_not_valid_is_named() -> None:
     assert "'4X' is not a size: use bytes, such as 64, 4K" in together(1, file("collectives"), "--largest", "4X").output

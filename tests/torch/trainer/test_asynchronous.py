@@ -1,4 +1,4 @@
-"""Checkpoints that are written beside the training: as sound as others, and never passed off as written too early."""
+"""Checkpoints written while the training continues: as sound as others, and never reported too early."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -157,13 +157,13 @@ def test_an_older_attempt_that_is_still_writing_never_renames(tmp_path: Path, gr
     assert checkpoints_in(tmp_path) == ["step-000000005.attempt-1"]
 
 
-class Told(Listener):
-    """Remembers at which step a training told of which checkpoint; lets the first be written after the third step."""
+class Reported(Listener):
+    """Remembers at which step which checkpoint was reported; lets the first be written after the third step."""
 
     def __init__(self, folder: Gated) -> None:
         self.folder = folder
         self.step = 0
-        self.told: list[tuple[int, int]] = []
+        self.steps: list[tuple[int, int]] = []
 
     def step_finished(self, step: int, *_: float) -> None:
         self.step = step
@@ -172,17 +172,17 @@ class Told(Listener):
             self.folder.open.set()
 
     def checkpoint_saved(self, step: int, _seconds: float) -> None:
-        self.told.append((step, self.step))
+        self.steps.append((step, self.step))
 
     def failed(self) -> None:
-        self.told.append((-1, self.step))
+        self.steps.append((-1, self.step))
 
 
-def train(group: Group, folder: Gated, told: Told, *, fail_at: int = 0) -> None:
+def train(group: Group, folder: Gated, reported: Reported, *, fail_at: int = 0) -> None:
     model = nn.Linear(1, 1)
 
     def loss(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
-        if told.step + 1 == fail_at:
+        if reported.step + 1 == fail_at:
             folder.open.set()
             raise ValueError("failed on purpose")
         return model(batch[0]).sum()
@@ -195,25 +195,23 @@ def train(group: Group, folder: Gated, told: Told, *, fail_at: int = 0) -> None:
         dataset=TensorDataset(torch.ones(6, 1)),
         settings=Settings(total_epochs=1, batch_size=1, save_every_steps=2),
         checkpoints=asynchronous(folder, group),
-        listeners=(told,),
+        listeners=(reported,),
     ).run()
 
 
-def test_a_training_tells_of_a_checkpoint_once_it_is_on_disk_and_ends_after_its_last(
-    gated: Gated, group: Group
-) -> None:
-    told = Told(gated)
-    train(group, gated, told)
-    assert [step for step, _ in told.told] == [2, 4, 6]
-    assert told.told[0][1] >= 3
+def test_a_training_reports_a_checkpoint_once_it_is_on_disk_and_ends_after_its_last(gated: Gated, group: Group) -> None:
+    reported = Reported(gated)
+    train(group, gated, reported)
+    assert [step for step, _ in reported.steps] == [2, 4, 6]
+    assert reported.steps[0][1] >= 3
     assert [version.step for version in gated.versions()] == [6, 4, 2]
 
 
-def test_a_training_that_fails_finishes_the_checkpoint_it_has_begun_and_tells_of_it(gated: Gated, group: Group) -> None:
-    told = Told(gated)
+def test_a_training_that_fails_finishes_the_checkpoint_it_has_begun_and_reports_it(gated: Gated, group: Group) -> None:
+    reported = Reported(gated)
     with pytest.raises(ValueError, match="failed on purpose"):
-        train(group, gated, told, fail_at=3)
-    assert told.told == [(2, 2), (-1, 2)]
+        train(group, gated, reported, fail_at=3)
+    assert reported.steps == [(2, 2), (-1, 2)]
     assert [version.step for version in gated.versions()] == [2]
 
 
@@ -232,7 +230,7 @@ def test_stopped_in_the_middle_of_an_epoch_the_same_curve_goes_on_bit_for_bit(
     assert resumed.digest == undisturbed.digest
 
 
-def test_killed_while_a_checkpoint_is_written_beside_it_the_training_goes_on_from_the_last_whole_one(
+def test_killed_while_a_checkpoint_is_being_written_the_training_resumes_from_the_last_complete_one(
     tmp_path: Path, undisturbed: Training
 ) -> None:
     killed = together(2, PROGRAM, str(tmp_path), "--asynchronous", "--die-while-saving", "9")

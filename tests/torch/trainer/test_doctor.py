@@ -1,4 +1,4 @@
-"""What `python -m ddpjob_trainer.doctor` says of sound ranks and of such as cannot train together."""
+"""What `python -m ddpjob_trainer.doctor` reports for sound ranks and for ranks that cannot train together."""
 
 import re
 from dataclasses import replace
@@ -11,7 +11,7 @@ from tests.ports import free_port
 DOCTOR = ("-m", "ddpjob_trainer.doctor")
 
 
-def test_sound_ranks_are_told_what_they_have_and_meet() -> None:
+def test_sound_ranks_print_what_they_have_and_meet() -> None:
     port = free_port()
     said = whole(2, *DOCTOR, variables={**TORCHRUN, "DDPJOB_METRICS_PORT": str(port)}).output
     lines = re.findall(r"^\[rank (\d)\] (ok  |FAIL) (.*)$", said, re.MULTILINE)
@@ -39,7 +39,7 @@ def test_each_thing_that_keeps_a_rank_from_training_fails_and_is_named() -> None
     assert (half.code, "FAIL WORLD_SIZE is not set" in half.output) == (1, True)
 
 
-def test_another_torch_on_one_rank_fails_and_another_device_is_told() -> None:
+def test_another_torch_on_one_rank_fails_and_another_device_is_reported() -> None:
     own = Versions("3.13.5", "2.6.0", "12.4", "2.21.5", "NVIDIA H200")
     assert equal([own, own]).sound
     other = equal([own, own, replace(own, pytorch="2.5.1")])

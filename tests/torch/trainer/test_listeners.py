@@ -1,4 +1,4 @@
-"""What a training tells its listeners, and what those make of it, in one process."""
+"""What a training reports to its listeners, and what they do with it, in one process."""
 
 import contextlib
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_speed_and_remaining_time_follow_what_was_measured_between_log_steps(gro
 
 
 class Heard(Listener):
-    """Remembers what a training told, in one row."""
+    """Remembers what a training reported, in one row."""
 
     def __init__(self) -> None:
         self.row: list[str] = []
@@ -82,7 +82,7 @@ class Heard(Listener):
         self.row.append(f"{step} saved")
 
 
-def test_a_training_tells_what_it_does(tmp_path: Path, group: Group) -> None:
+def test_a_training_reports_what_it_does(tmp_path: Path, group: Group) -> None:
     heard = Heard()
     model = nn.Linear(1, 1)
     TrainingLoop(
@@ -131,13 +131,13 @@ def hear_a_training(group: Group, *, fail_at: int = 0) -> list[str]:
     return heard.row
 
 
-def test_a_log_step_but_the_first_is_told_of_before_the_ranks_need_each_other_again(group: Group) -> None:
+def test_a_log_step_except_the_first_is_reported_before_the_ranks_need_each_other_again(group: Group) -> None:
     first = ["data", "step", "loss", "1 done", "1 logged", "data", "step", "loss", "2 done"]
     rest = ["data", "step", "loss", "2 logged", "3 done", "data", "step", "loss", "4 done", "data", "step", "4 logged"]
     assert hear_a_training(group) == first + rest
 
 
-def test_a_training_that_fails_tells_of_the_log_step_before(group: Group) -> None:
+def test_a_training_that_fails_reports_the_previous_log_step(group: Group) -> None:
     assert hear_a_training(group, fail_at=3)[-4:] == ["2 done", "data", "step", "2 logged"]
 
 
@@ -173,16 +173,16 @@ class LateExchange(Exchange):
 
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("work", "reported"),
     [(LateWork(0), [4.0]), (LateWork(99), [4.0]), (LateWork(100), []), (LateWork(0, fails=True), [])],
     ids=["done", "late", "never", "a rank is gone"],
 )
-def test_after_a_failure_a_log_step_is_waited_for_a_second_at_most(work: LateWork, told: list[float]) -> None:
+def test_after_a_failure_a_log_step_is_waited_for_a_second_at_most(work: LateWork, reported: list[float]) -> None:
     losses, pauses = list[float](), list[float]()
     log_steps = LogSteps(LateExchange(work), lambda record: losses.append(record.loss))
     log_steps.begin(torch.tensor(4.0), torch.tensor(1.0), step=1, learning_rate=0.1, consumed=1)
     log_steps.finish_if_soon(pauses.append)
-    assert losses == told
+    assert losses == reported
     assert sum(pauses) <= 1 + 1e-9
 
 
@@ -270,7 +270,7 @@ def test_a_rank_is_by_itself_until_the_gradients_are_exchanged(group: Group) -> 
     assert (timed.alone, timed.whole) == ([5.0, 5.0], [55.0, 55.0])
 
 
-def test_telemetry_tells_what_a_loop_of_ones_own_does(group: Group) -> None:
+def test_telemetry_shows_what_a_custom_loop_does(group: Group) -> None:
     now = 50.0
     telemetry = Telemetry(group, clock=lambda: now)
     progress = telemetry.progress()

@@ -311,7 +311,7 @@ def test_tensors_of_any_type_and_shape_reach_the_other_ranks(group: Group) -> No
     assert group.exchange.gather_bytes(b"") == [b""]
 
 
-def test_what_is_gathered_beside_the_training_arrives_whole_or_is_refused(group: Group) -> None:
+def test_what_is_gathered_in_the_background_arrives_whole_or_is_refused(group: Group) -> None:
     exchange = group.exchange
     waits = [exchange.begin_to_gather(data, 3) for data in (b"", b"a", b"abc")]
     with ThreadPoolExecutor(1) as thread:

@@ -91,7 +91,7 @@ def test_a_plateau_of_evaluations_lowers_the_learning_rate(group: Group) -> None
         train(group, epochs=1, scheduler=plateau)
 
 
-def test_what_is_the_better_the_smaller_it_is_is_no_accuracy_and_all_that_go_by_it_must_agree(group: Group) -> None:
+def test_a_value_whose_smaller_is_better_is_not_an_accuracy_and_all_who_use_it_must_agree(group: Group) -> None:
     assert train(group, epochs=2, scheduler=lr_scheduler.ReduceLROnPlateau, values=[0.5, 0.6]).evaluations == []
     with pytest.raises(MisuseError, match="early_stopping has mode max and ReduceLROnPlateau has mode min: both use"):
         train(
@@ -115,7 +115,7 @@ SCHEDULERS: dict[str, Make] = {
         milestones=[4],
     ),
     "milestones": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [2, 7, 11]),
-    # Begun anew at the end of the warm-up, by the closed form.
+    # Restarted at the end of the warm-up, by the closed form.
     "warm up, milestones": lambda optimizer: lr_scheduler.SequentialLR(
         optimizer,
         [lr_scheduler.LinearLR(optimizer, total_iters=10), lr_scheduler.MultiStepLR(optimizer, [2, 4])],
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_scheduler_names_it(group: Group, tmp_path: Path
         train(group, epochs=2, folder=tmp_path, scheduler=falling(2))
 
 
-def test_the_checkpoint_of_the_best_evaluation_stays_when_nothing_better_comes(
+def test_the_checkpoint_of_the_best_evaluation_is_kept_without_improvement(
     group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "ddpjob_trainer")
@@ -195,9 +195,7 @@ def test_an_evaluation_that_gives_rank_0_no_number_is_named(group: Group) -> Non
         train(group, epochs=1, values=[None])  # type: ignore[list-item]
 
 
-def test_a_training_ends_when_evaluations_bring_nothing_better_and_is_then_complete(
-    group: Group, tmp_path: Path
-) -> None:
+def test_a_training_ends_without_improvement_and_is_then_complete(group: Group, tmp_path: Path) -> None:
     how = {"values": [0.5, 0.7, 0.6, 0.7, 0.9], "early_stopping": EarlyStopping(patience=2)}
     telemetry = Telemetry(group)
     ended = train(group, epochs=5, folder=tmp_path, telemetry=telemetry, **how)

@@ -1,4 +1,4 @@
-"""Asynchronous saves copy beside the training only what stays as it is until the optimizer's next step."""
+"""Asynchronous saves copy in the background only what does not change before the optimizer's next step."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ Tensors = dict[str, torch.Tensor]
 
 @pytest.fixture
 def copying(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Lets what is copied beside the training be copied when it is set."""
+    """Copies in the background wait until it is set."""
     let = threading.Event()
     make = LaterCopy.make
 

@@ -1,4 +1,4 @@
-"""Metrics and progress of real trainings, and that nobody who reads them can disturb one."""
+"""Metrics and progress of real trainings, and that no reader can disturb one."""
 
 import http.client
 import json
@@ -90,7 +90,7 @@ def test_each_local_rank_serves_its_own_metrics_and_progress_while_scrapers_hang
     assert len(file.read_bytes()) < 680
 
 
-def test_a_port_in_use_is_said_once_and_training_goes_on(base_port: int) -> None:
+def test_a_port_in_use_is_logged_once_and_training_continues(base_port: int) -> None:
     with closing(socket.create_server(("", base_port))):
         training = whole(1, *DIGITS, *SHORT, variables={"DDPJOB_METRICS_PORT": str(base_port)})
     assert training.output.count(f"cannot serve metrics and progress on port {base_port}") == 1
@@ -106,7 +106,7 @@ def test_after_a_failure_the_file_says_how_far_the_training_came(tmp_path: Path)
     assert (progress["step"], progress["lastCheckpointStep"], progress["finished"]) == (5, 3, False)
 
 
-def test_a_loss_that_is_not_a_number_is_told_as_text(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_a_number_is_reported_as_text(tmp_path: Path) -> None:
     file = tmp_path / "progress.json"
     variables = {"DDPJOB_PROGRESS_FILE": str(file)}
     whole(1, PROGRAM, str(tmp_path / "checkpoints"), "--nan", "--epochs", "1", variables=variables)
@@ -126,7 +126,7 @@ def test_a_rank_that_waits_for_data_for_ever_shows_where_and_who_waits_for_it(ba
             line = ranks[1].output.readline()
             assert line, "the training ended by itself"
             stack += line
-        assert "has finished no step" not in stack, "it is told once"
+        assert "has finished no step" not in stack, "it is reported once"
         for rank in (0, 1):
             progress = json.loads(get(base_port + rank, "/progress"))
             assert (progress["step"], progress["activity"]) == (2, dumped[rank])
@@ -136,7 +136,7 @@ def test_a_rank_that_waits_for_data_for_ever_shows_where_and_who_waits_for_it(ba
         assert "read_from_a_volume_that_is_gone" in json.loads(get(base_port + 1, "/progress"))["stack"]
 
 
-def test_an_evaluation_longer_than_the_deadline_is_no_hang(tmp_path: Path) -> None:
+def test_an_evaluation_longer_than_the_deadline_is_not_a_hang(tmp_path: Path) -> None:
     file = tmp_path / "progress.json"
     variables = {"DDPJOB_PROGRESS_DEADLINE_SECONDS": "2", "DDPJOB_PROGRESS_FILE": str(file)}
     program = (PROGRAM, str(tmp_path / "checkpoints"), "--epochs", "1", "--evaluation-seconds", "5")

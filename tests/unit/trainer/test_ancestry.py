@@ -35,7 +35,7 @@ def test_of_jobs_that_had_the_name_the_one_that_saved_last_comes_first(tmp_path:
     assert found(tmp_path, "digits") == ["b", "a", "c"]
 
 
-def test_a_job_made_anew_under_its_name_continues_the_one_before_and_never_itself(tmp_path: Path) -> None:
+def test_a_job_recreated_under_its_name_continues_the_previous_one_and_never_itself(tmp_path: Path) -> None:
     job(tmp_path, OWN.name, OWN.uid, written=900)
     job(tmp_path, OWN.name, "before", written=100)
     assert found(tmp_path, OWN.name) == ["before"]

@@ -1,4 +1,4 @@
-"""Work beside the thread that trains: one at a time, and no failure gets lost."""
+"""Work in the background of the thread that trains: one task at a time, and no failure gets lost."""
 
 import threading
 
@@ -7,7 +7,7 @@ import pytest
 from ddpjob_trainer.checkpointing.background import Background
 
 
-def test_the_reason_of_a_failure_stays_until_somebody_asks_and_is_told_once() -> None:
+def test_the_reason_of_a_failure_is_kept_until_it_is_asked_for_and_returned_once() -> None:
     background = Background()
     assert background.wait() is None
     background.start(lambda: "disk full")

@@ -65,7 +65,7 @@ def test_before_the_first_step_what_is_unknown_is_null() -> None:
 
 
 @pytest.mark.parametrize(("loss", "text"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
-def test_a_loss_that_is_no_json_number_is_null_and_stands_as_text(loss: float, text: str) -> None:
+def test_a_loss_that_json_cannot_hold_is_null_and_given_as_text(loss: float, text: str) -> None:
     raw = json.loads(Progress(rank=0, world_size=1, attempt=0, loss=loss).as_json())
     assert raw["loss"] is None
     assert raw["lossText"] == text
@@ -84,7 +84,7 @@ def test_whatever_is_measured_the_answer_is_strict_json(a: float, b: float, c: f
         learning_rate=d,
         accuracy=e,
     )
-    json.loads(progress.as_json(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    json.loads(progress.as_json(), parse_constant=lambda name: pytest.fail(f"{name} is not valid JSON"))
 
 
 def test_at_the_end_nothing_is_left_to_wait_for() -> None:

@@ -97,7 +97,7 @@ def test_another_page_is_not_found_and_another_method_not_allowed(server: HttpSe
         (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"431"),
     ],
 )
-def test_what_is_no_request_is_refused(server: HttpServer, request_bytes: bytes, status: bytes) -> None:
+def test_what_is_not_a_request_is_refused(server: HttpServer, request_bytes: bytes, status: bytes) -> None:
     try:
         answer = send(server.port, request_bytes)
     except OSError:

@@ -58,7 +58,7 @@ class Rank:
 
 @dataclass
 class Clock:
-    """A clock that only goes on when it is told to."""
+    """A clock that is set by the test."""
 
     now: float = 0.0
 

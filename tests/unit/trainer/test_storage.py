@@ -71,7 +71,7 @@ def test_only_the_last_k_checkpoints_stay(tmp_path: Path) -> None:
         CheckpointFolder(tmp_path, keep_last=0)
 
 
-def test_one_that_is_to_be_kept_stays_beside_the_last_k(tmp_path: Path) -> None:
+def test_one_that_is_to_be_kept_stays_in_addition_to_the_last_k(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep_last=2)
     for step in (1, 2, 3, 4, 5):
         folder.save(step, {}, lambda into: void((into / "model").write_bytes(b"weights")), keep=2)
@@ -227,7 +227,7 @@ def test_a_save_that_fails_leaves_no_trace_and_the_older_checkpoints(tmp_path: P
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_a_killed_writer_left_is_no_checkpoint_and_goes_with_the_next_save(tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_is_not_a_checkpoint_and_is_removed_by_the_next_save(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     save(folder, 1)
     left = tmp_path / "step-000000002.attempt-0.17.unfinished"
@@ -275,7 +275,7 @@ def test_a_newer_attempt_removes_what_an_older_one_has_not_finished_which_then_s
 
     def meanwhile_the_next_attempt_saves(into: Path) -> None:
         save(new, 6)
-        # Its folder is gone: the error of the file system is not the one to be told.
+        # Its folder is gone: the error of the file system is not the one to report.
         (into / "model").write_bytes(b"stale")
 
     with pytest.raises(SupersededError, match="attempt 1 writes"):

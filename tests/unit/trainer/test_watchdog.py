@@ -15,7 +15,7 @@ DEADLINE = 10.0
 
 
 class Rank:
-    """A rank whose clock goes on only when it is told to, watched all the time."""
+    """A rank whose clock is set by the test, watched all the time."""
 
     def __init__(self) -> None:
         self.now = 500.0
@@ -40,7 +40,7 @@ def test_before_the_first_step_a_rank_is_starting_and_never_judged() -> None:
     assert (moment.step, moment.seconds_since_step) == (None, None)
 
 
-def test_a_stall_is_told_once_with_rank_step_activity_and_how_long() -> None:
+def test_a_stall_is_reported_once_with_rank_step_activity_and_how_long() -> None:
     rank = Rank()
     rank.pulse.step_finished(41)
     rank.now += 4
@@ -51,7 +51,7 @@ def test_a_stall_is_told_once_with_rank_step_activity_and_how_long() -> None:
     assert rank.wait(100 * DEADLINE) == 1
 
 
-def test_a_new_step_ends_a_stall_and_the_next_one_is_told_again() -> None:
+def test_a_new_step_ends_a_stall_and_the_next_one_is_reported_again() -> None:
     rank = Rank()
     rank.pulse.step_finished(1)
     assert rank.wait(2 * DEADLINE) == 1
@@ -74,7 +74,7 @@ def test_what_rightly_lasts_long_has_ten_times_the_patience_and_none_is_charged_
     assert f"activity {long}" in rank.said[0]
 
 
-def test_waiting_for_data_again_and_again_is_no_step() -> None:
+def test_waiting_for_data_repeatedly_does_not_count_as_a_step() -> None:
     rank = Rank()
     rank.pulse.step_finished(1)
     for _ in range(20):
@@ -146,18 +146,18 @@ def test_the_dump_shows_the_head_and_where_every_thread_is(capsys: pytest.Captur
     assert "in test_the_dump_shows_the_head" in said
 
 
-def test_where_the_training_hangs_is_told_until_it_goes_on() -> None:
+def test_where_the_training_hangs_is_shown_until_it_continues() -> None:
     rank = Rank()
     rank.pulse.step_finished(7)
     assert rank.watchdog.stack(7) is None
     rank.wait(2 * DEADLINE)
     stack = rank.watchdog.stack(7)
     assert stack is not None
-    assert "test_where_the_training_hangs_is_told_until_it_goes_on" in stack
+    assert "test_where_the_training_hangs_is_shown_until_it_continues" in stack
     assert rank.watchdog.stack(8) is None
 
 
-def test_a_closed_stream_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stream_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node 2 -m ddpjob_trainer.examples.collectives --largest 16M
 
-Like nccl-tests, but for any backend. `bus` is the bandwidth that the hardware must have carried, which can be compared
+Like nccl-tests, for any backend. `bus` is the bandwidth that the hardware must have carried, which can be compared
 between numbers of ranks: 2(n-1)/n of the message per second for all_reduce, (n-1)/n for all_gather, where the message
 is what all ranks gather together, and all of it for broadcast and reduce (github.com/NVIDIA/nccl-tests,
 doc/PERFORMANCE.md). Every result is checked.

@@ -82,7 +82,7 @@ def load_digits(fraction: float) -> Digits:
     images, labels = tensors["images"].unsqueeze(1).float() / BRIGHTEST, tensors["labels"].long()
     # Python's generator and not torch's: its results are guaranteed not to change.
     order = list(range(len(images)))
-    random.Random(SPLIT_SEED).shuffle(order)  # noqa: S311 a split is no secret
+    random.Random(SPLIT_SEED).shuffle(order)  # noqa: S311 not used for security
     held_out, training = order[:HELD_OUT], order[HELD_OUT:]
     training = training[: max(int(len(training) * fraction), 1)]
     return Digits((images[training], labels[training]), (images[held_out], labels[held_out]))

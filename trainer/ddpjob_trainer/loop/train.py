@@ -52,7 +52,7 @@ def train(
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoint_dir: folder for checkpoints; None uses the operator's, and saves nothing without one.
-        asynchronous: write checkpoints while the training goes on.
+        asynchronous: write checkpoints while the training continues.
         listeners: are notified of everything, after those that print, log and serve progress.
 
     Raises:

@@ -135,7 +135,7 @@ class TrainingLoop:
         """Train until all epochs are done, or until SIGTERM has reached any of the ranks.
 
         Raises:
-            Stopped: all ranks were asked to stop and have saved their last step; a resume goes on with the next one.
+            Stopped: all ranks were asked to stop and have saved their last step; a resume continues with the next one.
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from belongs to another model.

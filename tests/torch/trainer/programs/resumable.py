@@ -68,7 +68,7 @@ def read_from_a_volume_that_is_gone() -> None:
 
 
 class Witness(Listener):
-    """Prints every step on rank 0, and ends the process where it is told to."""
+    """Prints every step on rank 0, and ends the process where the arguments say."""
 
     def __init__(self, rank: int, die_at: int, fail_at: int, stop_at: str | None, evaluation: float) -> None:
         self.rank = rank
