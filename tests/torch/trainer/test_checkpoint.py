@@ -140,7 +140,7 @@ def test_where_no_checkpoint_is_sound_or_of_this_format_nothing_is_trained_from_
         saved(tmp_path, group).resume(state)
     for folder in tmp_path.iterdir():
         (folder / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ResumeError, match=r"none of the 2 checkpoint\(s\) in .* is sound: .* move them away"):
+    with pytest.raises(ResumeError, match=r"none of the 2 checkpoint\(s\) in .* is sound: move them away to train"):
         saved(tmp_path, group).resume(state)
 
 

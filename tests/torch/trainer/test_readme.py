@@ -1,4 +1,4 @@
-"""The scripts of the README do what it says of them."""
+"""The scripts of the README and of the trainer's page do what these say."""
 
 import json
 import re
@@ -8,12 +8,13 @@ import pytest
 from training import TORCHRUN, Training, checkpoints_in, succeed, torchrun, whole
 
 README = Path(__file__).parents[3] / "README.md"
+TRAINER = README.with_name("docs") / "trainer.md"
 LAST = "\nimport os, torch.distributed as dist\ndist.is_initialized() and dist.barrier()\nos._exit(0)\n"
 
 
-def script(name: str) -> str:
-    """The one script of the README that calls this function of the library."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+def script(name: str, page: Path = README) -> str:
+    """The one script of a page that calls this function of the library."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     (found,) = [block for block in blocks if f"{name}(" in block]
     return found
 
@@ -41,6 +42,13 @@ def test_the_whole_script_of_at_most_ten_lines_trains_saves_and_resumes(tmp_path
     again, progress = trained(longer, tmp_path, DDPJOB_CHECKPOINT_PATH=str(tmp_path / "uid"))
     assert "resumed in epoch 4 after step 48" in again.output
     assert progress["step"] == 64
+
+
+def test_a_script_that_joins_the_group_itself_shows_the_accuracy_of_all_ranks(tmp_path: Path) -> None:
+    done, progress = trained(script("group.sum", TRAINER), tmp_path)
+    assert (progress["step"], progress["totalSteps"], progress["finished"]) == (48, 48, True)
+    assert 0.3 < progress["accuracy"] <= 1
+    assert len(re.findall(r"accuracy 0\.\d{4}", done.output)) == 3
 
 
 def test_two_calls_show_the_progress_of_a_loop_of_ones_own(tmp_path: Path) -> None:
