@@ -1,4 +1,4 @@
-"""What can go wrong, for users and for the operator: one set of errors, told apart by what can be done about them."""
+"""What can go wrong, for users and for the operator: one set of errors, distinguished by what can be done about them."""
 # ruff: noqa: N818 -- the domain's words (NotFound, JobFailed, ...) say more than *Error
 
 
@@ -30,11 +30,11 @@ class TooLong(DDPJobError):
 
 
 class ApiError(DDPJobError):
-    """A request to the API server that did not succeed. `str()` is the server's own message where it gave one."""
+    """A request to the API server that did not succeed. `str()` is the server's own message if it gave one."""
 
 
 class Unavailable(ApiError):
-    """There is no answer for now: no connection, an overloaded server, or others who write at the same time.
+    """There is no answer for now: no connection, an overloaded server, or concurrent writers.
 
     A later try may succeed. Whether a write took effect is unknown.
     """
@@ -74,7 +74,7 @@ class Expired(ApiError):
 
 
 class Invalid(ApiError):
-    """The API server calls the object wrong; sending it again cannot help.
+    """The API server rejects the object; sending it again cannot help.
 
     `fields` are the paths that it names, each with what is wrong there.
     """

@@ -5,7 +5,7 @@ from itertools import groupby
 
 
 def format_ordinals(ordinals: Iterable[int]) -> str:
-    """The ordinals in rising order, neighbours put together."""
+    """The ordinals in ascending order, with neighbours joined."""
     runs: list[str] = []
     for _, group in groupby(enumerate(sorted(set(ordinals))), key=lambda pair: pair[1] - pair[0]):
         run = [ordinal for _, ordinal in group]
@@ -14,7 +14,7 @@ def format_ordinals(ordinals: Iterable[int]) -> str:
 
 
 def parse_ordinals(text: str, limit: int) -> frozenset[int]:
-    """The ordinals below `limit` in a text that `format_ordinals` made; what is no such text holds none.
+    """The ordinals below `limit` in a text that `format_ordinals` made; none for any other text.
 
     Args:
         text: as 0-2,5.

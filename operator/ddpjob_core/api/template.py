@@ -9,13 +9,13 @@ _POD_FIELDS_OF_THE_OPERATOR = {
     "hostname": "the operator gives each pod its own name as host name",
     "subdomain": "the operator sets it to the job's service",
     "setHostnameAsFQDN": "the order of the ranks follows the pods' short names",
-    "terminationGracePeriodSeconds": "it is spec.gracePeriodSeconds",
+    "terminationGracePeriodSeconds": "use spec.gracePeriodSeconds",
     "nodeName": "every pod of the job would be put on that one node; use nodeSelector or affinity",
 }
 _CONTAINER_FIELDS_OF_THE_OPERATOR = {
     "command": "use spec.trainer.command",
     "args": "use spec.trainer.args",
-    "terminationMessagePath": "the launcher writes its report to the usual place",
+    "terminationMessagePath": "the launcher writes its report to the default path",
 }
 
 
@@ -51,7 +51,7 @@ def _metadata_problems(metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in metadata.items():
         if key not in ("labels", "annotations"):
             if key != "creationTimestamp" or value is not None:
-                yield f".metadata.{key}", "only labels and annotations can be given here; remove it"
+                yield f".metadata.{key}", "only labels and annotations can be set here; remove it"
         elif value is not None and not isinstance(value, dict):
             yield f".metadata.{key}", _not(value, "an object")
     for key in ("labels", "annotations"):
@@ -66,7 +66,7 @@ def _spec_problems(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if spec.get(key):
             yield f".spec.{key}", f"cannot be set: {why}; remove it"
     if spec.get("restartPolicy", "Never") != "Never":
-        yield ".spec.restartPolicy", "must be Never or left out: restarts are spec.restart's business"
+        yield ".spec.restartPolicy", "must be Never or left out: spec.restart controls restarts"
     for key in ("containers", "initContainers", "volumes"):
         value = spec.get(key)
         if value is None:

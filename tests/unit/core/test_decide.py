@@ -46,7 +46,7 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     assert decide(replace(observed, job=replace(observed.job, deleting=True))) == Plan()
 
 
-def test_only_a_running_first_node_is_asked_for_progress() -> None:
+def test_only_a_running_first_node_is_polled_for_progress() -> None:
     world = World()
     world.settle()
     assert world.reconcile().poll == ()

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition that is made from the types, and the pages and manifests beside it."""
+"""The CustomResourceDefinition that is made from the types, and the pages and manifests generated with it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,7 +132,7 @@ def test_all_generated_files_are_current() -> None:
     assert list(outdated()) == [], "run `python -m hack.generate`"
 
 
-def test_a_file_that_is_not_current_is_shown_with_its_difference_and_written_anew(tmp_path: Path) -> None:
+def test_a_file_that_is_not_current_is_shown_with_its_difference_and_rewritten(tmp_path: Path) -> None:
     assert sorted(write(tmp_path)) == sorted(GENERATED)
     assert outdated(tmp_path) == {}
     page = tmp_path / "docs/rbac.md"

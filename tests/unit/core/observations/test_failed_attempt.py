@@ -43,7 +43,7 @@ def test_an_evicted_pod_that_is_gone_before_the_others_have_ended_is_still_an_ev
     assert (world.status.attempt, world.status.restarts.counted, world.status.restarts.ignored) == (1, 0, 1)
 
 
-def test_an_evicted_pod_that_is_gone_at_once_does_not_take_the_logs_of_the_others_with_it() -> None:
+def test_an_evicted_pod_that_is_gone_immediately_does_not_take_the_logs_of_the_others_with_it() -> None:
     world = training()
     world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], disruption="EvictionByEvictionAPI")
     world.delete_pod("digits-a0-1", 30)
@@ -99,7 +99,7 @@ def test_a_lost_node_ends_the_attempt_and_does_not_block_the_next() -> None:
     assert {"digits-a1-0", "digits-a1-1"} <= set(world.pods), "what is on the lost node is not waited for"
 
 
-def test_a_node_that_only_lost_its_kubelet_goes_on_training() -> None:
+def test_a_node_that_only_lost_its_kubelet_continues_training() -> None:
     world = training()
     world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], node_lost=True)
     world.report_rank(0, 41)

@@ -122,7 +122,7 @@ def pod(**parts: Any) -> Json:
     return {"metadata": {**_IDENTITY, **parts.pop("metadata", {})}, **parts}
 
 
-def test_only_the_container_named_trainer_tells_how_the_training_stands() -> None:
+def test_only_the_container_named_trainer_shows_the_state_of_the_training() -> None:
     record = pod_record(
         pod(
             status={
@@ -138,7 +138,7 @@ def test_only_the_container_named_trainer_tells_how_the_training_stands() -> Non
     assert record.others_running
 
 
-def test_an_exit_without_a_readable_code_is_no_success() -> None:
+def test_an_exit_without_a_readable_code_is_not_a_success() -> None:
     record = pod_record(pod(status={"containerStatuses": [{"name": "trainer", "state": {"terminated": {}}}]}))
     assert record is not None
     assert isinstance(record.trainer, Terminated)
@@ -172,7 +172,7 @@ def test_an_exit_without_a_readable_code_is_no_success() -> None:
         ({"initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 0}}}]}, None),
     ],
 )
-def test_what_keeps_a_pod_from_starting_is_told(status: Json, obstacle: Waiting | None) -> None:
+def test_what_prevents_a_pod_from_starting_is_reported(status: Json, obstacle: Waiting | None) -> None:
     record = pod_record(pod(status=status))
     assert record is not None
     assert record.obstacle == obstacle

@@ -25,7 +25,7 @@ LEFT = Progress(
     ("saved", "columns"),
     [(None, ("", "")), (210, ("7/20", "210/600")), (180, ("", "180/600"))],
 )
-def test_before_its_first_report_an_attempt_is_as_far_as_the_checkpoint_that_it_goes_on_from(
+def test_before_its_first_report_an_attempt_is_as_far_as_the_checkpoint_that_it_resumes_from(
     saved: int | None, columns: tuple[str, str]
 ) -> None:
     known = LEFT.model_copy(update={"last_checkpoint_step": saved})
@@ -37,7 +37,7 @@ def test_before_its_first_report_an_attempt_is_as_far_as_the_checkpoint_that_it_
     assert (shown.loss, shown.eta, shown.speed) == ("", "", "")
 
 
-def test_the_percent_of_an_attempt_that_goes_on_is_that_of_its_checkpoint() -> None:
+def test_the_percent_of_an_attempt_that_resumes_is_that_of_its_checkpoint() -> None:
     known = LEFT.model_copy(update={"last_checkpoint_step": 180})
     assert current_progress(DDPJobStatus(attempt=1, progress=known)).percent == 30
     assert current_progress(DDPJobStatus(attempt=0, progress=known)).percent == 35

@@ -23,7 +23,7 @@ def running(nodes: int = 3, **fields: object) -> World:
 
 
 def written(world: World) -> None:
-    """Time passes until a change that is no transition may be written."""
+    """Time passes until a change other than a transition may be written."""
     world.advance(5)
     for ordinal, known in world.waits.items():
         world.waits[ordinal] = replace(known, answered=world.now)
@@ -99,7 +99,7 @@ def test_a_wait_of_an_older_attempt_or_of_a_node_that_has_ended_is_none() -> Non
     assert condition(world, ConditionType.RENDEZVOUS_READY).status == "True"
 
 
-def test_while_pods_are_missing_those_are_what_is_told() -> None:
+def test_while_pods_are_missing_they_are_what_is_reported() -> None:
     world = World(spec=spec_of(nodes=2))
     world.settle()
     world.run("digits-a0-1")
@@ -120,7 +120,7 @@ def test_a_job_whose_nodes_do_not_meet_has_not_started() -> None:
     assert "digits-a0-1: digits-a0-0.digits does not exist yet" in world.status.failure.message
 
 
-def test_all_nodes_are_asked_from_when_they_run_until_a_rank_reports() -> None:
+def test_all_nodes_are_polled_from_when_they_run_until_a_rank_reports() -> None:
     world = World(spec=spec_of(nodes=3, procsPerNode=2))
     world.settle()
     world.run("digits-a0-0")
@@ -137,7 +137,7 @@ def test_all_nodes_are_asked_from_when_they_run_until_a_rank_reports() -> None:
     assert [target.ordinal for target in world.reconcile().poll] == [0]
 
 
-def test_a_program_that_reports_nothing_is_asked_no_longer_than_its_nodes_may_wait() -> None:
+def test_a_program_that_reports_nothing_is_polled_no_longer_than_its_nodes_may_wait() -> None:
     world = running(rendezvous={"timeoutSeconds": 60})
     assert len(world.reconcile().poll) == 3
     world.advance(60)
@@ -147,6 +147,6 @@ def test_a_program_that_reports_nothing_is_asked_no_longer_than_its_nodes_may_wa
     assert [target.ordinal for target in world.reconcile().poll] == [0, 1]
 
 
-def test_of_a_large_job_some_nodes_are_asked() -> None:
+def test_only_some_nodes_of_a_large_job_are_polled() -> None:
     world = running(nodes=100)
     assert len(world.reconcile().poll) == 1 + MOST_NODES

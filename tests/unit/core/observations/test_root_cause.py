@@ -75,7 +75,7 @@ STOPPED = {"rank": 1, "signal": "SIGTERM", "time": 0.5, "message": ""}
         ),
     ],
 )
-def test_the_cause_is_told_by_class_first_then_by_time_then_by_rank(
+def test_the_cause_is_found_by_class_first_then_by_time_then_by_rank(
     pods: list[PodRecord], reason: str, rank: int | None, ordinal: int
 ) -> None:
     failure = find_root_cause(view_attempt("j", 0, 2, tuple(pods)), missing_is_failed=True)
@@ -109,7 +109,7 @@ ASKED = json.dumps({"exitCode": 143, "stopped": True, "message": "stopped by SIG
         (pod(1, ended(143, {"rank": 2, "exitCode": 143, "time": 1.0, "message": ""})), FailureClass.STOPPED),
     ],
 )
-def test_every_class_of_failure_is_told(ended_pod: PodRecord, kind: FailureClass) -> None:
+def test_every_class_of_failure_is_recognised(ended_pod: PodRecord, kind: FailureClass) -> None:
     attempt = view_attempt("j", 0, 2, (pod(0), ended_pod))
     failure = find_root_cause(attempt, missing_is_failed=True, lost_is_failed=True)
     assert failure is not None
@@ -154,7 +154,7 @@ def test_an_exception_comes_with_its_traceback_exit_code_and_node() -> None:
     assert (failure.exit_code, failure.node_name, failure.attempt) == (1, "node-0", 0)
 
 
-def test_a_missing_pod_is_no_failure_while_pods_are_being_made() -> None:
+def test_a_missing_pod_has_not_failed_while_pods_are_being_created() -> None:
     assert find_root_cause(view_attempt("j", 0, 2, (pod(0),)), missing_is_failed=False) is None
 
 

@@ -23,7 +23,7 @@ def test_wall_time_ends_a_job_with_its_pods_own_grace_period() -> None:
     assert {(stop.name, stop.grace_seconds) for stop in stops} == {("digits-a0-0", None), ("digits-a0-1", None)}
 
 
-def test_restarts_do_not_lengthen_the_wall_time_and_a_suspension_starts_it_anew() -> None:
+def test_restarts_do_not_extend_the_wall_time_and_a_suspension_starts_it_over() -> None:
     world = running_world(activeDeadlineSeconds=100)
     world.end("digits-a0-0", 1)
     world.settle()

@@ -14,7 +14,7 @@ from ddpjob_core.observations.node_lost import SILENCE_OF_LOST
 from ddpjob_core.observations.observed import Rejection, RejectionKind
 
 
-def test_a_new_job_gets_its_service_its_launcher_and_one_pod_a_node_before_any_status_is_written() -> None:
+def test_a_new_job_gets_its_service_its_launcher_and_one_pod_per_node_before_any_status_is_written() -> None:
     world = World(spec=spec_of(nodes=3))
     plan = world.reconcile()
     assert plan.status is None
@@ -22,7 +22,7 @@ def test_a_new_job_gets_its_service_its_launcher_and_one_pod_a_node_before_any_s
     assert world.creations == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
 
 
-def test_under_mpirun_the_key_is_made_once_an_attempt_before_any_pod() -> None:
+def test_under_mpirun_the_key_is_created_once_per_attempt_before_any_pod() -> None:
     world = World(spec=spec_of(nodes=2, launcher="mpirun"))
     plan = world.reconcile()
     kinds = words(plan.actions)
@@ -74,7 +74,7 @@ def test_pods_of_older_attempts_are_kept_for_three_attempts_only() -> None:
     ]
 
 
-def test_a_used_up_quota_is_told_and_asked_again_with_one_pod_only() -> None:
+def test_a_used_up_quota_is_reported_and_retried_with_one_pod_only() -> None:
     world = World(spec=spec_of(nodes=5))
     world.rejections = (Rejection(RejectionKind.FORBIDDEN, ObjectName("Pod", "digits-a0-0"), "exceeded quota"),)
     plan = world.reconcile()

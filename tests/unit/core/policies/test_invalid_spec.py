@@ -62,7 +62,7 @@ def gpus(number: int) -> dict[str, object]:
         ({"backend": "nccl", "template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}, "nccl"),
     ],
 )
-def test_the_backend_follows_the_gpus_unless_it_is_asked_for(fields: dict[str, object], backend: str) -> None:
+def test_the_backend_follows_the_gpus_unless_it_is_set(fields: dict[str, object], backend: str) -> None:
     world = World(spec=spec_of(**fields))
     world.settle()
     assert world.status is not None

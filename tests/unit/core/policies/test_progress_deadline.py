@@ -43,7 +43,7 @@ def stalled(world: World) -> str:
         ([(0, 40, "data"), (1, 40, "data")], "all responding ranks: waiting for data, after step 40"),
     ],
 )
-def test_a_stall_names_the_rank_that_keeps_the_others(answers: list[tuple[int, int, str]], told: str) -> None:
+def test_a_stall_names_the_rank_that_the_others_wait_for(answers: list[tuple[int, int, str]], told: str) -> None:
     world = training()
     stand_still(world, 21, *answers)
     assert told in stalled(world)
@@ -52,7 +52,7 @@ def test_a_stall_names_the_rank_that_keeps_the_others(answers: list[tuple[int, i
     assert [event.reason for event in world.events].count("TrainingStalled") == 1
 
 
-def test_a_stall_is_told_at_once_and_only_once() -> None:
+def test_a_stall_is_reported_immediately_and_only_once() -> None:
     world = training()
     world.last_write = world.now + timedelta(seconds=21)
     stand_still(world, 21, (0, 40, "step"), (1, 40, "step"))
@@ -63,7 +63,7 @@ def test_a_stall_is_told_at_once_and_only_once() -> None:
     assert len(world.status_writes) == written
 
 
-def test_a_training_that_goes_on_is_no_longer_stalled() -> None:
+def test_a_training_that_makes_steps_again_is_no_longer_stalled() -> None:
     world = training()
     stand_still(world, 21, (0, 40, "step"), (1, 40, "step"))
     world.progress = ProgressReport(0, Progress(step=41), "0.4")
@@ -111,7 +111,7 @@ def test_where_no_rank_answers_nothing_is_known_and_nothing_done() -> None:
     assert (world.status.attempt, stalled(world)) == (0, "")
 
 
-def test_all_ranks_are_asked_only_when_a_stall_is_suspected() -> None:
+def test_all_ranks_are_polled_only_when_a_stall_is_suspected() -> None:
     world = training(procsPerNode=2)
     assert [target.rank for target in world.reconcile().poll] == [0]
     stand_still(world, 11)
@@ -148,7 +148,7 @@ def test_the_action_restart_waits_for_the_stacks_and_counts() -> None:
     world = training(progressDeadline={"seconds": 20, "action": "Restart"})
     stand_still(world, 21, (0, 40, "step"), (1, 39, "step"))
     assert world.status is not None
-    assert world.status.attempt == 0, "the condition is told first, and the ranks write their stacks"
+    assert world.status.attempt == 0, "the condition is written first, and the ranks write their stacks"
     world.advance(2)
     world.settle()
     assert world.status.attempt == 0, "an answer that holds a stack is waited for"

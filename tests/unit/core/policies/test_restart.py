@@ -52,7 +52,7 @@ def test_a_job_that_makes_no_newer_step_fails_before_its_budget_is_used() -> Non
     assert world.status.restarts.counted == 2
 
 
-def test_a_job_that_makes_newer_steps_goes_on() -> None:
+def test_a_job_that_makes_newer_steps_continues() -> None:
     world = started(maxRestarts=100, noProgressLimit=2)
     for step in range(50, 500, 50):
         crash(world, step=step)
@@ -73,7 +73,7 @@ def test_a_program_that_reports_no_step_has_only_its_budget() -> None:
     assert condition.reason == "MaxRestartsExceeded"
 
 
-def test_a_rule_that_says_fail_ends_the_job_at_once() -> None:
+def test_a_rule_that_says_fail_ends_the_job_immediately() -> None:
     world = started(rules=[{"action": "Fail", "exitCodes": [42]}])
     crash(world, code=42)
     assert world.status is not None
@@ -107,7 +107,7 @@ NOT_IN_PATH = 'exec: "python3": executable file not found in $PATH: unknown'
         ("error gathering device information /dev/nvidia0: permission denied", "StartError", False),
     ],
 )
-def test_a_program_that_cannot_be_started_fails_the_job_at_once(
+def test_a_program_that_cannot_be_started_fails_the_job_immediately(
     report: dict[str, Any] | str, reason: str, *, fails: bool
 ) -> None:
     for rules, again in (([], not fails), ([{"action": "Restart", "reasons": ["Error"]}], True)):
@@ -206,7 +206,7 @@ def test_a_failed_node_ends_the_attempt_as_a_whole_and_the_next_one_starts() -> 
     assert "digits-a0-1" in world.pods, "the pod that failed stays, so that its log can be read"
 
 
-def test_the_intent_to_leave_an_attempt_is_written_before_a_pod_of_it_is_deleted() -> None:
+def test_the_intent_to_abandon_an_attempt_is_written_before_a_pod_of_it_is_deleted() -> None:
     world = running_world()
     world.end("digits-a0-1", 7)
     plan = world.reconcile()
@@ -234,7 +234,7 @@ def test_the_budget_of_restarts_is_used_exactly() -> None:
     assert len(world.creations) == 6
 
 
-def test_a_pod_that_somebody_deletes_has_failed_at_once() -> None:
+def test_a_pod_that_is_deleted_has_failed_immediately() -> None:
     world = running_world()
     world.delete_pod("digits-a0-0")
     world.reconcile()
@@ -242,7 +242,7 @@ def test_a_pod_that_somebody_deletes_has_failed_at_once() -> None:
     assert world.status.restarts.last_reason == "PodDeleted"
 
 
-def test_a_pod_that_its_node_takes_no_notice_of_ends_the_attempt_once_new_pods_are_kept_away_from_that_node() -> None:
+def test_a_pod_that_its_node_does_not_acknowledge_ends_the_attempt_once_new_pods_avoid_that_node() -> None:
     world = running_world()
     world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], phase="Pending", trainer=None, ready=False)
     world.assign("digits-a0-1")
@@ -273,7 +273,7 @@ def test_a_pod_on_a_lost_node_does_not_block_the_next_attempt() -> None:
     assert "digits-a1-0" in world.pods
 
 
-def test_a_consequence_waits_a_little_for_its_cause() -> None:
+def test_a_consequence_waits_a_moment_for_its_cause() -> None:
     world = running_world()
     lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
     killed = {"exitCode": 137, "failures": [{"rank": 1, "signal": "SIGKILL", "time": 9, "message": ""}]}
@@ -313,7 +313,7 @@ def test_a_job_that_fails_for_good_does_not_wait_for_ever_for_the_cause() -> Non
     assert world.status.holds(ConditionType.FAILED)
 
 
-def test_a_consequence_whose_cause_never_shows_is_told_after_a_little() -> None:
+def test_a_consequence_whose_cause_never_shows_is_reported_after_a_moment() -> None:
     world = running_world()
     lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
     world.end("digits-a0-0", 1, json.dumps(lost))

@@ -8,21 +8,21 @@ from world import running_world
 from ddpjob_core.api import ConditionType
 
 
-def test_a_spec_that_was_edited_in_a_suspension_nobody_saw_is_the_next_attempt_and_not_counted() -> None:
+def test_a_spec_that_was_edited_in_an_unseen_suspension_is_the_next_attempt_and_not_counted() -> None:
     world = running_world(nodes=2)
     world.crash()
     world.spec = world.spec.model_copy(update={"nodes": 1})
     world.end("digits-a0-0", 0)
     world.settle()
     assert world.status is not None
-    assert not world.status.holds(ConditionType.SUCCEEDED), "one of two nodes is no success"
+    assert not world.status.holds(ConditionType.SUCCEEDED), "one of two nodes is not a success"
     assert (world.status.attempt, world.status.restarts.counted) == (1, 0)
     world.kubelet_removes_deleted_pods()
     world.settle()
     assert world.live() == ["digits-a1-0"]
 
 
-def test_a_number_of_nodes_that_changes_the_pods_names_is_no_failure_either() -> None:
+def test_a_number_of_nodes_that_changes_the_pods_names_is_not_a_failure_either() -> None:
     world = running_world(nodes=2)
     world.crash()
     world.spec = world.spec.model_copy(update={"nodes": 12})
@@ -44,7 +44,7 @@ def test_a_field_that_no_pod_is_made_of_leaves_the_pods_alone(field: dict[str, o
     assert world.status.attempt == 0
 
 
-def test_a_pod_of_an_operator_that_told_no_hash_goes_on() -> None:
+def test_a_pod_without_a_hash_of_its_spec_continues() -> None:
     world = running_world()
     world.pods = {name: replace(pod, spec_hash=None) for name, pod in world.pods.items()}
     assert world.reconcile().actions == ()

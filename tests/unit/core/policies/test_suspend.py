@@ -103,7 +103,7 @@ def test_nodes_that_end_because_they_were_asked_to_have_neither_failed_nor_succe
     assert (world.status.nodes.failed, world.status.nodes.succeeded) == (0, 0)
 
 
-def test_a_pod_on_a_lost_node_does_not_keep_a_job_from_being_suspended() -> None:
+def test_a_pod_on_a_lost_node_does_not_block_a_suspension() -> None:
     world = running_world()
     world.spec = spec_of(suspend=True)
     world.settle()

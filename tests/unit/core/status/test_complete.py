@@ -10,7 +10,7 @@ from ddpjob_core.decide import decide
 from ddpjob_core.wire.progress import ProgressReport
 
 
-def test_a_finished_job_tells_that_a_changed_spec_was_seen() -> None:
+def test_a_finished_job_shows_that_a_changed_spec_was_seen() -> None:
     world = running_world()
     for name in list(world.pods):
         world.end(name, 0)
@@ -23,7 +23,7 @@ def test_a_finished_job_tells_that_a_changed_spec_was_seen() -> None:
     assert plan.events == ()
 
 
-def test_ranks_that_stop_after_their_job_has_failed_still_tell_their_last_step_and_checkpoint() -> None:
+def test_ranks_that_stop_after_their_job_has_failed_still_report_their_last_step_and_checkpoint() -> None:
     world = running_world(activeDeadlineSeconds=60)
     world.progress = ProgressReport(0, Progress(step=40, last_checkpoint_step=40), "0.5")
     world.settle()

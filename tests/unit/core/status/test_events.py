@@ -6,7 +6,7 @@ from ddpjob_core.api.status import Progress
 from ddpjob_core.wire.progress import ProgressReport
 
 
-def test_at_most_three_events_tell_of_a_job_that_succeeds() -> None:
+def test_a_job_that_succeeds_has_at_most_three_events() -> None:
     world = running_world()
     world.progress = ProgressReport(0, Progress(step=1, total_steps=10), "0.5")
     world.advance(6)

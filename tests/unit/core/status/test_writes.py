@@ -12,7 +12,7 @@ from ddpjob_core.status.writes import NEWER_REPORT
 from ddpjob_core.wire.progress import ProgressReport
 
 
-def test_a_job_that_succeeds_costs_one_write_a_child_and_two_status_writes() -> None:
+def test_a_job_that_succeeds_costs_one_write_per_child_and_two_status_writes() -> None:
     world = World(spec=spec_of(nodes=4))
     world.settle()
     for name in list(world.pods):
@@ -43,7 +43,7 @@ def test_an_operator_that_starts_again_writes_nothing_to_an_unchanged_job() -> N
     assert plan.actions == ()
 
 
-def test_a_change_that_is_no_transition_waits_until_five_seconds_after_the_last_write() -> None:
+def test_a_change_other_than_a_transition_waits_until_five_seconds_after_the_last_write() -> None:
     world = World()
     world.settle()
     world.run_all()
@@ -85,7 +85,7 @@ def test_progress_that_may_be_written_waits_for_the_next_report_and_no_other_new
     assert written is not None
     assert written.summary.step == "5/9"
     world.settle()
-    # Another pod's state is no progress: it does not wait for a report.
+    # Another pod's state is not progress: it does not wait for a report.
     world.advance(1)
     world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], ready=False, trainer=Waiting("CrashLoopBackOff", ""))
     plan = world.reconcile()

@@ -24,7 +24,7 @@ def test_whatever_a_termination_message_says_is_a_report_or_none(text: str) -> N
 @pytest.mark.parametrize(
     "text", ["", "killed", "{}", "[]", '{"failures": []}', "null", "{" * 5000, '{"exitCode": 1, "failures": "x"}']
 )
-def test_what_is_no_report_has_no_failures(text: str) -> None:
+def test_what_is_not_a_report_has_no_failures(text: str) -> None:
     report = parse_report(text)
     assert report is None or report.failures == ()
 
@@ -36,7 +36,7 @@ def test_half_a_surrogate_pair_in_a_report_does_not_break_the_status() -> None:
     assert parse_progress({"lossText": "\ud800"}, NOW)[1] == "?"
 
 
-def test_the_report_tells_restarts_a_stop_and_what_kind_of_end_each_failure_was() -> None:
+def test_the_report_holds_restarts_a_stop_and_how_each_failed_process_ended() -> None:
     failure = '{"rank": 1, "signal": "SIGKILL", "oom": true, "errorType": "ModuleNotFoundError"}'
     report = parse_report(f'{{"exitCode": 143, "stopped": true, "processRestarts": 2, "failures": [{failure}]}}')
     assert report is not None
