@@ -1,4 +1,7 @@
-"""torch's store without libuv: torch asks for libuv by default even where it is built without."""
+"""torch's store without libuv: torch asks for libuv by default even where it is built without.
+
+The trainer's images have this module too, as `ddpjob_libuv`, so it imports nothing of ours.
+"""
 
 # ruff: noqa: PLC0415 -- torch is the image's, and loaded by the program
 
