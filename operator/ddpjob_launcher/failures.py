@@ -12,6 +12,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from .cgroup import memory_limit, oom_kills
+from .commands import FILE
 from .errors import CannotStart, LaunchError
 from .faults import fault_file
 from .report import Failure, clip
@@ -48,7 +49,8 @@ def worker_failure(rank: int, end: Any, error_file: str, *, out_of_memory: bool 
         failure.message = str(recorded)
     elif end.exitcode < 0:
         with contextlib.suppress(OSError), open(fault_file(error_file), errors="replace") as file:  # noqa: PTH123
-            failure.traceback = file.read(4096)
+            # Innermost first: what stands behind the program's own calls is ours, and a list of extension modules.
+            failure.traceback = file.read(4096).partition(f'  File "{FILE}{os.sep}')[0]
         failure.message = failure.traceback.partition("\n")[0] or failure.message
     if out_of_memory and (end.exitcode == -signal.SIGKILL or "killed by signal: Killed" in failure.message):
         failure.oom = True

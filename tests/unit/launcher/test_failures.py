@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddpjob_launcher import cgroup
+from ddpjob_launcher.commands import FILE
 from ddpjob_launcher.failures import own_failure, worker_failure
 from ddpjob_launcher.signals import container_code
 from tests.unit.launcher.running import files_of, settings_of
@@ -59,3 +60,15 @@ def test_a_worker_that_ran_out_of_memory_is_told_from_one_that_was_killed(
     entry = worker_failure(3, end, str(error_file), out_of_memory=grown)
     assert entry.message == message
     assert entry.oom == ("out of memory" in message)
+
+
+def test_the_stack_of_a_crash_ends_with_the_programs_own_calls(folder: Path) -> None:
+    own = 'Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n  File "train.py", line 3 in deep'
+    ours = (
+        f'\n  File "{FILE}/ddpjob-launcher/worker.py", line 76 in _execute\n\nExtension modules: torch._C (total: 1)\n'
+    )
+    (folder / "fault.txt").write_text(own + ours)
+    end = SimpleNamespace(local_rank=1, exitcode=-11, error_file=str(folder / "error.json"), error_file_data={})
+    failure = worker_failure(3, end, end.error_file)
+    assert failure.message == "Fatal Python error: Segmentation fault"
+    assert failure.traceback == f"{own}\n"
