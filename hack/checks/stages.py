@@ -235,10 +235,11 @@ class HeldBack:
         *lines, last = self._output.read().decode(errors="replace").strip().splitlines() or [""]
         found = one_line(last)
         said = lines if found else [*lines, last]
+        said = [line for line in said if line.strip() and not line.startswith(f"== {self._name}")]
         tally = found or Tally()
         if code != 0 and tally.failed == 0:
             tally += FAILURE
-        say("\n".join([f"\n== {self._name}, at the same time", *(line for line in said if line.strip())]))
+        say("\n".join([f"\n== {self._name} (ran at the same time)", *said]))
         say(f"== {self._name}: {tally.line()} in {took:.0f} s")
         return tally
 
