@@ -36,7 +36,7 @@ class Phrase:
 PHRASES: Final = (
     Phrase("is no X", "is not an X", r"(?<!there )is no (?!longer|more|way|need|such)\w+", left=71),
     Phrase("are no X", "are not X, or must be X", r"(?<!there )are no (?!longer|more|such)\w+", left=1),
-    Phrase("is told", "is shown, reported or said", r"(?:is|are|was|were|be|been) told", left=94),
+    Phrase("is told", "is shown, reported or said", r"(?:is|are|was|were|be|been) told(?! to)", left=94),
     Phrase("told by", "reported by, seen from", left=7),
     Phrase("untold", "not reported", left=0),
     Phrase("said here", "reported by this process", left=0),
@@ -51,7 +51,7 @@ PHRASES: Final = (
     Phrase("somebody", "someone, a user or another user", left=12),
     Phrase("nobody that", "an unknown", left=0),
     Phrase("else than", "other than", left=0),
-    Phrase("keeps this job", "blocks this job", r"keeps? (?:this|the|a) job", left=8),
+    Phrase("keeps this job", "blocks this job", r"keeps? (?:this|the|a) job(?! from)", left=8),
     Phrase("coming to rest", "does not converge", left=0),
     Phrase("what it is called", "its name", r"what (?:it|he|they) (?:is|are) called", left=0),
     Phrase("brought nothing better", "no improvement in", left=0),
