@@ -30,7 +30,7 @@ def omp_threads(processes: int) -> int | None:
             for name in names:
                 with open(f"/sys/fs/cgroup/{folder}{name}") as file:
                     numbers += file.read().split()
-        if len(numbers) == 2 and numbers[0].isdigit():  # noqa: PLR2004 -- quota and period; "max" or -1 is no quota
+        if len(numbers) == 2 and numbers[0].isdigit():  # noqa: PLR2004 -- quota and period; "max" or -1 means no quota
             return max(1, int(numbers[0]) // int(numbers[1]) // processes)
     return 1 if processes > 1 else None
 

@@ -177,7 +177,7 @@ class MpirunAgent(Agent):
 
     def _outlast(self, context: Any, number: int = 0) -> str:
         begun = time.monotonic()
-        # Whatever a rank ends with from now on is no reason for mpirun to end those that still save.
+        # However a rank ends from now on, mpirun must not end those that still save.
         (Path(self._folder) / STOPPING).touch()
         late = super()._outlast(context, number)
         # Ranks of other nodes may be a little later, and are ended with mpirun, which ends with any node that leaves.

@@ -108,7 +108,7 @@ def run(arguments: list[str]) -> int:
     code = process.wait()
     # mpirun alone signals us: the launcher, when it is to stop, signals the worker itself.
     write_whole(folder / f"{rank}.ended", {**begun, "code": code, "time": time.time(), "aborted": bool(signalled)})
-    # A rank that has saved and left on purpose is no reason for mpirun to end the others.
+    # Because of a rank that has saved and left on purpose mpirun must not end the others.
     on_purpose = code == AGREED_STOP or (folder / STOPPING).exists()
     return 0 if on_purpose else container_code(code)
 

@@ -19,7 +19,7 @@ class Failure:
     Attributes:
         message: one line.
         time: when it failed.
-        rank: of the worker; None where it is no worker that failed.
+        rank: of the worker; None where what failed is not a worker.
         local_rank: of the worker on this node.
         exit_code: what the process exited with; None where a signal ended it.
         signal: name of the signal that ended it.

@@ -170,12 +170,12 @@ spec:
     script: train.py
   {more}
 """
-CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: beside}\ndata: {a: b}\n---\n"
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra}\ndata: {a: b}\n---\n"
 # Only the API server's rules refuse it: the rendezvous' port among those of the metrics.
 REFUSED = "rendezvous: {port: 9401}"
 
 
-def test_what_only_the_api_server_refuses_is_told_with_its_line_and_leaves_nothing_behind(
+def test_what_only_the_api_server_refuses_is_reported_with_its_line_and_leaves_nothing_behind(
     program: Program, admin: Client, namespace: str, tmp_path: Path
 ) -> None:
     manifest = tmp_path / "job.yaml"
@@ -192,7 +192,7 @@ def test_what_was_made_before_something_was_refused_is_removed_again(
     program: Program, admin: Client, namespace: str, tmp_path: Path
 ) -> None:
     manifest = tmp_path / "job.yaml"
-    manifest.write_text(CONFIG_MAP + CONFIG_MAP.replace("beside", "No_Name") + JOB.format(name="fine", more=""))
+    manifest.write_text(CONFIG_MAP + CONFIG_MAP.replace("extra", "No_Name") + JOB.format(name="fine", more=""))
     done = program("run", "-f", str(manifest))
     assert done.exit_code == 2
     assert f"{manifest}:8: metadata.name: " in done.stderr
@@ -211,7 +211,7 @@ def test_a_script_whose_config_map_cannot_be_made_leaves_no_job(
     assert jobs(admin, namespace) == []
 
 
-def test_a_name_that_is_taken_is_told_with_the_job_that_has_it(program: Program) -> None:
+def test_a_name_that_is_taken_is_reported_with_the_job_that_has_it(program: Program) -> None:
     assert program("run", "--no-follow", "-f", str(DIGITS)).exit_code == 0
     done = program("run", "--no-follow", "-f", str(DIGITS))
     assert done.exit_code == 2
@@ -219,7 +219,7 @@ def test_a_name_that_is_taken_is_told_with_the_job_that_has_it(program: Program)
     assert "ddpjob delete digits" in done.stderr
 
 
-def test_the_objects_beside_a_job_in_its_file_are_made_with_it_and_updated_the_next_time(
+def test_the_other_objects_in_the_file_of_a_job_are_made_with_it_and_updated_the_next_time(
     program: Program, admin: Client, namespace: str, tmp_path: Path
 ) -> None:
     assert program("run", "--no-follow", "-f", str(SCRIPTED)).exit_code == 0
@@ -291,7 +291,7 @@ def test_a_job_that_is_not_there_is_exit_code_4(program: Program, command: str) 
     assert "there is no DDPJob nobody in namespace" in done.stderr
 
 
-def test_a_log_without_pods_is_told(program: Program) -> None:
+def test_a_log_without_pods_is_reported(program: Program) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))
     done = program("logs", "digits")
     assert done.exit_code == 4
@@ -306,7 +306,7 @@ def test_nobody_is_asked_where_nobody_can_answer(program: Program, admin: Client
     assert jobs(admin, namespace) == ["digits"]
 
 
-def test_who_may_not_is_told_what_is_missing_with_exit_code_3(control_plane: ControlPlane, namespace: str) -> None:
+def test_who_may_not_learns_what_is_missing_with_exit_code_3(control_plane: ControlPlane, namespace: str) -> None:
     # The operator's own account: it may list jobs, but create none and read no pod's log.
     operator = Program(control_plane.operator_kubeconfig, namespace)
     done = operator("run", "--no-follow", "-f", str(DIGITS))
@@ -443,7 +443,7 @@ def test_colours_appear_on_a_terminal_alone_and_not_with_no_color(
     assert "\x1b" not in program("doctor").output
 
 
-def test_deleting_asks_on_a_terminal_and_a_no_keeps_the_job(
+def test_deleting_asks_on_a_terminal_and_no_leaves_the_job(
     control_plane: ControlPlane, namespace: str, admin: Client, program: Program
 ) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))

@@ -184,7 +184,7 @@ async def test_a_status_that_somebody_erased_is_rebuilt_from_the_pods(
         assert [pod["metadata"]["uid"] for pod in await stage.pods("digits")] == pods
 
 
-async def test_a_used_up_quota_is_told_and_waited_for(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_a_used_up_quota_is_reported_and_waited_for(control_plane: ControlPlane, tmp_path: Path) -> None:
     async with set_stage(control_plane, tmp_path) as stage:
         quota = {
             "apiVersion": "v1",

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
         ("a\0b", "cannot be read: embedded null byte"),
     ],
 )
-def test_a_script_that_cannot_be_read_is_told_in_a_sentence(folder: Path, script: str, told: str) -> None:
+def test_a_script_that_cannot_be_read_is_reported_in_a_sentence(folder: Path, script: str, told: str) -> None:
     with pytest.raises(UsageProblem, match=told):
         DDPJob.submit(folder / script, image="i", cluster=NO_CLUSTER)
 
@@ -42,7 +42,7 @@ def test_a_script_that_cannot_be_read_is_told_in_a_sentence(folder: Path, script
         ("latin.yaml", "latin.yaml is not text: invalid continuation byte at byte 5"),
     ],
 )
-def test_a_manifest_that_cannot_be_read_is_told_in_a_sentence(folder: Path, file: str, told: str) -> None:
+def test_a_manifest_that_cannot_be_read_is_reported_in_a_sentence(folder: Path, file: str, told: str) -> None:
     with pytest.raises(UsageProblem, match=told):
         DDPJob.from_file(folder / file, cluster=NO_CLUSTER)
 

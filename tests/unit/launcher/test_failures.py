@@ -46,7 +46,7 @@ OUT_OF_MEMORY = "killed by the kernel: out of memory (limit 512 MiB)"
         (1, "ValueError: bad", True, "ValueError: bad"),
     ],
 )
-def test_a_worker_that_ran_out_of_memory_is_told_from_one_that_was_killed(
+def test_a_worker_that_ran_out_of_memory_is_distinguished_from_one_that_was_killed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int, said: str, message: str, *, grown: bool
 ) -> None:
     files_of(monkeypatch, cgroup, {"/sys/fs/cgroup/memory.max": str(512 << 20)})

@@ -79,7 +79,7 @@ def test_a_rank_whose_exception_was_on_its_way_when_mpirun_ended_it_is_reported(
     assert (failure["rank"], failure["exitCode"], failure["errorType"]) == (2, 1, "ValueError")
 
 
-def test_a_rank_that_leaves_by_agreement_is_no_failure_however_it_ends(
+def test_a_rank_that_leaves_by_agreement_is_not_a_failure_however_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "termination-log"))

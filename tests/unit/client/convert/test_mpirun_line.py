@@ -40,7 +40,7 @@ class TestMpirun:
         assert "UNSET is not known" in about(converted, "-x D=$UNSET")
         assert "the image's LD_LIBRARY_PATH" in about(converted, "-x LD_LIBRARY_PATH")
 
-    def test_an_uneven_number_of_processes_is_told(self) -> None:
+    def test_an_uneven_number_of_processes_is_reported(self) -> None:
         converted = line("mpirun -np 3 -H a:2,b:2 python x.py", supported=ALL)
         assert "4 in all" in about(converted, "3 processes on 2 nodes")
 

@@ -68,7 +68,7 @@ def test_what_pbs_is_asked_for_is_that_of_all_nodes(lines: list[str], nodes: int
         ),
     ],
 )
-def test_requests_that_contradict_each_other_are_told_with_both_lines(
+def test_requests_that_contradict_each_other_are_reported_with_both_lines(
     lines: list[str], nodes: int | None, total: Resources, notes: list[tuple[int, str, str]]
 ) -> None:
     allocation, told = asked_of_pbs(*lines)
@@ -79,7 +79,7 @@ def test_requests_that_contradict_each_other_are_told_with_both_lines(
 
 
 @pytest.mark.parametrize("option", [*"qPAjoekmMVSrpWJthad", "Z"])
-def test_every_other_option_of_pbs_is_told(option: str) -> None:
+def test_every_other_option_of_pbs_is_reported(option: str) -> None:
     _, notes = asked_of_pbs(f"-{option} value" if option != "V" else "-V")
     (note,) = notes
     assert note.text.startswith(f"#PBS -{option}")
@@ -89,7 +89,7 @@ def test_every_other_option_of_pbs_is_told(option: str) -> None:
 @pytest.mark.parametrize(
     "item", ["place=scatter", "storage=gdata/x", "jobfs=1GB", "wd", "software=x", "pmem=1gb", "odd=1", "walltime=soon"]
 )
-def test_every_other_resource_of_pbs_is_told(item: str) -> None:
+def test_every_other_resource_of_pbs_is_reported(item: str) -> None:
     allocation, notes = asked_of_pbs(f"-l {item}")
     assert [note.text for note in notes] == [f"#PBS -l {item}"]
     assert allocation.total == Resources()

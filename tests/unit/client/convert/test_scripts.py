@@ -75,7 +75,7 @@ def test_the_script_of_the_tutorial_becomes_a_job_for_each_of_its_launch_lines()
 
 
 @pytest.mark.usefixtures("whole_api")
-def test_all_that_the_script_of_the_tutorial_loses_is_told_line_by_line() -> None:
+def test_all_that_the_script_of_the_tutorial_loses_is_reported_line_by_line() -> None:
     found = told(pbs(GADI, supported=ALL))
     assert [(number, text) for number, text, _ in found] == [
         (3, "#PBS -P vp91"),
@@ -208,7 +208,7 @@ def test_a_variable_that_is_set_in_a_block_is_not_taken_for_known() -> None:
         ("horovodrun -np 2 python x.py", "does not start the launcher horovodrun"),
     ],
 )
-def test_commands_around_the_launch_line_are_told(command: str, message: str) -> None:
+def test_commands_around_the_launch_line_are_reported(command: str, message: str) -> None:
     converted = pbs(f"{command}\ntorchrun train.py\n")
     assert any(message in text for number, _, text in told(converted) if number == 1)
 
@@ -294,14 +294,14 @@ def test_what_srun_starts_on_each_node_is_what_the_job_starts(
     assert "launcher" not in found
 
 
-def test_srun_of_plain_python_is_told_to_become_torchrun() -> None:
+def test_srun_of_plain_python_is_reported_to_become_torchrun() -> None:
     converted = slurm("#SBATCH -N 2 --ntasks-per-node=4\nsrun --mpi=pmi2 python train.py --rank $SLURM_PROCID\n")
     assert "torchrun starts them" in about(converted, "srun --mpi=pmi2 python")
     assert "starts every node" in about(converted, "srun --mpi=pmi2")
     assert "in the environment as RANK" in about(converted, "$SLURM_PROCID")
 
 
-def test_several_launchers_on_a_node_are_told() -> None:
+def test_several_launchers_on_a_node_are_reported() -> None:
     converted = slurm("#SBATCH -N 1 --ntasks-per-node=4\nsrun torchrun train.py\n")
     assert "the job starts one" in about(converted, "srun torchrun")
 

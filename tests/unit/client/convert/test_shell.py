@@ -42,7 +42,7 @@ def test_a_script_is_taken_apart_as_a_shell_does_it(text: str, expected: list[li
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\n'b", 2), ('a\n\n"b', 3), ("$(a", 1), ("\n${a", 2), ("`a", 1)])
-def test_what_is_not_closed_is_told_with_its_line(text: str, line: int) -> None:
+def test_what_is_not_closed_is_reported_with_its_line(text: str, line: int) -> None:
     with pytest.raises(UnreadableError) as unreadable:
         words(text)
     assert unreadable.value.line == line

@@ -40,7 +40,7 @@ def test_gpus_of_all_nodes_wait_for_the_number_of_nodes() -> None:
 
 
 @pytest.mark.parametrize("option", sorted({*slurm._NOTES, "odd"}))
-def test_every_other_option_of_slurm_is_told(option: str) -> None:
+def test_every_other_option_of_slurm_is_reported(option: str) -> None:
     _, notes = asked_of_slurm(f"--{option}=value")
     assert [note.text for note in notes] == [f"#SBATCH --{option}=value"]
     assert notes[0].message.startswith("not carried over: ")
@@ -59,6 +59,6 @@ def test_every_other_option_of_slurm_is_told(option: str) -> None:
         ("--export=NONE,RANK=1", "the launcher sets RANK"),
     ],
 )
-def test_what_of_slurms_numbers_is_lost_is_told(lines: str, message: str) -> None:
+def test_what_of_slurms_numbers_is_lost_is_reported(lines: str, message: str) -> None:
     _, notes = asked_of_slurm(lines)
     assert any(message in note.message for note in notes)

@@ -72,11 +72,11 @@ def test_every_option_of_torchrun_goes_where_it_belongs(option: str, expected: d
         ("--no-python", "the script is started with Python"),
     ],
 )
-def test_what_becomes_of_an_option_is_told_with_the_option(option: str, message: str) -> None:
+def test_what_becomes_of_an_option_is_reported_with_the_option(option: str, message: str) -> None:
     assert message in about(line(f"torchrun {option} train.py"), option)
 
 
-def test_options_that_another_one_makes_void_are_told() -> None:
+def test_options_that_another_one_makes_void_are_reported() -> None:
     converted = line("torchrun --standalone --nnodes=4 --rdzv-endpoint=h:29400 train.py")
     assert spec(converted)["nodes"] == 1
     assert "--standalone means one node" in about(converted, "--nnodes=4")

@@ -200,7 +200,7 @@ def test_two_lines_for_two_nodes_are_one_job() -> None:
     assert "one job starts all nodes" in about(converted, "--node-rank=1")
 
 
-def test_all_that_is_not_carried_over_from_the_first_tutorial_is_told_with_its_text() -> None:
+def test_all_that_is_not_carried_over_from_the_first_tutorial_is_reported_with_its_text() -> None:
     text = TORCHRUN_000.format("multinode_ddp.py")
     assert told(line(text, gpus=0)) == [
         (1, "--node-rank=0", "not needed: the ordinal of a pod is the rank of its node"),
@@ -218,7 +218,7 @@ def test_all_that_is_not_carried_over_from_the_first_tutorial_is_told_with_its_t
     ]
 
 
-def test_what_is_told_has_the_line_that_it_stands_in() -> None:
+def test_what_is_reported_has_the_line_that_it_stands_in() -> None:
     found = {text: number for number, text, _ in told(line(MPIRUN_004, supported=ALL))}
     assert found["-x PATH"] == 5
     assert found["-bind-to none"] == found["-map-by slot"] == 6

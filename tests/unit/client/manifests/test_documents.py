@@ -36,13 +36,13 @@ from ddpjob_core.api.errors import UsageProblem
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_field(old: str, new: str, problem: str) -> None:
+def test_what_is_wrong_is_reported_with_file_line_and_field(old: str, new: str, problem: str) -> None:
     assert old in JOB
     told = [str(each) for each in check_job(read(JOB.replace(old, new)))]
     assert any(problem in text for text in told), told
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_lines() -> None:
+def test_all_that_is_wrong_is_reported_together_in_the_order_of_the_lines() -> None:
     problems = check_job(read(JOB.replace("nodes: 2", "nods: 2").replace("image: i", "imagee: i")))
     assert [problem.place for problem in problems] == ["job.yaml:6", "job.yaml:7", "job.yaml:8"]
 
@@ -70,11 +70,11 @@ def test_unknown_fields_of_a_pod_template_are_the_api_server_s_business() -> Non
         (JOB + "foo: " + "1" * 5000, "job.yaml: not valid YAML: Exceeds the limit"),
         (JOB + "foo: !!set {a}", "job.yaml:10: not valid YAML: could not determine a constructor for the tag"),
         (JOB + "foo: !!binary aGk=", "job.yaml:10: not valid YAML: could not determine a constructor for the tag"),
-        (JOB + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: beside", "job.yaml:13: metadata: must be an object"),
+        (JOB + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: text", "job.yaml:13: metadata: must be an object"),
         (JOB + "---\napiVersion: v1\nkind: ConfigMap", "job.yaml:11: metadata: must be an object"),
     ],
 )
-def test_a_file_that_is_no_manifest_of_a_job_is_refused_in_a_sentence(text: str, problem: str) -> None:
+def test_a_file_that_is_not_a_manifest_of_a_job_is_refused_in_a_sentence(text: str, problem: str) -> None:
     with pytest.raises(UsageProblem) as refused:
         submission_of(read_documents(text, "job.yaml"))
     assert problem in str(refused.value)
@@ -102,7 +102,7 @@ def test_what_the_server_says_of_a_field_gets_its_line() -> None:
     ]
 
 
-def test_documents_keep_their_lines_beside_empty_ones() -> None:
+def test_documents_keep_their_lines_next_to_empty_ones() -> None:
     documents = read_documents(f"---\n# nothing\n---\n{JOB}---\n{JOB}", "job.yaml")
     assert [document.lines[("metadata", "name")] for document in documents] == [7, 17]
     assert [yaml.safe_dump(document.content) for document in documents] == [yaml.safe_dump(yaml.safe_load(JOB))] * 2

@@ -89,7 +89,7 @@ def test_from_python_too_a_name_that_cannot_be_is_refused(place: dict[str, str],
         ),
     ],
 )
-def test_a_name_of_a_file_that_cannot_be_is_told_with_its_line(old: str, new: str, told: str) -> None:
+def test_a_name_of_a_file_that_cannot_be_is_reported_with_its_line(old: str, new: str, told: str) -> None:
     with pytest.raises(UsageProblem, match=told):
         submission_of(read_documents(JOB.replace(old, new), "job.yaml"))
 

@@ -1,4 +1,4 @@
-"""spec.checkpoint: the claim, the mounts, and what the program is told."""
+"""spec.checkpoint: the claim, the mounts, and what the program learns of it."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def mounts(manifest: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item["mountPath"] for item in manifest["spec"]["containers"][0]["volumeMounts"]}
 
 
-def test_an_existing_claim_is_mounted_and_the_program_is_told_the_jobs_own_folder() -> None:
+def test_an_existing_claim_is_mounted_and_the_program_gets_the_jobs_own_folder() -> None:
     manifest = pod(claimName="shared", path="/data/runs", keepLast=5, resumeFrom="older")
     assert mounts(manifest)["ddpjob-checkpoints"] == "/data/runs"
     assert {"name": "ddpjob-checkpoints", "persistentVolumeClaim": {"claimName": "shared"}} in manifest["spec"][

@@ -39,7 +39,7 @@ def test_pod_names_are_host_names_that_sort_as_their_ordinals(nodes: int, attemp
 
 
 @pytest.mark.parametrize("name", ["digits", "digits-a0", "digits-a0-x", "digits-a01-0", "other-a0-0", "digits-a0-0-1"])
-def test_other_names_are_no_pod_names(name: str) -> None:
+def test_other_names_are_not_pod_names(name: str) -> None:
     assert parse_pod_name("digits", name) is None
 
 
@@ -68,7 +68,7 @@ def test_static_gets_node_rank_and_master_address_and_no_endpoint() -> None:
     assert environment["PET_RDZV_CONF"] == "timeout=60"
 
 
-def test_under_python_a_process_is_told_its_node_and_nothing_of_torchruns() -> None:
+def test_under_python_a_process_knows_its_node_and_nothing_of_torchruns() -> None:
     spec = spec_of(nodes=3, procsPerNode=2, launcher="python", rendezvous={"port": 12355})
     environment = environment_of(build_pod(JOB, spec, 1, 2))
     assert not [name for name in environment if name.startswith("PET_")]
@@ -296,7 +296,7 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: int | str, value: st
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Qi", "--1", "1e", "NaN"])
-def test_what_is_no_quantity_is_none(text: str) -> None:
+def test_what_is_not_a_quantity_is_none(text: str) -> None:
     assert parse_quantity(text) is None
 
 

@@ -69,7 +69,7 @@ def test_the_ports_of_a_pod_come_from_the_spec() -> None:
         ({"port": 30000, "metrics": 29499}, {"spec.rendezvous.port": [29500]}),
     ],
 )
-def test_ports_in_common_are_told_by_the_field_that_moves_them(
+def test_ports_in_common_are_reported_with_the_field_that_moves_them(
     theirs: dict[str, int], shared: dict[str, list[int]]
 ) -> None:
     other = spec_of(rendezvous={"port": theirs["port"]}, metrics={"port": theirs.get("metrics", 9401)})
@@ -101,7 +101,7 @@ def test_a_job_whose_ports_another_job_has_says_which_job_which_ports_and_what_t
     )
 
 
-def test_ports_that_nobody_known_has_are_told_with_the_fields_that_move_them() -> None:
+def test_ports_of_an_unknown_owner_are_reported_with_the_fields_that_move_them() -> None:
     message = scheduling(World(spec=spec_of(template=HOST, procsPerNode=3)))
     assert (
         "holds one of 29500 (spec.rendezvous.port) and 9401-9403 (spec.metrics.port) on each remaining node" in message

@@ -105,7 +105,7 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
         Rejection(
             RejectionKind.NAME_TAKEN,
             ObjectName("ConfigMap", launcher_config_name("digits", Launcher.TORCHRUN)),
-            "it belongs to somebody",
+            "it has another owner",
         ),
     )
     plan = world.reconcile()
