@@ -16,10 +16,10 @@ bootstrap:
 demo: bootstrap ## a cluster, the operator on it, and one training from apply to accuracy
 	$(PYTHON_RUN) hack.cluster.session hack.demo
 
-test: bootstrap ## everything that must be green, cheap failures first
+test: bootstrap ## all checks and tests that must pass, the quick ones first
 	$(PYTHON_RUN) hack.checks.stages
 
-test-full: bootstrap ## test, and what takes longer
+test-full: bootstrap ## test, and the tests that take longer
 	$(PYTHON_RUN) hack.checks.stages --full
 
 bench-recovery: bootstrap ## seconds from a fault to the next step of all ranks; ARGS="--runs 5 --faults process"
@@ -28,10 +28,10 @@ bench-recovery: bootstrap ## seconds from a fault to the next step of all ranks;
 bench-training: bootstrap ## what the library costs a training; fails where a goal is missed; ARGS="--pairs 20"
 	$(PYTHON_RUN) hack.bench.training $(ARGS)
 
-lint: bootstrap ## format, style, types, imports between modules
+lint: bootstrap ## format, style, types, imports, length of files and vocabulary
 	$(PYTHON_RUN) hack.lint
 
-verify: bootstrap ## generated files are what their sources generate
+verify: bootstrap ## generated files match their sources
 	$(PYTHON_RUN) hack.generate --check
 
 images: bootstrap ## the operator's and the trainer's images, on every worker of the cluster
@@ -40,9 +40,9 @@ images: bootstrap ## the operator's and the trainer's images, on every worker of
 cluster: bootstrap ## a kind cluster: one control plane, two workers
 	$(PYTHON_RUN) hack.cluster.kind
 
-clean: ## remove the cluster and everything that was made for it; ALL=1 also what was downloaded and built
+clean: ## remove the cluster and everything that was made for it; ALL=1 also downloads and builds
 	@hack/bootstrap.sh
 	$(PYTHON_RUN) hack.clean $(if $(ALL),--all)
 
-clean-cache: ## clean, and remove what was downloaded and built
+clean-cache: ## clean, and remove downloads and builds
 	@$(MAKE) --no-print-directory clean ALL=1

@@ -73,7 +73,7 @@ def _remove(engine: Engine, kind: str, names: list[str]) -> None:
 def main() -> None:
     """Remove, and say what is left."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="also what was downloaded and built")
+    parser.add_argument("--all", action="store_true", help="also remove downloads and builds")
     everything = parser.parse_args().all
     try:
         _clean(everything=everything)
@@ -97,7 +97,7 @@ def _clean(*, everything: bool) -> None:
             shutil.rmtree(cache_folder(), ignore_errors=True)
     if everything:
         shutil.rmtree(BUILD, ignore_errors=True)
-    kept = [] if everything else [f"what was downloaded and built, in {cache_folder()} (make clean-cache removes it)"]
+    kept = [] if everything else [f"downloads and builds in {cache_folder()} (make clean-cache removes them)"]
     kept += [f"Debian packages: {' '.join(packages)}"] if packages else []
     say("clean: done" + (f"; left: {'; '.join(kept)}" if kept else ""))
 

@@ -79,7 +79,7 @@ def follow(
         if current.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             return current
         if clock() > deadline:
-            sys.exit(f"the job has not finished in {DEADLINE_SECONDS:.0f} s: kubectl describe ddpjob {JOB}")
+            sys.exit(f"the job did not finish within {DEADLINE_SECONDS:.0f} s: kubectl describe ddpjob {JOB}")
         time.sleep(LOOK_EVERY_SECONDS)
 
 
@@ -116,7 +116,7 @@ def main() -> None:
     say(f"\n$ kubectl logs {JOB}-a{attempt}-0   (the last lines of rank 0's node)\n")
     say("  " + "\n  ".join(log.strip().splitlines()[-8:]) + "\n")
     if status["phase"] != "Succeeded":
-        sys.exit(f"the job has failed: {status.get('failure', {}).get('message', 'kubectl describe ddpjob ' + JOB)}")
+        sys.exit(f"the job failed: {status.get('failure', {}).get('message', 'kubectl describe ddpjob ' + JOB)}")
     say(f"demo: Succeeded. {accuracy_in(log)}")
     existing = os.environ.get("USE_EXISTING_CLUSTER") == "1"
     say(next_steps(os.environ.get("KUBECONFIG", ""), kubectl_program, existing=existing))

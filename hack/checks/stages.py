@@ -90,7 +90,7 @@ def verdict(code: int, results: Path) -> Tally:
         results: its JUnit file.
     """
     if code == _NOTHING_COLLECTED:
-        say("  pytest found no test in a folder that has test files: that is a failure")
+        say("  pytest collected no tests from a folder that has test files, which counts as a failure")
         return FAILURE
     tally = read_results(results.read_text()) if results.is_file() else Tally()
     if code != 0 and tally.failed == 0:
@@ -134,18 +134,17 @@ def module_stage(name: str, *command: str) -> Stage:
     return Stage(name, run)
 
 
-def torch_stage(name: str, run: Callable[[Path], Run], of: str = "torch") -> Stage:
+def torch_stage(name: str, run: Callable[[Path], Run], of: str = "torch", *, with_next: bool = False) -> Stage:
     """A stage that runs tests of a folder of tests/ in an image that has torch."""
 
     def tally() -> Tally:
         if not has_tests(ROOT / "tests" / of):
             say("  no tests yet")
             return Tally()
-        with only_one("trainer image", say):
-            done = run(BUILD / f"log/{name}.log")
+        done = run(BUILD / f"log/{name}.log")
         return verdict(done.code, done.results)
 
-    return Stage(name, tally)
+    return Stage(name, tally, with_next)
 
 
 def _kind_ipv6() -> Tally:
@@ -193,8 +192,14 @@ def stages(*, full: bool) -> list[Stage]:
         dataclasses.replace(pytest_stage("promtool"), with_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
-        torch_stage("examples", functools.partial(run_in_image, EXAMPLES, "examples", full=full), of="examples"),
         pytest_stage("apiserver", _programs, *side_by_side(more=1)),
+        # In the time in which the tests of the cluster wait for pods.
+        torch_stage(
+            "examples",
+            functools.partial(run_in_image, EXAMPLES, "examples", full=full, spare=True),
+            of="examples",
+            with_next=True,
+        ),
         pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
@@ -276,7 +281,7 @@ def run_stages(todo: list[Stage], *, keep_going: bool, command: Callable[[Stage]
             held_back.clear()
             total += tally
             if tally.failed and rest and not keep_going:
-                say(f"\nnot run, since a stage failed: {', '.join(rest)} (KEEP_GOING=1 runs them all the same)")
+                say(f"\nnot run, since a stage failed: {', '.join(rest)} (KEEP_GOING=1 runs them anyway)")
                 break
     finally:
         for held in held_back:
@@ -299,8 +304,8 @@ def _run(stage: Stage) -> Tally:
 def main() -> None:
     """Run the stages; exit with an error where anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also the stages that take long")
-    parser.add_argument("--only", metavar="STAGE", help="one stage and no other")
+    parser.add_argument("--full", action="store_true", help="also run the stages that take long")
+    parser.add_argument("--only", metavar="STAGE", help="run this stage alone")
     _RESULTS.mkdir(parents=True, exist_ok=True)
     arguments = parser.parse_args()
     # For tests that run in full only.

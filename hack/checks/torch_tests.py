@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hack.cache import BUILD, ROOT, built, cache_folder, hash_of
+from hack.cache import BUILD, ROOT, built, cache_folder, hash_of, only_one
 from hack.checks.side_by_side import side_by_side
 from hack.cluster.engine import Engine, choose_engine
 from hack.console import StepError, run_step, say
@@ -32,6 +32,8 @@ TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
 
 
 CONTAINER: Final = "ddpjob-torch-tests"
+# A container has 1,024 of these where it does not say.
+_SPARE: Final = "--cpu-shares=512"
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def newest_torch(log: Path, python: str, machine: str) -> Iterator[Path]:
     base.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(base).free >> 30
     if free < _FREE_GIB:
-        raise StepError(f"the newest torch needs {_FREE_GIB} GiB of room in {base}, where {free} GiB are free")
+        raise StepError(f"the newest torch needs {_FREE_GIB} GiB in {base}, which has {free} GiB free")
     folder = Path(tempfile.mkdtemp(prefix=".torch.", dir=base))
     folder.chmod(0o755)
     try:
@@ -105,13 +107,14 @@ class Container:
     """Its architecture, as x86_64."""
     packages: Path
 
-    def pytest(self, name: str, tests: Sequence[str], torch: Path | None = None) -> Run:
+    def pytest(self, name: str, tests: Sequence[str], torch: Path | None = None, *, spare: bool = False) -> Run:
         """Run tests as the image's own user.
 
         Args:
             name: of the file with the results.
             tests: files and folders, and options.
             torch: folder of another torch than the image's.
+            spare: whether other containers get more of the time than it does.
         """
         results = BUILD / "results/torch"
         results.mkdir(parents=True, exist_ok=True)
@@ -121,6 +124,8 @@ class Container:
         path = ["/opt/pytest", "/repo/operator"]
         command = [self.engine.program, "run", "--rm", "--name", f"{CONTAINER}-{os.getpid()}", "--shm-size=1g"]
         command += ["-v", f"{ROOT}:/repo:ro", "-v", f"{self.packages}:/opt/pytest:ro", "-v", f"{results}:/results"]
+        if spare:
+            command.append(_SPARE)
         if torch is not None:
             command += ["-v", f"{torch}:{_TORCH}:ro"]
             path.insert(0, _TORCH)
@@ -137,16 +142,21 @@ def container_of(image: Image, log: Path) -> Container:
     Raises:
         StepError: the image or pytest cannot be had.
     """
+    with only_one(f"image {image.name}", say):
+        return _container_of(image, log)
+
+
+def _container_of(image: Image, log: Path) -> Container:
     engine = choose_engine(log)
     keyed = build_images(engine, log, [image])[image]
     asked = engine.output("run", "--rm", keyed, "python3", "-c", _ASK_PYTHON)
     if asked is None:
-        raise StepError(f"the image {image.name} does not run its python3")
+        raise StepError(f"the image {image.name} cannot run its python3")
     python, machine = asked.split()
     return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
 
 
-def run_in_image(image: Image, name: str, log: Path, *, full: bool) -> Run:
+def run_in_image(image: Image, name: str, log: Path, *, full: bool, spare: bool = False) -> Run:
     """Run the tests of a folder of tests/ with the torch of an image.
 
     Args:
@@ -154,12 +164,13 @@ def run_in_image(image: Image, name: str, log: Path, *, full: bool) -> Run:
         name: of the folder.
         log: for what the build says.
         full: whether those marked `full` run too.
+        spare: whether other containers get more of the time than they do.
 
     Raises:
         StepError: the image or pytest cannot be had.
     """
     chosen = [] if full else ["-m", "not full"]
-    return container_of(image, log).pytest(name, [*chosen, f"tests/{name}"])
+    return container_of(image, log).pytest(name, [*chosen, f"tests/{name}"], spare=spare)
 
 
 def run_with_newest_torch(log: Path) -> Run:

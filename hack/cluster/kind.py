@@ -225,7 +225,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
             offer_shared_volumes(cluster.kubectl, cluster.shared, partial(remove_folder, engine), log)
             say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
             return cluster
-        say(f"cluster: {NAME} cannot be used ({why}); making it again")
+        say(f"cluster: {NAME} cannot be used ({why}); creating it again")
     delete_cluster(engine, cluster, log)
     _create(engine, cluster, wanted, log)
     marker.write_text(inputs)
@@ -293,7 +293,7 @@ def existing_cluster() -> Mapping[str, str]:
 def main() -> None:
     """Have a cluster, or with --delete have none."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--delete", action="store_true", help="remove the cluster; images and network stay")
+    parser.add_argument("--delete", action="store_true", help="remove the cluster, but not images and network")
     delete = parser.parse_args().delete
     try:
         if os.environ.get("USE_EXISTING_CLUSTER") == "1":

@@ -45,7 +45,7 @@ def programs_folder(log: Path, wanted: Sequence[str]) -> Path:
     target.touch()
     missing = [program for program in wanted if not (target / program).is_file()]
     if missing:
-        say(f"programs: building {', '.join(missing)} from their Go modules (all together 10 minutes on 2 cores)")
+        say(f"programs: building {', '.join(missing)} from their Go modules (10 minutes for all of them on 2 cores)")
         forget_older(target.parent)
         with tempfile.TemporaryDirectory(prefix="build-", dir=target) as work:
             _build(Path(work), missing, log)

@@ -36,7 +36,7 @@ def _existing(images: Sequence[Image]) -> Mapping[str, str]:
     registry = os.environ.get("IMAGE_REGISTRY")
     if not registry:
         names = ", ".join(image.name for image in images)
-        say(f"images: its nodes must have {names}; or set IMAGE_REGISTRY, where they are pushed to and pulled from")
+        say(f"images: its nodes must have {names}; or set IMAGE_REGISTRY to a registry to push to and pull from")
         return found
     engine = choose_engine(LOG)
     return {**found, **push_images(engine, build_images(engine, LOG, images), registry, LOG)}

@@ -58,7 +58,7 @@ def write(root: Path = ROOT) -> list[str]:
 def main() -> int:
     """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hack.generate", description="Generate manifests and pages.")
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is not current")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is not current")
     if not parser.parse_args().check:
         for name in write():
             print(f"generated {name}")
@@ -66,5 +66,5 @@ def main() -> int:
     differences = outdated()
     for name, difference in differences.items():
         print(difference)
-        print(f"{name} is not current: run `python -m hack.generate` and commit it", file=sys.stderr)
+        print(f"{name} is out of date: run `python -m hack.generate` and commit it", file=sys.stderr)
     return 1 if differences else 0

@@ -86,5 +86,5 @@ def _have_base(engine: Engine, name: str, log: Path) -> str:
         run_step(f"pulling {name}", [engine.program, "pull", name], log, env=engine.environment)
     found = engine.output("image", "inspect", "--format", "{{.Id}}", name)
     if found is None:
-        raise StepError(f"base image {name} cannot be had")
+        raise StepError(f"base image {name} is not available")
     return found.strip()

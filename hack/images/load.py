@@ -47,7 +47,7 @@ def load_images(engine: Engine, built: Mapping[Image, str], programs: Path, log:
     """
     listed = output_of([str(programs / "kind"), "get", "nodes", "--name", NAME], env=engine.environment) or ""
     if not listed:
-        raise StepError(f"kind knows no cluster {NAME}; `make cluster` makes it")
+        raise StepError(f"kind has no cluster {NAME}; `make cluster` creates it")
     workers = [node for node in listed.split() if not node.endswith("-control-plane")]
     for image, keyed in built.items():
         listings = {node: _on_node(engine, node, "images", "ls") for node in workers}
@@ -85,7 +85,7 @@ def _load(engine: Engine, image: Image, keyed: str, nodes: Sequence[str], log: P
 def _on_node(engine: Engine, node: str, *arguments: str) -> str:
     found = engine.output("exec", node, "ctr", "-n", "k8s.io", *arguments)
     if found is None:
-        raise StepError(f"containerd on {node} does not answer; `make cluster` heals a cluster that is not well")
+        raise StepError(f"containerd on {node} does not answer; `make cluster` repairs the cluster")
     return found
 
 

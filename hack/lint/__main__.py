@@ -48,7 +48,7 @@ def main() -> None:
     """Exit with an error where a check found something."""
     failed = failed_checks()
     if failed:
-        sys.exit(f"lint: {', '.join(failed)} failed; `.venv/bin/ruff format .` mends the layout of files")
+        sys.exit(f"lint: {', '.join(failed)} failed; `.venv/bin/ruff format .` fixes the formatting")
     say(f"lint: all checks passed: {', '.join(CHECKS)}")
 
 

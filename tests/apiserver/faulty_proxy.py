@@ -65,7 +65,7 @@ class FaultyProxy:
         self.writes: list[Write] = []
         self.in_flight = 0
         self.shown: dict[str, dict[str, str]] = {}
-        """Names and versions of the objects of each resource that is there, as the operator was told last."""
+        """Names and versions of the objects of each resource that is there, as last shown to the operator."""
         self.crashed = asyncio.Event()
         self.dead = False
         self.streams: list[Stream] = []
@@ -239,7 +239,7 @@ class FaultyProxy:
             self.streams.remove(stream)
             answer.close()
         if stream.muted:
-            # Silence is no end: the client itself has to give up.
+            # Silence does not end a stream: the client itself has to give up.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
         return response

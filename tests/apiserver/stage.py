@@ -99,7 +99,7 @@ def now() -> str:
 
 @dataclass
 class Kubelet:
-    """Plays the kubelet and the scheduler for a namespace: pods run, end as they are told, and stop when deleted.
+    """Plays the kubelet and the scheduler for a namespace: pods run, end as the test says, and stop when deleted.
 
     With `place_pods` off the pods wait for a real scheduler.
     """
@@ -116,7 +116,7 @@ class Kubelet:
         """Play until cancelled."""
         while True:
             for pod in await self.admin.all(PODS, self.namespace):
-                # Somebody else may have changed or deleted it since: the next round sees.
+                # It may have been changed or deleted since: the next round sees.
                 with contextlib.suppress(ApiError):
                     await self._care_for(pod)
             await asyncio.sleep(0.05)

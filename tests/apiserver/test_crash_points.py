@@ -63,7 +63,7 @@ async def created(stage: Stage, name: str, **spec: Any) -> None:
 async def running(stage: Stage, name: str, **spec: Any) -> None:
     await created(stage, name, **spec)
     await until(f"{name} runs", lambda: all_run(stage, name, NODES))
-    await until(f"{name} is told to have its pods", lambda: pods_created(stage, name))
+    await until(f"{name} says that its pods were created", lambda: pods_created(stage, name))
 
 
 async def pods_created(stage: Stage, name: str, attempt: int = 0) -> bool:

@@ -183,7 +183,7 @@ INVALID: dict[str, tuple[Json, str]] = {
     "a mistyped field": ({"nods": 2}, r'unknown field "spec\.nods"'),
     "a mistyped field of the trainer": (trainer(arg=["a"]), r'unknown field "spec\.trainer\.arg"'),
     "a mistyped field of the template": ({"template": {"specs": {}}}, r'unknown field "spec\.template\.specs"'),
-    "a label that is no text": (
+    "a label that is not text": (
         {"template": {"metadata": {"labels": {"a": 1}}}},
         r"spec\.template\.metadata\.labels\.a.*must be of type string",
     ),

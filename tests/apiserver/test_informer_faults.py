@@ -187,7 +187,7 @@ async def test_deletions_during_a_gap_that_the_server_cannot_replay_are_noticed(
         await scene.shows(*(["b", "c", "new-1"] if number == 1 else ["c", "new-1", "new-2"]))
 
 
-async def test_a_history_that_etcd_has_forgotten_is_listed_anew(breakable_control_plane: ControlPlane) -> None:
+async def test_a_history_that_etcd_has_forgotten_is_listed_again(breakable_control_plane: ControlPlane) -> None:
     limits = WatchLimits(watch=60, silence=60, first_backoff=0.05, longest_backoff=0.5)
     async with set_scene(breakable_control_plane, limits, breakable_control_plane.new_namespace()) as scene:
         await scene.make("gone")

@@ -68,7 +68,7 @@ async def test_two_jobs_with_the_same_ports_of_the_nodes_say_so_and_run_one_afte
         assert "29501" not in message.partition("choose other ports")[0]
         assert "the scheduler says: 0/2 nodes are available: 2 node(s) didn't have free ports" in message
         await stage.create("apart", nodes=2, template=HOST, rendezvous={"port": 29600}, metrics={"port": 9500})
-        await until("a job with other ports runs beside the first", lambda: phase_is(stage, "apart", "Running"))
+        await until("a job with other ports runs alongside the first", lambda: phase_is(stage, "apart", "Running"))
         stage.kubelet.exits.update({"first-a0-0": 0, "first-a0-1": 0})
         await until("the second runs", lambda: phase_is(stage, "second", "Running"))
 

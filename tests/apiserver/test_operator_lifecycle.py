@@ -167,9 +167,7 @@ async def test_a_pod_that_loses_its_label_is_a_failed_one_and_does_not_train_on(
         assert (await stage.status("digits"))["failure"]["reason"] == "PodMissing"
 
 
-async def test_a_status_that_somebody_erased_is_rebuilt_from_the_pods(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+async def test_a_status_that_was_erased_is_rebuilt_from_the_pods(control_plane: ControlPlane, tmp_path: Path) -> None:
     async with set_stage(control_plane, tmp_path) as stage:
         await stage.operator.start()
         await stage.create("digits", nodes=2)
@@ -196,7 +194,7 @@ async def test_a_used_up_quota_is_reported_and_waited_for(control_plane: Control
         await until("the quota counts", lambda: quota_counts(stage))
         await stage.operator.start()
         await stage.create("digits", nodes=3)
-        await until("it is told", lambda: scheduled_reason(stage, "digits", "Forbidden"))
+        await until("it is reported", lambda: scheduled_reason(stage, "digits", "Forbidden"))
         await stage.admin.change(QUOTAS, stage.namespace, "few", lambda raw: raw["spec"]["hard"].update(pods="9"))
         await until("it runs", lambda: phase_is(stage, "digits", "Running"))
         # The quota was asked at most once in ten seconds.

@@ -39,7 +39,7 @@ def engine() -> Iterator[Engine]:
 def test_a_cluster_whose_nodes_were_stopped_is_made_again_and_a_well_one_is_left_alone(engine: Engine) -> None:
     assert f"cluster: {NAME} is up" in make_cluster()
     second = make_cluster()
-    assert "making it again" not in second
+    assert "creating it again" not in second
     assert "kind create" not in second
     nodes = (engine.output("ps", "-q", "--filter", f"label=io.x-k8s.kind.cluster={NAME}") or "").split()
     assert len(nodes) == len(["control plane", "worker", "worker"])

@@ -87,7 +87,7 @@ class Bench:
             return len(steps) == RANKS and min(steps.values()) >= _WARM_STEPS
 
         if not wait_for(warm, _PATIENCE):
-            raise StepError(f"the training makes no steps: kubectl -n {NAMESPACE} get pods,ddpjobs")
+            raise StepError(f"the training makes no progress: kubectl -n {NAMESPACE} get pods,ddpjobs")
 
     def pods(self) -> list[str]:
         """The running pods, ordinal 0 first."""
@@ -242,9 +242,11 @@ def main() -> None:
     """Run it, and print the page that is kept in docs/."""
     parser = argparse.ArgumentParser(prog="make bench-recovery")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--plain-runs", type=int, default=5, help="of plain torchrun, which takes long")
-    parser.add_argument("--faults", default=",".join(Fault), help="which faults, by commas")
-    parser.add_argument("--out", type=Path, help="file for the page")
+    parser.add_argument(
+        "--plain-runs", type=int, default=5, help="runs of plain torchrun, which take long (%(default)s)"
+    )
+    parser.add_argument("--faults", default=",".join(Fault), help="which faults, separated by commas (%(default)s)")
+    parser.add_argument("--out", type=Path, help="file to write the page to")
     arguments = parser.parse_args()
     faults = [Fault(name) for name in arguments.faults.split(",")]
     samples: dict[tuple[Fault, bool], list[Sample]] = {}

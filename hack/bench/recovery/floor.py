@@ -74,7 +74,7 @@ def _once(kubectl: Sequence[str], number: int) -> Floor:
         overrides = json.dumps({"spec": {"terminationGracePeriodSeconds": 0}})
         command = ["run", name, f"--image={IMAGE}", "--restart=Never", f"--overrides={overrides}", "--command", "--"]
         if output_of([*kubectl, *command, "python3", "-c", _PROGRAM]) is None:
-            raise StepError(f"pod {name} cannot be made in namespace {NAMESPACE}")
+            raise StepError(f"pod {name} cannot be created in namespace {NAMESPACE}")
     told = [_result(kubectl, name) for name in names]
     output_of([*kubectl, "delete", "pods", *names, "--wait=false"])
     return Floor(

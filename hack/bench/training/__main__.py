@@ -101,17 +101,19 @@ def scale(bench: Bench) -> Scaling:
     apart = " & ".join(f"BENCH_FIRST_CORE={core} {one}" for core in range(PROCESSES)) + " & wait"
     together = median(total(bench.command(PROCESSES, "speed", str(_PAIRS_OF_SCALE))))
     found = Scaling(median(total(one)), together, PROCESSES * median(total(apart)))
-    say(f"  1 process {found.one:.0f}, 2 together {found.together:.0f}, 2 apart {found.apart:.0f} samples/s")
+    say(f"  1 process {found.one:.0f}, 2 together {found.together:.0f}, 2 independent {found.apart:.0f} samples/s")
     return found
 
 
 def main() -> None:
     """Measure, print the page that is kept in docs/, and say which goals are missed."""
     parser = argparse.ArgumentParser(prog="make bench-training")
-    parser.add_argument("--pairs", type=int, default=80, help="of the bare loop and the library's, fifty steps each")
-    parser.add_argument("--runs", type=int, default=5, help="of everything else")
+    parser.add_argument(
+        "--pairs", type=int, default=80, help="pairs of the bare loop and the library's, fifty steps each (%(default)s)"
+    )
+    parser.add_argument("--runs", type=int, default=5, help="runs of everything else (%(default)s)")
     parser.add_argument("--saves", type=int, default=20)
-    parser.add_argument("--out", type=Path, help="file for the page")
+    parser.add_argument("--out", type=Path, help="file to write the page to")
     arguments = parser.parse_args()
     if arguments.pairs < LEAST_VALUES:
         parser.error(f"--pairs must be at least {LEAST_VALUES}, not {arguments.pairs}: fewer have no interval")

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common, dashboard
 
 SOURCE: Final = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
-"""Prometheus, by the dashboard's own variable: no name of a data source is written down."""
+"""The Prometheus data source that the dashboard's variable selects, so that no name is fixed."""
 _TAG: Final = "ddpjob"
 _HEIGHT: Final = 7
 _STAT_HEIGHT: Final = 4
@@ -26,18 +26,18 @@ class Show(StrEnum):
 
     LINES = "lines"
     STACK = "stack"
-    """Lines on top of each other, for parts of a whole."""
+    """Stacked lines, for parts of a whole."""
     BARS = "bars"
-    """For what happens now and then."""
+    """Bars, for occasional events."""
     VALUE = "value"
-    """The newest value as a number."""
+    """The latest value as a number."""
     NAME = "name"
-    """The legend of the newest value, for series whose value is always 1."""
+    """The legend of the latest value, for series whose value is always 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query and the name of its series, which may hold labels as {{rank}}."""
+    """A query and the legend of its series, which may contain labels such as {{rank}}."""
 
     expression: str
     legend: str
@@ -45,7 +45,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A panel. Its unit is one of Grafana's, or `suffix: ...`; its width is of 24."""
+    """A panel. Its unit is one of Grafana's, or `suffix: ...`; a row is 24 wide."""
 
     title: str
     text: str
@@ -54,7 +54,7 @@ class Panel:
     show: Show = Show.LINES
     width: int = 8
     most: float | None = None
-    """The end of the scale, where it is known."""
+    """The maximum of the axis, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A mark on all graphs wherever its query has a value."""
+    """A mark on all graphs at each time at which its query has a value."""
 
     name: str
     expression: str
@@ -84,11 +84,11 @@ class Dashboard:
     rows: tuple[Row, ...]
     annotations: tuple[Annotation, ...] = ()
     many: bool = False
-    """Whether several namespaces and jobs, or all, can be chosen."""
+    """Whether several namespaces and jobs, or all, can be selected."""
 
 
 def render(wanted: Dashboard) -> str:
-    """The dashboard as JSON, as Grafana imports it."""
+    """The dashboard as JSON that Grafana can import."""
     built = (
         builders.Dashboard(wanted.title)
         .uid(wanted.uid)
@@ -135,7 +135,7 @@ def _stat(panel: Panel, number: int) -> stat.Panel:
 
 def _common(built: AnyPanel, panel: Panel, number: int) -> AnyPanel:
     built.id(number).title(panel.title).description(panel.text).unit(panel.unit).span(panel.width).datasource(SOURCE)
-    # Else Grafana writes "No data", which reads like a mistake of the dashboard.
+    # Otherwise Grafana shows "No data", which looks like an error in the dashboard.
     built.no_value("none").min(0)
     if panel.most is not None:
         built.max(panel.most)
@@ -150,7 +150,7 @@ def _source_variable() -> builders.DatasourceVariable:
 
 
 def _job_variables(*, many: bool) -> Iterable[builders.QueryVariable]:
-    # From the operator: it knows the jobs that nothing is scraped from as well.
+    # From the operator's metrics, because it also knows jobs that expose no metrics.
     series = "ddpjob_operator_job_phase"
     matches = "=~" if many else "="
     namespaces = f"label_values({series}, namespace)"

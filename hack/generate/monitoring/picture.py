@@ -116,7 +116,7 @@ def _draw(graph: Graph, axis: Axes) -> None:
 def main(data: Path = DATA, picture: Path = PICTURE) -> None:
     """Draw the picture; exits with a message where the test has left nothing."""
     if not data.is_file():
-        sys.exit(f"{data.relative_to(ROOT)} is not there: tests/kind/test_monitoring.py writes it")
+        sys.exit(f"{data.relative_to(ROOT)} does not exist: tests/kind/test_monitoring.py writes it")
     title = "The job dashboard's queries over one run: 4 ranks on 2 nodes; dashed: the restart after a kill is reported"
     picture.parent.mkdir(parents=True, exist_ok=True)
     draw(json.loads(data.read_text()), title).savefig(picture)

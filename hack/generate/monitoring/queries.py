@@ -1,4 +1,4 @@
-"""The queries of committed dashboards and rules, for asking a Prometheus."""
+"""The queries of committed dashboards and rules, to run against Prometheus."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def rules(file: Path) -> dict[str, str]:
 
 
 def fill(expression: str, variables: Mapping[str, str]) -> str:
-    """An expression with Grafana's variables replaced, as `$namespace`.
+    """An expression with Grafana's variables, such as `$namespace`, replaced.
 
     Raises:
         KeyError: one of its variables has no value.
@@ -55,7 +55,7 @@ def fill(expression: str, variables: Mapping[str, str]) -> str:
 
 
 def legend(pattern: str, labels: Mapping[str, str]) -> str:
-    """The name of a series, as `rank {{rank}}`."""
+    """The name of a series, from a legend such as `rank {{rank}}`."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), pattern)
 
 

@@ -56,7 +56,7 @@ class Caches:
     def port_rivals(self, job: JobRecord) -> dict[str, dict[str, range]]:
         """Jobs of the same namespace on the host network whose pods have ports that a pod of this job waits for.
 
-        Jobs of other namespaces are not named: whoever may see this job need not be allowed to see them.
+        Jobs of other namespaces are not named: a user who may see this job may not be allowed to see them.
         """
         ours = _host_ports(job)
         if not ours or not any(pod.obstacle for pod in self.pods.group(job.uid)):

@@ -77,7 +77,9 @@ class Memories:
 
     def of(self, uid: str, key: Key) -> JobMemory:
         """The memory of a job that exists."""
-        return self._jobs.setdefault(uid, JobMemory(uid, key))
+        if uid not in self._jobs:
+            self._jobs[uid] = JobMemory(uid, key)
+        return self._jobs[uid]
 
     def get(self, uid: str | None) -> JobMemory | None:
         """The memory of a job, None where the job does not exist."""

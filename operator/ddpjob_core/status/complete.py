@@ -5,12 +5,14 @@ from ddpjob_core.children.metadata import pod_selector
 from ddpjob_core.observations.progress import is_beyond, reported_progress, without_pace
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import is_stopping
-from ddpjob_core.status.attempt import attempt_facts
 from ddpjob_core.status.conditions import Fact, with_facts
 from ddpjob_core.status.nodes import count_nodes
 from ddpjob_core.status.phase import phase_of
+from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
+from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 from ddpjob_core.status.resolved import resolved_fields
 from ddpjob_core.status.summary import summarize
+from ddpjob_core.status.training import training
 from ddpjob_core.status.training_stalled import stall_facts
 
 
@@ -60,4 +62,21 @@ def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[
     if suspended is not None and (suspended.status == "True" or is_stopping(status)):
         ended = (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING, *stalled)
         return tuple(Fact(kind, "False", suspended.reason, suspended.message) for kind in ended)
-    return (*attempt_facts(situation, status, steps=steps), *stall_facts(situation, status))
+    return (*_of_attempt(situation, status, steps=steps), *stall_facts(situation, status))
+
+
+def _of_attempt(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
+    # The decided status may already name the next attempt.
+    has_pods = status.pods_created or bool(situation.attempt.present)
+    if status.attempt != situation.attempt.number or not has_pods:
+        reason, message = why_not_created(situation, status)
+        return (
+            Fact(ConditionType.PODS_SCHEDULED, "False", reason, message),
+            Fact(ConditionType.RENDEZVOUS_READY, "False", reason, message),
+            Fact(ConditionType.TRAINING, "False", reason, message),
+        )
+    return (
+        pods_scheduled(situation),
+        rendezvous_ready(situation),
+        training(situation, steps=steps),
+    )

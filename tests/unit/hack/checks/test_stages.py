@@ -21,7 +21,7 @@ def test_the_closing_line_is_plain() -> None:
 
 def test_no_collected_test_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verdict(5, tmp_path / "none.xml") == FAILURE
-    assert "no test" in capsys.readouterr().out
+    assert "collected no tests" in capsys.readouterr().out
 
 
 def test_pytest_that_breaks_without_a_failed_test_is_a_failure(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""The condition PodsScheduled, and why the pods of an attempt have not been created."""
+
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.observations.attempt import NodeState, node_state
+from ddpjob_core.observations.listing import grouped_by_message
+from ddpjob_core.observations.observed import Rejection, RejectionKind
+from ddpjob_core.observations.obstacle import obstacle_of
+from ddpjob_core.observations.refusals import taken_names
+from ddpjob_core.observations.situation import Situation
+from ddpjob_core.status.conditions import Fact
+from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
+
+
+def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
+    """Reason and message of an attempt whose pods have not all been created."""
+    taken = taken_names(situation)
+    if taken:
+        name, owner = next(iter(taken.items()))
+        return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is deleted"
+    if situation.observed.rejections:
+        # Sorted by name: the answers arrive in any order, which must not look like a change.
+        refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
+        listed = grouped_by_message(
+            [(str(rejection.object), rejection.message) for rejection in refused],
+            NAMED_OBJECTS,
+            causes=[_cause(rejection) for rejection in refused],
+        )
+        return refused[0].kind.value, f"the API server refuses to create {listed}"
+    if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
+        return "Restarting", f"attempt {status.attempt} starts when the pods of the previous one have stopped"
+    return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
+
+
+def _cause(rejection: Rejection) -> tuple[str, str]:
+    # The API server's own message names the object, although the cause is usually the same for all pods.
+    own_words = rejection.kind is not RejectionKind.NAME_TAKEN
+    return rejection.kind.value, rejection.object.kind if own_words else rejection.message
+
+
+def pods_scheduled(situation: Situation) -> Fact:
+    """The condition PodsScheduled: which pods have no node, and why."""
+    kind = ConditionType.PODS_SCHEDULED
+    if situation.observed.rejections or taken_names(situation):
+        return Fact(kind, "False", *why_not_created(situation, situation.status))
+    waiting = [pod for pod in situation.attempt.present if not pod.scheduled and node_state(pod) is NodeState.PENDING]
+    desired = len(situation.attempt.nodes)
+    if not waiting:
+        return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node")
+    return Fact(
+        kind,
+        "False",
+        next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForScheduler"),
+        "; ".join([f"{desired - len(waiting)}/{desired} pods have a node", *obstacles(situation, tuple(waiting))]),
+    )
