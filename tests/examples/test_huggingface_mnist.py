@@ -66,7 +66,7 @@ def test_two_nodes_that_meet_at_a_master_address_train_one_model() -> None:
 
 
 def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_comes_of_the_rest(tmp_path: Path) -> None:
-    program = (*BUNDLED, "--total-epochs", "1", "--batch-size", "8", "--checkpoint-dir")
+    program = (*BUNDLED, "--total-epochs", "1", "--batch-size", "16", "--checkpoint-dir")
     undisturbed = whole(2, *program, str(tmp_path / "undisturbed"))
     folder = tmp_path / "stopped"
     with ranks_started(2, *program, str(folder)) as (first, second):
