@@ -19,13 +19,11 @@ class Phrase:
         instead: what to write.
         pattern: a regular expression for it, where the phrase alone says too little. A space stands for any space,
             the end of a line, and an underscore.
-        left: how many there may be.
     """
 
     name: str
     instead: str
     pattern: str = ""
-    left: int = 0
 
     @property
     def expression(self) -> re.Pattern[str]:
@@ -34,46 +32,46 @@ class Phrase:
 
 
 PHRASES: Final = (
-    Phrase("is no X", "is not an X", r"(?<!there )is no (?!longer|more|way|need|such)\w+", left=71),
-    Phrase("are no X", "are not X, or must be X", r"(?<!there )are no (?!longer|more|such)\w+", left=1),
-    Phrase("is told", "is shown, reported or said", r"(?:is|are|was|were|be|been) told(?! to)", left=94),
-    Phrase("told by", "reported by, seen from", left=7),
-    Phrase("untold", "not reported", left=0),
-    Phrase("said here", "reported by this process", left=0),
-    Phrase("a whole number", "must be a whole number", r"(?<!must be )a whole number", left=0),
-    Phrase("brings along", "includes, ships with", r"(?:bring|brings|brought|bringing) along", left=3),
-    Phrase("in vain", "without effect, or the number of attempts", left=1),
-    Phrase("anew", "again", left=17),
-    Phrase("beside", "besides, next to or alongside", left=48),
-    Phrase("but for", "except", left=7),
-    Phrase("shall", "must, should or is to", left=0),
-    Phrase("whoever", "anyone who, or the one who", left=7),
-    Phrase("somebody", "someone, a user or another user", left=12),
-    Phrase("nobody that", "an unknown", left=0),
-    Phrase("else than", "other than", left=0),
-    Phrase("keeps this job", "blocks this job", r"keeps? (?:this|the|a) job(?! from)", left=8),
-    Phrase("coming to rest", "does not converge", left=0),
-    Phrase("what it is called", "its name", r"what (?:it|he|they) (?:is|are) called", left=0),
-    Phrase("brought nothing better", "no improvement in", left=0),
-    Phrase("graves", "tombstones", left=0),
-    Phrase("ripen", "promote", left=0),
-    Phrase("respecified", "spec_changed", left=0),
-    Phrase("Departed", "vanished", left=0),
-    Phrase("AttemptLeft", "AttemptAbandoned", left=0),
-    Phrase("StepsGoOn", "StepsResumed", left=0),
+    Phrase("is no X", "is not an X", r"(?<!there )is no (?!longer|more|way|need|such)\w+"),
+    Phrase("are no X", "are not X, or must be X", r"(?<!there )are no (?!longer|more|such)\w+"),
+    Phrase("is told", "is shown, reported or said", r"(?:is|are|was|were|be|been) told(?! to)"),
+    Phrase("told by", "reported by, seen from"),
+    Phrase("untold", "not reported"),
+    Phrase("said here", "reported by this process"),
+    Phrase("a whole number", "must be a whole number", r"(?<!must be )a whole number"),
+    Phrase("brings along", "includes, ships with", r"(?:bring|brings|brought|bringing) along"),
+    Phrase("in vain", "without effect, or the number of attempts"),
+    Phrase("anew", "again"),
+    Phrase("beside", "besides, next to or alongside"),
+    Phrase("but for", "except"),
+    Phrase("shall", "must, should or is to"),
+    Phrase("whoever", "anyone who, or the one who"),
+    Phrase("somebody", "someone, a user or another user"),
+    Phrase("nobody that", "an unknown"),
+    Phrase("else than", "other than"),
+    Phrase("keeps this job", "blocks this job", r"keeps? (?:this|the|a) job(?! from)"),
+    Phrase("coming to rest", "does not converge"),
+    Phrase("what it is called", "its name", r"what (?:it|he|they) (?:is|are) called"),
+    Phrase("brought nothing better", "no improvement in"),
+    Phrase("graves", "tombstones"),
+    Phrase("ripen", "promote"),
+    Phrase("respecified", "spec_changed"),
+    Phrase("Departed", "vanished"),
+    Phrase("AttemptLeft", "AttemptAbandoned"),
+    Phrase("StepsGoOn", "StepsResumed"),
 )
 # This table, and the words of others.
 _FILES: Final = re.compile(r"\.(?:py|md|ya?ml|sh|toml|tpl|in|txt)$|(?:^|/)(?:Dockerfile|Makefile)$|\.Dockerfile$")
 _NOT_READ: Final = ("hack/lint/vocabulary.py", "tests/unit/hack/lint/test_vocabulary.py")
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {}
-"""Files in which a phrase may stand, by its name, and why."""
+"""Files in which a phrase may be, by its name, and why."""
 # The end of a line within a comment, a list, a paragraph or a string that goes on in the next line.
 _WRAP: Final = re.compile(r"""[ \t]*["']?[ \t]*\n\s*(?:\#\ ?|f?r?["'](?!["'])|\*\ |>\ )?|[ \t]+|_""", re.VERBOSE)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where a phrase stands."""
+    """Where a phrase is."""
 
     phrase: Phrase
     file: str
@@ -101,7 +99,7 @@ def flat(text: str) -> tuple[str, list[int]]:
 
 
 def occurrences(file: str, text: str, phrases: Iterable[Phrase] = PHRASES) -> Iterator[Found]:
-    """Where phrases stand in a file."""
+    """Where phrases are in a file."""
     words, lines = flat(text)
     for phrase in phrases:
         if (file, phrase.name) not in ALLOWED:
@@ -118,14 +116,7 @@ def read_files(root: Path = ROOT) -> Iterator[tuple[str, str]]:
             yield name, (root / name).read_text(encoding="utf-8")
 
 
-def complaints(root: Path = ROOT, phrases: Iterable[Phrase] = PHRASES) -> list[str]:
-    """What to say of each phrase that is there more often than it may be."""
-    chosen = list(phrases)
-    found = [one for name, text in read_files(root) for one in occurrences(name, text, chosen)]
-    said = []
-    for phrase in chosen:
-        of_it = [one for one in found if one.phrase is phrase]
-        if len(of_it) > phrase.left:
-            said += [f'{one.file}:{one.line}: "{one.text}": write {phrase.instead}' for one in of_it]
-            said += [f"{len(of_it)} of these, {phrase.left} are left to mend"] if phrase.left else []
-    return said
+def complaints(root: Path = ROOT) -> list[str]:
+    """What to say of each phrase that is not wanted."""
+    found = (one for name, text in read_files(root) for one in occurrences(name, text))
+    return [f'{one.file}:{one.line}: "{one.text}": write {one.phrase.instead}' for one in found]

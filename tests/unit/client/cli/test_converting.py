@@ -90,7 +90,7 @@ def test_an_image_is_needed_as_for_run() -> None:
     assert "--image is missing" in done.stderr
 
 
-def test_a_script_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_script_that_is_not_text_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "job.pbs"
     script.write_bytes(b"\xff")
     assert "is not text" in run("from-pbs", str(script)).stderr

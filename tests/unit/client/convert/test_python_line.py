@@ -14,6 +14,6 @@ class TestPython:
     def test_a_program_that_may_spawn_its_own_processes_is_reported_of(self) -> None:
         assert "set spec.procsPerNode to their number" in about(line("python x.py", supported=ALL), "python x.py")
 
-    def test_what_prepares_a_machine_is_no_training(self) -> None:
+    def test_what_prepares_a_machine_is_not_a_training(self) -> None:
         converted = line("python -m pip install x; python -m venv v; python train.py", supported=ALL)
         assert spec(converted)["trainer"] == {"script": "train.py"}

@@ -30,7 +30,7 @@ def test_a_suspended_job_is_rendered_as_if_it_were_not() -> None:
     assert sum(each["kind"] == "Pod" for each in rendered(job, START)) == 2
 
 
-def test_what_the_operator_would_refuse_is_no_rendering() -> None:
+def test_what_the_operator_would_refuse_is_not_rendered() -> None:
     job = record_of(read(JOB.replace("nodes: 2", "nodes: 2\n  template: {spec: {subdomain: x}}")), "ns")
     with pytest.raises(UsageProblem, match="subdomain"):
         rendered(job, START)

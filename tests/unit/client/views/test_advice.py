@@ -14,7 +14,7 @@ def test_every_class_of_failures_has_a_meaning_and_something_to_do(kind: Failure
     assert advice(failure)
 
 
-def test_a_class_of_a_newer_version_is_no_error() -> None:
+def test_a_class_of_a_newer_version_is_not_an_error() -> None:
     failure = Failure(failure_class="Unheard", reason="R", message="m")
     assert meaning(failure) == ""
     assert advice(failure) == []

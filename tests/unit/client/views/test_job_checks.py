@@ -86,7 +86,7 @@ def judged(found: Findings) -> dict[str, Check]:
         ),
     ],
 )
-def test_what_keeps_a_job_is_named_by_its_check(changes: dict[str, Any], name: str, text: str) -> None:
+def test_what_blocks_a_job_is_named_by_its_check(changes: dict[str, Any], name: str, text: str) -> None:
     checks = judged(replace(FOUND, **changes))
     assert checks[name].outcome is FAIL, checks
     assert text in checks[name].message
@@ -135,7 +135,7 @@ def test_nodes_that_are_not_up_are_not_blamed_on_the_rendezvous() -> None:
     assert (check.outcome, check.message) == (SKIP, "1/2 nodes are up")
 
 
-def test_an_old_warning_about_a_pod_that_runs_by_now_is_no_finding() -> None:
+def test_an_old_warning_about_a_pod_that_runs_by_now_is_not_a_finding() -> None:
     assert judged(replace(FOUND, warnings=MOUNT))["Containers"].outcome is OK
 
 

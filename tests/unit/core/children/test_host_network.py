@@ -31,7 +31,7 @@ def pod_of(record: JobRecord) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("template", "policy", "told"),
+    ("template", "policy", "announced"),
     [
         ({}, None, False),
         ({"spec": {"hostNetwork": False}}, None, False),
@@ -41,12 +41,12 @@ def pod_of(record: JobRecord) -> dict[str, Any]:
     ],
 )
 def test_pods_on_the_host_network_ask_the_cluster_s_name_server_unless_told_otherwise(
-    template: dict[str, Any], policy: str | None, *, told: bool
+    template: dict[str, Any], policy: str | None, *, announced: bool
 ) -> None:
     assert template_errors(template) == []
     spec = pod_of(job(template=template))
     assert spec.get("dnsPolicy") == policy
-    assert ("DDPJOB_HOST_NETWORK" in {variable["name"] for variable in spec["containers"][0]["env"]}) is told
+    assert ("DDPJOB_HOST_NETWORK" in {variable["name"] for variable in spec["containers"][0]["env"]}) is announced
     assert (spec["hostname"], spec["subdomain"]) == ("digits-a0-1", "digits")
 
 
