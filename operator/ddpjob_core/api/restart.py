@@ -8,6 +8,11 @@ from pydantic import Field
 
 from ddpjob_core.api.base import ApiModel
 
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""Condition of a pod that Kubernetes removes for reasons outside the pod."""
+CANNOT_START: Final = "CannotStart"
+"""Reason of a failure, and of a failed job, whose program does not exist: each attempt would end the same way."""
+
 
 class RestartAction(StrEnum):
     """What happens when a rule matches a failure."""
@@ -61,15 +66,15 @@ class DefaultRule:
 
 DEFAULT_RULES: Final = (
     DefaultRule(
-        RestartRule(action=RestartAction.IGNORE, reasons=["DisruptionTarget"]),
+        RestartRule(action=RestartAction.IGNORE, reasons=[DISRUPTION_TARGET]),
         failures="disrupted pods (preempted, evicted, drained)",
         because="the program did not cause it",
     ),
     DefaultRule(
-        RestartRule(action=RestartAction.FAIL, reasons=["CannotStart"]),
+        RestartRule(action=RestartAction.FAIL, reasons=[CANNOT_START]),
         failures="a program that is missing from the image (reason CannotStart)",
         because="another attempt would end the same way",
-        reason="CannotStart",
+        reason=CANNOT_START,
     ),
     DefaultRule(
         RestartRule(action=RestartAction.RESTART),

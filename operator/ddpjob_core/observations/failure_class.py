@@ -4,13 +4,10 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from ddpjob_core.api.restart import CANNOT_START
 from ddpjob_core.observations.obstacle import START_REASONS
 
-DISRUPTION_TARGET: Final = "DisruptionTarget"
-"""Condition of a pod that Kubernetes removes for reasons outside the pod."""
 SIGTERM_EXIT_CODE: Final = 143
-CANNOT_START: Final = "CannotStart"
-"""Reason of a failure, and of a failed job, whose program does not exist: each attempt would end the same way."""
 
 _LOST_CONNECTION: Final = re.compile(
     r"connection (was )?(likely )?(closed|reset|refused|lost|aborted)|broken pipe|remote process exited|"

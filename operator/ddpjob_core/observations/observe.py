@@ -17,6 +17,7 @@ from ddpjob_core.api.constants import (
     LABEL_ORDINAL,
     TRAINER_CONTAINER,
 )
+from ddpjob_core.api.restart import DISRUPTION_TARGET
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.observations.observed import (
@@ -59,7 +60,7 @@ def pod_record(raw: object) -> PodRecord | None:
     states = {_text(item.get("name")): _state(item) for item in _maps(status.get("containerStatuses"))}
     init_states = {_text(item.get("name")): _state(item) for item in _maps(status.get("initContainerStatuses"))}
     trainer = states.pop(TRAINER_CONTAINER, None)
-    disruption = conditions.get("DisruptionTarget", {})
+    disruption = conditions.get(DISRUPTION_TARGET, {})
     node_name = _text(spec.get("nodeName")) or None
     return PodRecord(
         namespace=identity.namespace,
@@ -82,7 +83,7 @@ def pod_record(raw: object) -> PodRecord | None:
         trainer=trainer,
         obstacle=_obstacle(conditions.get("PodScheduled", {}), init_states, states.values()),
         others_running=any(isinstance(state, Running) for state in (*states.values(), *init_states.values())),
-        disruption=(_text(disruption.get("reason")) or "DisruptionTarget")
+        disruption=(_text(disruption.get("reason")) or DISRUPTION_TARGET)
         if disruption.get("status") == "True"
         else None,
         node_lost=_is_node_lost(conditions),

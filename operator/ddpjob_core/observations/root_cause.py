@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ddpjob_core.api.restart import CANNOT_START
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.attempt import Attempt, NodeState, node_state
 from ddpjob_core.observations.failure_class import (
-    CANNOT_START,
     CONSEQUENCES,
     SIGTERM_EXIT_CODE,
     FailureClass,

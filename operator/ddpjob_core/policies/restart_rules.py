@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ddpjob_core.api.restart import DEFAULT_RULES, RestartAction, RestartRule
+from ddpjob_core.api.restart import CANNOT_START, DEFAULT_RULES, DISRUPTION_TARGET, RestartAction, RestartRule
 from ddpjob_core.api.status import Failure
-from ddpjob_core.observations.failure_class import CANNOT_START, DISRUPTION_TARGET, FailureClass, is_permanent
+from ddpjob_core.observations.failure_class import FailureClass, is_permanent
 
 _BY_RULE_OF_THE_JOB: Final = ("FailedByRule", "a rule of spec.restart.rules says Fail")
 

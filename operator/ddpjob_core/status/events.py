@@ -1,12 +1,13 @@
 """Events that people need, derived from the change between two statuses: none can repeat, because a change cannot."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
+from ddpjob_core.observations.observed import RejectionKind
 
-_BLOCKED = ("NameTaken", "Forbidden")
+_BLOCKED: Final = (RejectionKind.NAME_TAKEN, RejectionKind.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, st
     taken = taken_names(situation)
     if taken:
         name, owner = next(iter(taken.items()))
-        return "NameTaken", f"{name} exists and belongs to {owner}; waiting until it is deleted"
+        return RejectionKind.NAME_TAKEN.value, f"{name} exists and belongs to {owner}; waiting until it is deleted"
     if situation.observed.rejections:
         # Sorted by name: the answers arrive in any order, which must not look like a change.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
