@@ -55,6 +55,14 @@ def test_the_count_goes_on_where_its_state_is_taken_over() -> None:
     assert (after.due, after.best_step) == (True, 2)
 
 
+def test_the_count_of_a_checkpoint_with_other_names_is_taken_over() -> None:
+    stop = EarlyStop(EarlyStopping(patience=3))
+    stop.load_state_dict({"best": 0.5, "count": 2, "best_step": 7})
+    assert (stop.due, stop.no_improvement_for, stop.best_step) == (False, 2, 7)
+    stop.add(0.4, 9)
+    assert stop.due
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

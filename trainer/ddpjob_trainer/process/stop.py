@@ -138,22 +138,22 @@ _entered: Final[list[StopRequests]] = []
 _masks: Final = threading.local()
 
 
-def _hold_sigterm_back() -> None:
+def _block_sigterm() -> None:
     # A signal that reaches a child before it has restored the handler would be mistaken for one to this process.
     if _entered:
         _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
-def _let_sigterm_in() -> None:
+def _unblock_sigterm() -> None:
     before = vars(_masks).pop("before", None)
     if before is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _leave_children_alone() -> None:
+def _restore_in_child() -> None:
     for requests in _entered:
         requests.in_child()
-    _let_sigterm_in()
+    _unblock_sigterm()
 
 
-os.register_at_fork(before=_hold_sigterm_back, after_in_parent=_let_sigterm_in, after_in_child=_leave_children_alone)
+os.register_at_fork(before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_restore_in_child)
