@@ -170,7 +170,7 @@ spec:
     script: train.py
   {more}
 """
-CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra}\ndata: {a: b}\n---\n"
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {a: b}\n---\n"
 # Only the API server's rules refuse it: the rendezvous' port among those of the metrics.
 REFUSED = "rendezvous: {port: 9401}"
 
@@ -192,7 +192,7 @@ def test_what_was_made_before_something_was_refused_is_removed_again(
     program: Program, admin: Client, namespace: str, tmp_path: Path
 ) -> None:
     manifest = tmp_path / "job.yaml"
-    manifest.write_text(CONFIG_MAP + CONFIG_MAP.replace("extra", "No_Name") + JOB.format(name="fine", more=""))
+    manifest.write_text(CONFIG_MAP + CONFIG_MAP.replace("other", "No_Name") + JOB.format(name="fine", more=""))
     done = program("run", "-f", str(manifest))
     assert done.exit_code == 2
     assert f"{manifest}:8: metadata.name: " in done.stderr
@@ -219,7 +219,7 @@ def test_a_name_that_is_taken_is_reported_with_the_job_that_has_it(program: Prog
     assert "ddpjob delete digits" in done.stderr
 
 
-def test_the_other_objects_in_the_file_of_a_job_are_made_with_it_and_updated_the_next_time(
+def test_the_other_objects_in_the_file_of_a_job_are_created_with_it_and_updated_the_next_time(
     program: Program, admin: Client, namespace: str, tmp_path: Path
 ) -> None:
     assert program("run", "--no-follow", "-f", str(SCRIPTED)).exit_code == 0
@@ -285,7 +285,7 @@ def test_jobs_are_listed_as_a_table_as_json_and_over_all_namespaces(
 
 
 @pytest.mark.parametrize("command", ["status", "why", "logs", "suspend", "resume", "delete", "doctor"])
-def test_a_job_that_is_not_there_is_exit_code_4(program: Program, command: str) -> None:
+def test_a_job_that_does_not_exist_is_exit_code_4(program: Program, command: str) -> None:
     done = program(command, "nobody")
     assert done.exit_code == 4
     assert "there is no DDPJob nobody in namespace" in done.stderr
@@ -298,7 +298,7 @@ def test_a_log_without_pods_is_reported(program: Program) -> None:
     assert "digits has no pods" in done.stderr
 
 
-def test_nobody_is_asked_where_nobody_can_answer(program: Program, admin: Client, namespace: str) -> None:
+def test_deleting_without_a_terminal_needs_yes(program: Program, admin: Client, namespace: str) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))
     done = program("delete", "digits")
     assert done.exit_code == 2
@@ -306,7 +306,9 @@ def test_nobody_is_asked_where_nobody_can_answer(program: Program, admin: Client
     assert jobs(admin, namespace) == ["digits"]
 
 
-def test_who_may_not_learns_what_is_missing_with_exit_code_3(control_plane: ControlPlane, namespace: str) -> None:
+def test_a_user_without_permission_learns_what_is_missing_with_exit_code_3(
+    control_plane: ControlPlane, namespace: str
+) -> None:
     # The operator's own account: it may list jobs, but create none and read no pod's log.
     operator = Program(control_plane.operator_kubeconfig, namespace)
     done = operator("run", "--no-follow", "-f", str(DIGITS))
@@ -443,7 +445,7 @@ def test_colours_appear_on_a_terminal_alone_and_not_with_no_color(
     assert "\x1b" not in program("doctor").output
 
 
-def test_deleting_asks_on_a_terminal_and_no_leaves_the_job(
+def test_deleting_asks_on_a_terminal_and_no_means_no(
     control_plane: ControlPlane, namespace: str, admin: Client, program: Program
 ) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))
@@ -520,7 +522,7 @@ def test_top_shows_jobs_as_they_come(control_plane: ControlPlane, namespace: str
     assert "Traceback" not in terminal.shown
 
 
-def test_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_story(
+def test_a_user_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_story(
     control_plane: ControlPlane, namespace: str, admin: Client, program: Program, tmp_path: Path
 ) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))

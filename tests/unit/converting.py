@@ -70,7 +70,7 @@ def told(converted: Converted) -> list[tuple[int, str, str]]:
 
 
 def about(converted: Converted, text: str) -> str:
-    """What is reported about a piece of the script."""
+    """The notes about a piece of the script."""
     return "\n".join(note.message for note in converted.notes if text in note.text)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 ARRAY: Final = "not carried over: apply one job per index, each with its own name"
 BEGIN: Final = "not carried over: a job starts when it is applied"
 DEPENDENCY: Final = "not carried over: wait for the other job before you apply this one: kubectl wait ddpjob/NAME"
-HOLD: Final = "not carried over: spec.suspend: true keeps a job from starting"
+HOLD: Final = "not carried over: spec.suspend: true prevents a job from starting"
 LOGS: Final = "not carried over: ddpjob logs and kubectl logs show the output of every pod"
 MAIL: Final = "not carried over: ddpjob run and kubectl wait --for=condition=Succeeded return when it has ended"
 PRIORITY: Final = "not carried over: priorityClassName of spec.template sets the priority"

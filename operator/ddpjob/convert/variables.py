@@ -132,9 +132,9 @@ class Variables:
             return _Value((text,), (), assumed)
         hosts = any(self._holds_hosts(name) for name in unknown) or bool(_HOSTS.search(word.raw))
         written = any(piece.kind is Kind.LITERAL and piece.text for piece in word.pieces[1:])
-        more = word.pieces[0].text.partition("=")[2] or written
+        has_text = word.pieces[0].text.partition("=")[2] or written
         commands = any(piece.kind is Kind.SUBSTITUTION for piece in word.pieces)
-        return _Value((text,), unknown, assumed, hidden=hosts or commands or not more, hosts=hosts)
+        return _Value((text,), unknown, assumed, hidden=hosts or commands or not has_text, hosts=hosts)
 
     def _appended(self, name: str, value: _Value, *, array: bool) -> _Value:
         before = self._values.get(name, _Value(()))

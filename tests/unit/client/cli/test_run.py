@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from ddpjob.cli.app import app
 from ddpjob.views.exit_codes import ExitCode
 
-CONFIG_MAP: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extra"}, "data": {}}
+CONFIG_MAP: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}, "data": {}}
 
 
 @pytest.fixture

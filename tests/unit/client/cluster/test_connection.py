@@ -68,7 +68,7 @@ def test_the_service_account_of_a_pod_is_used_only_where_no_kubeconfig_is_there(
 
 
 @pytest.mark.parametrize(("named", "context"), [("nowhere", None), (None, "c")])
-def test_in_a_pod_too_a_kubeconfig_that_was_asked_for_and_is_not_there_is_reported(
+def test_in_a_pod_too_a_kubeconfig_that_was_asked_for_and_does_not_exist_is_reported(
     in_a_pod: Path, monkeypatch: pytest.MonkeyPatch, named: str | None, context: str | None
 ) -> None:
     if named is not None:

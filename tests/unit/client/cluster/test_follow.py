@@ -61,7 +61,7 @@ def test_each_change_is_seen_and_the_job_read_again_when_a_watch_ends() -> None:
     assert answers.since == ["1"]
 
 
-def test_an_expired_watch_begins_again_with_the_job_as_it_is() -> None:
+def test_an_expired_watch_starts_again_with_the_current_job() -> None:
     assert steps(Answers([raw(1), raw(5)], [[Expired("too old")], []]), 2) == [1, 5]
 
 
@@ -72,7 +72,7 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_for_longer_and_longer(
     assert pauses == [1, 2, 4, 8]
 
 
-def test_a_watch_that_is_always_cut_is_never_given_up() -> None:
+def test_following_does_not_give_up_if_a_watch_is_always_cut() -> None:
     answers = Answers([raw(step) for step in range(20)], [[DOWN] for _ in range(20)])
     assert steps(answers, 20) == list(range(20))
 

@@ -39,9 +39,7 @@ def test_logs_are_those_of_the_newest_attempt_that_has_pods_unless_asked_otherwi
         (PODS, {"rank": 9}, "no pod with rank 9"),
     ],
 )
-def test_a_log_that_is_not_there_is_reported_with_what_is(
-    pods: list[PodRecord], asked: dict[str, int], text: str
-) -> None:
+def test_a_missing_log_is_reported_with_what_exists(pods: list[PodRecord], asked: dict[str, int], text: str) -> None:
     with pytest.raises(NotFound, match=text) as missing:
         choose_sources("digits", pods, **{"current": 3, "processes": 2, **asked})
     assert missing.value.remedy

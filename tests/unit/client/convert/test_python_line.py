@@ -11,7 +11,7 @@ class TestPython:
         assert spec(converted)["trainer"]["env"] == [{"name": "PYTHONUNBUFFERED", "value": "1"}]
         assert "spec.trainer.env" in about(converted, "-W")
 
-    def test_a_program_that_may_spawn_its_own_processes_is_reported_of(self) -> None:
+    def test_a_program_that_may_spawn_its_own_processes_gets_a_note(self) -> None:
         assert "set spec.procsPerNode to their number" in about(line("python x.py", supported=ALL), "python x.py")
 
     def test_what_prepares_a_machine_is_not_a_training(self) -> None:

@@ -294,7 +294,7 @@ def test_what_srun_starts_on_each_node_is_what_the_job_starts(
     assert "launcher" not in found
 
 
-def test_srun_of_plain_python_is_reported_to_become_torchrun() -> None:
+def test_srun_of_plain_python_becomes_torchrun() -> None:
     converted = slurm("#SBATCH -N 2 --ntasks-per-node=4\nsrun --mpi=pmi2 python train.py --rank $SLURM_PROCID\n")
     assert "torchrun starts them" in about(converted, "srun --mpi=pmi2 python")
     assert "starts every node" in about(converted, "srun --mpi=pmi2")

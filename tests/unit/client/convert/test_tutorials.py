@@ -218,7 +218,7 @@ def test_all_that_is_not_carried_over_from_the_first_tutorial_is_reported_with_i
     ]
 
 
-def test_what_is_reported_has_the_line_that_it_stands_in() -> None:
+def test_a_note_has_the_line_that_it_is_about() -> None:
     found = {text: number for number, text, _ in told(line(MPIRUN_004, supported=ALL))}
     assert found["-x PATH"] == 5
     assert found["-bind-to none"] == found["-map-by slot"] == 6

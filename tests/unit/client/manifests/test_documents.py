@@ -42,7 +42,7 @@ def test_what_is_wrong_is_reported_with_file_line_and_field(old: str, new: str, 
     assert any(problem in text for text in told), told
 
 
-def test_all_that_is_wrong_is_reported_together_in_the_order_of_the_lines() -> None:
+def test_everything_that_is_wrong_is_reported_together_in_the_order_of_the_lines() -> None:
     problems = check_job(read(JOB.replace("nodes: 2", "nods: 2").replace("image: i", "imagee: i")))
     assert [problem.place for problem in problems] == ["job.yaml:6", "job.yaml:7", "job.yaml:8"]
 
@@ -70,7 +70,7 @@ def test_unknown_fields_of_a_pod_template_are_the_api_server_s_business() -> Non
         (JOB + "foo: " + "1" * 5000, "job.yaml: not valid YAML: Exceeds the limit"),
         (JOB + "foo: !!set {a}", "job.yaml:10: not valid YAML: could not determine a constructor for the tag"),
         (JOB + "foo: !!binary aGk=", "job.yaml:10: not valid YAML: could not determine a constructor for the tag"),
-        (JOB + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: text", "job.yaml:13: metadata: must be an object"),
+        (JOB + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: other", "job.yaml:13: metadata: must be an object"),
         (JOB + "---\napiVersion: v1\nkind: ConfigMap", "job.yaml:11: metadata: must be an object"),
     ],
 )

@@ -135,7 +135,7 @@ def test_nodes_that_are_not_up_are_not_blamed_on_the_rendezvous() -> None:
     assert (check.outcome, check.message) == (SKIP, "1/2 nodes are up")
 
 
-def test_an_old_warning_about_a_pod_that_runs_by_now_is_not_a_finding() -> None:
+def test_an_old_warning_about_a_pod_that_now_runs_does_not_count() -> None:
     assert judged(replace(FOUND, warnings=MOUNT))["Containers"].outcome is OK
 
 
