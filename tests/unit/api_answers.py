@@ -7,11 +7,7 @@ from ddpjob_core.api.errors import Forbidden, NotFound, Unavailable
 from ddpjob_core.observations.observed import PodRecord
 
 DENIED = Forbidden("you may not", "ask for the right")
-
-
 GONE = NotFound("it is not there")
-
-
 DOWN = Unavailable("no answer", "try again")
 
 
@@ -20,8 +16,6 @@ def named(name: str, **fields: Any) -> dict[str, Any]:
 
 
 SLICE = {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}, {"addresses": ["10.0.0.2"]}]}
-
-
 EMPTY_SLICE = {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": False}}]}
 
 

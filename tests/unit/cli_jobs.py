@@ -84,11 +84,7 @@ SUCCEEDED: dict[str, Any] = {
     "conditions": [condition("Succeeded", "True", "AllNodesSucceeded", "2 nodes exited with 0 after 38s")],
     "summary": {"loss": "0.01"},
 }
-
-
 LATER = NOW + timedelta(minutes=2)
-
-
 WAITING = {
     "phase": "Pending",
     "nodes": {"desired": 2},

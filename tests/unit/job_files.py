@@ -6,11 +6,7 @@ from ddpjob.manifests.documents import Document, only_job, read_documents
 from ddpjob.manifests.program import Request, Script
 
 ROOT = Path(__file__).parents[2]
-
-
 EXAMPLES = sorted((ROOT / "manifests/examples").glob("*.yaml"))
-
-
 JOB = """\
 apiVersion: ddpjob.dev/v1alpha1
 kind: DDPJob

@@ -112,8 +112,6 @@ def test_an_endpoint_is_taken_apart_at_its_port(endpoint: str, expected: tuple[s
 
 
 NAMES = st.sampled_from(["train.py", "/srv/my train.py", "a'b.py", 'q".py', "pkg/x.py"])
-
-
 ARGUMENTS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8), max_size=4)
 
 

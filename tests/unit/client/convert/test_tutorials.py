@@ -11,14 +11,8 @@ TORCHRUN_000 = (
     "torchrun --nproc-per-node=1 --nnodes=2 --node-rank=0 --rdzv-id=456 --rdzv-backend=c10d "
     "--rdzv-endpoint=10.0.0.1:29603 {} 1000 1000"
 )
-
-
 C10D_29603 = {"backend": "c10d", "port": 29603}
-
-
 TUTORIAL = "distributed/ddp-tutorial-series"
-
-
 MULTINODE_001 = """\
 torchrun \\
 --nproc_per_node=8 \\
@@ -29,8 +23,6 @@ torchrun \\
 --rdzv-endpoint=[ipv6_address_master_node]:29603 \\
 basic_parallelization/distributed/ddp-tutorial-series/multinode.py --total_epochs 50 --save_every 10 --batch_size 32
 """
-
-
 SPEC_MULTINODE_001 = {
     "nodes": 2,
     "procsPerNode": 8,
@@ -40,36 +32,26 @@ SPEC_MULTINODE_001 = {
         "args": ["--total_epochs", "50", "--save_every", "10", "--batch_size", "32"],
     },
 }
-
-
 SSH_002 = (
     'torchrun --nnodes=2 --nproc_per_node=4 --node_rank={} --master_addr="<Node1 IP>" --master_port=12355 '
     "/scratch/vp91/$USER/intro-to-pytorch/src/multinode_torchrun.py"
 )
-
-
 SPEC_SSH_002 = {
     "nodes": 2,
     "procsPerNode": 4,
     "rendezvous": {"backend": "static", "port": 12355},
     "trainer": {"script": "/scratch/vp91/$USER/intro-to-pytorch/src/multinode_torchrun.py"},
 }
-
-
 MULTINODE_003 = """\
 torchrun --nproc_per_node=4 --nnodes=2 --node_rank={} \\
          --master_addr="10.0.0.1" --master_port=12345 train.py
 """
-
-
 SPEC_MULTINODE_003 = {
     "nodes": 2,
     "procsPerNode": 4,
     "rendezvous": {"backend": "static", "port": 12345},
     "trainer": {"script": "train.py"},
 }
-
-
 LAUNCH_004 = """\
 python3 -m torch.distributed.launch \\
 --nproc_per_node=2 --nnodes=2 --node_rank={} \\
@@ -77,8 +59,6 @@ python3 -m torch.distributed.launch \\
 message-passing/main.py \\
 --backend=nccl
 """
-
-
 SPEC_LAUNCH_004 = {
     "nodes": 2,
     "procsPerNode": 2,
@@ -87,8 +67,6 @@ SPEC_LAUNCH_004 = {
     "backend": "nccl",
     "trainer": {"script": "message-passing/main.py", "args": ["--backend=nccl"]},
 }
-
-
 MPIRUN_004 = """\
 mpirun -np 4 \\
 -H 104.171.200.62:2,104.171.200.182:2 \\

@@ -46,11 +46,7 @@ def older_crd() -> dict[str, Any]:
 STUCK_POD = named(
     "op-1", status={"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]}
 )
-
-
 QUOTA = named("q", status={"hard": {"pods": "2", "requests.cpu": "4"}, "used": {"pods": "2", "requests.cpu": "500m"}})
-
-
 ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pods": "1", "memory": "1Mi"}})
 
 

@@ -23,8 +23,6 @@ OK, FAIL, SKIP = Outcome.OK, Outcome.FAIL, Outcome.SKIP
 
 
 RUNNING_POD = {"phase": "Running", "trainer": Running(NOW)}
-
-
 FOUND = Findings(
     job=job(**RUNNING),
     pods=[pod(0, **RUNNING_POD), pod(1, **RUNNING_POD)],
@@ -33,30 +31,16 @@ FOUND = Findings(
     warnings=[],
     now=NOW + timedelta(minutes=1),
 )
-
-
 NO_CLAIM = Waiting("Unschedulable", 'persistentvolumeclaim "nope" not found')
-
-
 PULL = Waiting("ImagePullBackOff", "Back-off pulling image nosuch:1")
-
-
 CONFIG = Waiting("CreateContainerConfigError", 'secret "s" not found')
-
-
 MOUNT = [("digits-a0-1", JobEvent(NOW, "Warning", "FailedMount", 'configmap "c" not found'))]
-
-
 TAKEN = [condition("PodsScheduled", "False", "NameTaken", "service digits exists and belongs to Deployment x")]
-
-
 APART = [
     condition(
         "RendezvousReady", "False", "NameNotFound", "2/2 nodes are up, 1 cannot reach node 0; digits-a0-1: not found"
     )
 ]
-
-
 STALL = [condition("TrainingStalled", "True", "NoStep", "rank 2 is behind")]
 
 

@@ -1,0 +1,134 @@
+"""Which cluster and namespace a command uses, and what its user may do there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from ddpjob.cli.app import app
+from tests.apiserver.client.program import DIGITS, Program, jobs
+from tests.apiserver.controlplane import Client, ControlPlane
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_user_without_permission_learns_what_is_missing_with_exit_code_3(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    # The operator's own account: it may list jobs, but create none and read no pod's log.
+    operator = Program(control_plane.operator_kubeconfig, namespace)
+    done = operator("run", "--no-follow", "-f", str(DIGITS))
+    assert done.exit_code == 3
+    assert "cannot create resource" in done.stderr
+    assert "ddpjob doctor" in done.stderr
+    checks = {check["name"]: check for check in operator.json("doctor")}
+    assert checks["Permissions"]["outcome"] == "FAIL"
+    assert "create ddpjobs" in checks["Permissions"]["message"]
+    assert checks["Nodes"]["outcome"] == "SKIP"
+
+
+def test_the_doctor_finds_an_installation_without_an_operator(program: Program) -> None:
+    done = program("doctor")
+    assert done.exit_code == 1
+    checks = {check["name"]: check for check in program.json("doctor")}
+    assert checks["API server"]["outcome"] == checks["DDPJob API"]["outcome"] == "OK"
+    assert checks["Operator"]["outcome"] == "FAIL"
+    assert "kubectl apply -k manifests/base" in checks["Operator"]["remedy"]
+    assert checks["Permissions"]["outcome"] == "OK"
+
+
+def test_a_cluster_that_does_not_answer_is_exit_code_3(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    config = yaml.safe_load(control_plane.admin_kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    broken = tmp_path / "kubeconfig"
+    broken.write_text(yaml.safe_dump(config))
+    nowhere = Program(broken, namespace)
+    for arguments in (("status",), ("run", "-f", str(DIGITS)), ("doctor",)):
+        done = nowhere(*arguments)
+        assert done.exit_code == 3, done.output
+        assert "https://127.0.0.1:1 cannot be reached" in done.output
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "code", "text"),
+    [
+        (None, (), 3, "does not exist"),
+        ("a: [", (), 2, "cannot be used"),
+        ("{}", (), 2, "cannot be used"),
+        ("contexts: [{name: a, context: {cluster: c}}]", ("--context", "b"), 2, "choose one of: a"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named(
+    tmp_path: Path, content: str | None, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    done = Program(path, "default")("status", *arguments)
+    assert done.exit_code == code, done.output
+    assert str(path) in done.stderr
+    assert text in done.stderr
+
+
+def test_the_namespace_comes_from_the_context_unless_one_is_named(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, program: Program
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    config = yaml.safe_load(control_plane.admin_kubeconfig.read_text())
+    own = {"name": "own", "context": {**config["contexts"][0]["context"], "namespace": namespace}}
+    config["contexts"].append(own)
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+
+    def listed(*options: str) -> list[str]:
+        done = CliRunner().invoke(app, ["status", "-o", "json", *options], env={"KUBECONFIG": str(path)})
+        return [job["namespace"] for job in json.loads(done.stdout)]
+
+    assert listed("--context", "own") == [namespace]
+    assert listed("--context", "own", "-n", "default") == []
+    assert listed() == []
+
+
+def test_a_user_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_story(
+    control_plane: ControlPlane, namespace: str, admin: Client, program: Program, tmp_path: Path
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    reader = Program(reader_of_jobs(control_plane, namespace, tmp_path / "kubeconfig"), namespace)
+    assert reader("status", "digits").exit_code == 0
+    story = reader("why", "digits")
+    assert story.exit_code == 0
+    assert "digits is Pending" in story.stdout
+    assert "continuing without events" in story.stderr
+    assert "continuing without pods" in story.stderr
+    for refused in (reader("logs", "digits"), reader("suspend", "digits"), reader("delete", "digits", "--yes")):
+        assert refused.exit_code == 3
+        assert "forbidden" in refused.stderr
+    assert jobs(admin, namespace) == ["digits"]
+
+
+def reader_of_jobs(control_plane: ControlPlane, namespace: str, path: Path) -> Path:
+    """The kubeconfig of an account that may read DDPJobs and nothing else."""
+    admin, group = control_plane.admin, "rbac.authorization.k8s.io"
+    metadata = {"name": "reader", "namespace": namespace}
+    rules = [{"apiGroups": ["ddpjob.dev"], "resources": ["ddpjobs"], "verbs": ["get", "list", "watch"]}]
+    admin.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    admin.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+    admin.create(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+        }
+    )
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    answer = admin.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/reader/token", asked)
+    config = yaml.safe_load(control_plane.admin_kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    path.write_text(yaml.safe_dump(config))
+    return path
