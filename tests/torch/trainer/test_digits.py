@@ -49,7 +49,7 @@ def test_lone_processes_in_a_job_of_several_nodes_refuse_to_train() -> None:
     assert "it would train alone" in lone.output
 
 
-# tests/torch/test_launchers.py has the launcher, with less to train.
+# tests/torch/launcher/test_launchers.py has the launcher, with less to train.
 @pytest.mark.full
 def test_the_deprecated_launcher_trains_as_well() -> None:
     launch = ["python3", "-m", "torch.distributed.launch", "--nproc-per-node", "2", "--master-port", "29555"]
