@@ -109,7 +109,7 @@ up_to_date() {
 }
 
 mkdir -p "${log%/*}"
-# Two runs at once would install into the same folder.
+# Two runs at the same time would install into the same folder.
 if command -v flock >/dev/null; then
   exec 9>.build/bootstrap.lock
   flock -n 9 || { echo "bootstrap: another run is making .venv; waiting for it"; flock 9; }

@@ -66,7 +66,7 @@ def forget_older(parent: Path) -> None:
 
 @contextlib.contextmanager
 def only_one(what: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the set-up: two runs at once on one machine would build and delete under each other."""
+    """Hold the lock of the set-up: two runs at the same time on one machine would build and delete under each other."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:

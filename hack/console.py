@@ -19,7 +19,7 @@ class StepError(Exception):
 
 
 def say(text: str) -> None:
-    """Print at once: a person watches."""
+    """Print without buffering: a person watches."""
     print(text, flush=True)
 
 

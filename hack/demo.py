@@ -21,7 +21,7 @@ MANAGER: Final = "ddpjob-demo"
 
 
 def say(text: str = "") -> None:
-    """Print at once: a person watches."""
+    """Print without buffering: a person watches."""
     print(text, flush=True)
 
 
@@ -84,7 +84,7 @@ def follow(
 
 
 def accuracy_in(log: str) -> str:
-    """The held-out accuracy that rank 0 printed at its end, or "" where there is none."""
+    """The held-out accuracy that rank 0 printed at its end, or "" where it printed none."""
     lines = re.findall(r"Accuracy \d\.\d+ on .*", log)
     return lines[-1] if lines else ""
 

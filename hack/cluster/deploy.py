@@ -48,7 +48,7 @@ def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
     The image's tag does not change with its contents, so the pod template carries their digest: an operator of an
     older tree is replaced.
     """
-    # Two at once, as two workers of pytest on a new cluster, would both find that an object is missing and create it.
+    # At the same time, two workers of pytest on a new cluster would both find an object missing and create it.
     with only_one("operator", say):
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(root / "manifests/crd/ddpjobs.yaml"))
         kubectl("wait", "--for=condition=Established", "crd/ddpjobs.ddpjob.dev", "--timeout=60s")

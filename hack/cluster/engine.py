@@ -63,7 +63,7 @@ class Engine:
 
 
 def choose_engine(log: Path) -> Engine:
-    """The engine to use, said in one line with its reason; podman is installed where there is none and it can be.
+    """The engine to use, said in one line with its reason; podman is installed where it is missing and can be.
 
     DDPJOB_CLUSTER=registry or build forces where images come from.
 

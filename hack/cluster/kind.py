@@ -280,7 +280,7 @@ def existing_cluster() -> Mapping[str, str]:
     """Variables for the cluster of the current kubectl context, with USE_EXISTING_CLUSTER=1.
 
     Raises:
-        StepError: there is none that answers.
+        StepError: none answers.
     """
     kubectl = os.environ.get("KUBECTL", "kubectl")
     context = output_of([kubectl, "config", "current-context"])

@@ -71,7 +71,7 @@ def _build(work: Path, programs: Sequence[str], log: Path) -> None:
         )
     packages = [f"k8s.io/kubernetes/cmd/{program}" for program in programs if program.startswith("kube")]
     if packages:
-        # All at once: they are made of the same packages for the most part.
+        # All in one build: they are made of the same packages for the most part.
         run_step(f"Kubernetes {KUBERNETES_VERSION}", [*build, f"{work}/", *packages], log, cwd=_MODULE, env=environment)
     for program in programs:
         if program in _INSTALLED:

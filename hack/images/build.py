@@ -67,7 +67,7 @@ def _older(engine: Engine, image: Image, keyed: str, said: str) -> list[str]:
 
 
 def left_over(nameless: str, said: str) -> list[str]:
-    """Ids of nameless images of which a build said nothing: it neither made them nor found them in its cache.
+    """Ids of nameless images that a build did not mention: it neither made them nor found them in its cache.
 
     Args:
         nameless: ids, one a line, as `sha256:` and 64 digits.

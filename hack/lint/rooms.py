@@ -40,7 +40,7 @@ class Plan:
         return sorted(arrow for arrow in self.arrows if self.rooms.index(arrow[0]) > self.rooms.index(arrow[1]))
 
     def direct(self) -> list[Arrow]:
-        """The arrows without those of which a longer way leads to the same room."""
+        """The arrows, except those whose room a longer way leads to as well."""
         lower = {room: {to for origin, to in self.arrows if origin == room} for room in self.rooms}
         reached: dict[str, set[str]] = {}
         for room in reversed(self.rooms):

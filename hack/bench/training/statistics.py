@@ -25,7 +25,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """The median of independent measurements and its interval by order statistics.
 
     Raises:
-        ValueError: there are fewer than 6, of which not even the least and the greatest are an interval.
+        ValueError: there are fewer than 6: even their least and greatest are not an interval.
     """
     ordered = sorted(values)
     first = order_of_interval(len(ordered))

@@ -27,9 +27,9 @@ class Turn:
 
 
 class Turns:
-    """Told of the steps of one loop, after each turn of which it lets the other one have its own.
+    """Hears of the steps of one loop, and after each of its turns lets the other loop have one.
 
-    In threads of their own the loops would have different heaps, of which glibc gives memory back to the kernel in
+    In threads of their own the loops would have different heaps, and glibc gives their memory back to the kernel in
     different ways: the same loop is then up to a third slower in one of them.
     """
 
