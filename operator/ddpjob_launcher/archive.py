@@ -74,9 +74,9 @@ def _without_words(source: str) -> str:
 def archive(module: str) -> bytes:
     """The archive for the launcher that this module runs."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in sources(module).items():
             entry = zipfile.ZipInfo(name, _NEVER)
             entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _READABLE
-            packed.writestr(entry, text)
+            packed.writestr(entry, text, compresslevel=9)
     return buffer.getvalue()

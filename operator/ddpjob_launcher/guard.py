@@ -30,9 +30,7 @@ def launch() -> int:
     try:
         settings, folder = read_settings(os.environ), private_folder()
     except LaunchError as error:
-        write_report(encode_report(1, [own_failure(error)]))
-        say(str(error))
-        return 1
+        return _report_own(error)
     watched: set[int] = {*STOP_SIGNALS, signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     with contextlib.suppress(OSError, AttributeError):
@@ -49,8 +47,19 @@ def launch() -> int:
 
 def run_agent(settings: Settings, folder: str) -> int:
     """Run the launcher that the settings name."""
-    code: int = import_module(f".{settings.module}", __package__).AGENT(settings, folder).run()
+    try:
+        agent = import_module(f".{settings.module}", __package__).AGENT(settings, folder)
+    except Exception as error:  # noqa: BLE001 -- before the agent runs, nobody else reports what it is
+        return _report_own(error)
+    code: int = agent.run()
     return code
+
+
+def _report_own(error: Exception) -> int:
+    failure = own_failure(error)
+    write_report(encode_report(1, [failure]))
+    say(failure.message)
+    return 1
 
 
 def guard(child: int, watched: set[int], grace_period: float) -> int:

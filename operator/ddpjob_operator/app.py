@@ -154,7 +154,9 @@ class Operator:
         ) as port:
             _log.info("serving /metrics, /healthz and /readyz on port %d", port)
             # Before kopf: when kopf ends, it cancels every task that was started after it.
-            tasks = [asyncio.create_task(part) for part in self._parts()]
+            # Alongside the first LIST, which takes as long.
+            prepared = asyncio.create_task(asyncio.to_thread(self._controller.prepare))
+            tasks = [asyncio.create_task(part) for part in self._parts(prepared)]
             stopped = asyncio.create_task(stop.wait())
             kopf = asyncio.create_task(self._jobs.run(stop=stop_kopf, started=kopf_started))
             await asyncio.wait(
@@ -173,17 +175,18 @@ class Operator:
         for task in done - {stopped}:
             task.result()
 
-    def _parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
+    def _parts(self, prepared: asyncio.Task[None]) -> tuple[Coroutine[Any, Any, None], ...]:
         return (
             self._pods.run(),
             self._services.run(),
             self._jobs.close_gaps(),
             self._controller.poller.run(),
             self._meter.run(),
-            *(self._work() for _ in range(self._options.workers)),
+            *(self._work(prepared) for _ in range(self._options.workers)),
         )
 
-    async def _work(self) -> None:
+    async def _work(self, prepared: asyncio.Task[None]) -> None:
+        await asyncio.shield(prepared)
         # A job must not be judged by pods that merely have not been listed yet.
         await self._pods.synced.wait()
         await self._services.synced.wait()

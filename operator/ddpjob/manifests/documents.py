@@ -14,6 +14,7 @@ from ddpjob.manifests.names import NAMESPACE_RULE, is_job_name, is_namespace
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, is_reserved_env
 from ddpjob_core.api.crd import NAME_RULE, Schema, custom_resource_definition
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.restart import NO_CONDITION, RULE_CONDITIONS
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.template import template_problems
 
@@ -271,6 +272,10 @@ def _rule_problems(spec: Json) -> Iterator[tuple[Path, str]]:
         name = variable.get("name") if isinstance(variable, dict) else None
         if isinstance(name, str) and is_reserved_env(name):
             yield ("spec", "trainer", "env", index, "name"), f"the launcher sets {name}: remove it"
+    rules = _object(_object(spec.get("restart"))).get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        if isinstance(rule, dict) and not RULE_CONDITIONS & {key for key, value in rule.items() if value is not None}:
+            yield ("spec", "restart", "rules", index), NO_CONDITION
 
 
 def _unknown(value: object, schema: Schema, path: Path) -> Iterator[tuple[Path, str]]:

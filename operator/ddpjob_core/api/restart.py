@@ -22,6 +22,10 @@ class RestartAction(StrEnum):
     IGNORE = "Ignore"
 
 
+RULE_CONDITIONS: Final = frozenset({"exitCodes", "signals", "reasons", "message"})
+NO_CONDITION: Final = "set at least one of exitCodes, signals, reasons or message for the rule to match"
+
+
 class RestartRule(ApiModel):
     """What happens after failures of one kind. A failure must match every field that is set."""
 
@@ -30,7 +34,7 @@ class RestartRule(ApiModel):
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.exitCodes) || has(self.signals) || has(self.reasons) || has(self.message)",
-                    "message": "set at least one of exitCodes, signals, reasons or message for the rule to match",
+                    "message": NO_CONDITION,
                 },
             ],
         },

@@ -11,6 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from ddpjob_core.children.launcher_config import pack_all
 from ddpjob_core.decide import decide
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.events import EventPoster
@@ -94,6 +95,10 @@ class Controller:
             new_ssh_key=new_ssh_key,
             now=now,
         )
+
+    def prepare(self) -> None:
+        """Do once what the first job of each launcher would otherwise wait for; takes some tenths of a second."""
+        pack_all()
 
     async def work(self) -> None:
         """Reconcile one job after another until cancelled; several of these may run."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -77,7 +78,8 @@ class ProgressPoller:
         self._patience = patience
         self._concurrency = concurrency
         self._locate = locate
-        self._due: list[tuple[float, str]] = []
+        self._due: list[tuple[float, int, JobMemory]] = []
+        self._order = itertools.count()
         self._added = asyncio.Event()
 
     def follow(self, job: JobMemory, targets: tuple[PollTarget, ...]) -> None:
@@ -93,7 +95,7 @@ class ProgressPoller:
             self._schedule(job, loop.time() + random.uniform(0, self._interval))  # noqa: S311 spreads polls
         elif before and len(targets) > before:
             # The training seems to stand still: what the other ranks say is wanted now.
-            self._due = [(due, other) for due, other in self._due if other != job.uid]
+            self._due = [entry for entry in self._due if entry[2] is not job]
             polled.extra_at = None
             heapq.heapify(self._due)
             self._schedule(job, loop.time())
@@ -110,7 +112,7 @@ class ProgressPoller:
         self._schedule(job, polled.extra_at)
 
     def _schedule(self, job: JobMemory, due: float) -> None:
-        heapq.heappush(self._due, (due, job.uid))
+        heapq.heappush(self._due, (due, next(self._order), job))
         self._added.set()
 
     def ended(self, job: JobMemory, pod: PodRecord) -> None:
@@ -130,9 +132,8 @@ class ProgressPoller:
         async with self._open_transport() as transport, asyncio.TaskGroup() as polls:
             while True:
                 await self._sleep_until_due()
-                due, uid = heapq.heappop(self._due)
-                job = self._memories.get(uid)
-                if job is None:
+                due, _, job = heapq.heappop(self._due)
+                if self._memories.get(job.uid) is not job:
                     continue
                 polled = job.polled
                 extra = polled.extra_at == due
@@ -144,10 +145,10 @@ class ProgressPoller:
                     continue
                 for target in polled.targets:
                     await slots.acquire()
-                    poll = polls.create_task(self._poll(transport, uid, target))
+                    poll = polls.create_task(self._poll(transport, job.uid, target))
                     poll.add_done_callback(lambda _: slots.release())
                 if not extra:
-                    heapq.heappush(self._due, (loop.time() + self._interval, uid))
+                    heapq.heappush(self._due, (loop.time() + self._interval, next(self._order), job))
 
     async def _sleep_until_due(self) -> None:
         loop = asyncio.get_running_loop()

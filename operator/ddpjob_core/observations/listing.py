@@ -1,6 +1,6 @@
 """Lists in messages: the first few by name, the others by their number."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 
 def first_few(items: Sequence[str], most: int) -> list[str]:
@@ -9,21 +9,22 @@ def first_few(items: Sequence[str], most: int) -> list[str]:
     return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]
 
 
-def grouped_by_message(
-    said: Sequence[tuple[str, str]], most: int, kind: str = "", causes: Sequence[Hashable] = ()
-) -> str:
+def grouped_by_message(said: Sequence[tuple[str, str]], most: int, kind: str = "") -> str:
     """What is said of each object, once where several have the same cause: `pods a-0, a-1 (2): no room; a-2: ready`.
+
+    Messages that differ only in the name of the object itself have the same cause; the first of them is shown.
 
     Args:
         said: name of an object and the message about it.
         most: the most messages that are shown and names that are listed; others are counted.
         kind: what several of the objects are called, such as pods.
-        causes: the cause of each message, the message itself when left out; of messages with the same cause the first
-            is shown.
     """
-    names: dict[Hashable, list[str]] = {}
-    messages: dict[Hashable, str] = {}
-    for (name, message), cause in zip(said, causes or [message for _, message in said], strict=True):
+    names: dict[str, list[str]] = {}
+    messages: dict[str, str] = {}
+    for name, message in said:
+        # The API server and the kubelet name the object in their messages, whatever the cause. The name may have its
+        # kind in front of it.
+        cause = message.replace(name.split()[-1], "")
         names.setdefault(cause, []).append(name)
         messages.setdefault(cause, message)
     shown = [f"{_listed(names[cause], most, kind)}: {message}" for cause, message in messages.items()]

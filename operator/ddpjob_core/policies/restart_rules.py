@@ -12,7 +12,8 @@ _BY_RULE_OF_THE_JOB: Final = ("FailedByRule", "a rule of spec.restart.rules says
 
 def action_for(failure: Failure, rules: Sequence[RestartRule]) -> RestartAction:
     """The action of the first rule that matches, the job's own rules before the default ones."""
-    candidates = (*rules, *(default.rule for default in DEFAULT_RULES))
+    own = (rule for rule in rules if _sets_anything(rule))
+    candidates = (*own, *(default.rule for default in DEFAULT_RULES))
     return next(rule.action for rule in candidates if matches(rule, failure))
 
 
@@ -31,6 +32,12 @@ def matches(rule: RestartRule, failure: Failure) -> bool:
         and (rule.reasons is None or bool(_names(failure) & set(rule.reasons)))
         and (rule.message is None or rule.message in text)
     )
+
+
+def _sets_anything(rule: RestartRule) -> bool:
+    # The API server refuses a rule that sets nothing. One that reaches the operator all the same must not turn every
+    # failure into the same outcome.
+    return any(given is not None for given in (rule.exit_codes, rule.signals, rule.reasons, rule.message))
 
 
 def _names(failure: Failure) -> set[str | None]:

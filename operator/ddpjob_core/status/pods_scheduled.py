@@ -3,7 +3,7 @@
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import grouped_by_message
-from ddpjob_core.observations.observed import Rejection, RejectionKind
+from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.refusals import taken_names
 from ddpjob_core.observations.situation import Situation
@@ -20,21 +20,11 @@ def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, st
     if situation.observed.rejections:
         # Sorted by name: the answers arrive in any order, which must not look like a change.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
-        listed = grouped_by_message(
-            [(str(rejection.object), rejection.message) for rejection in refused],
-            NAMED_OBJECTS,
-            causes=[_cause(rejection) for rejection in refused],
-        )
+        listed = grouped_by_message([(str(each.object), each.message) for each in refused], NAMED_OBJECTS)
         return refused[0].kind.value, f"the API server refuses to create {listed}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
         return "Restarting", f"attempt {status.attempt} starts when the pods of the previous one have stopped"
     return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
-
-
-def _cause(rejection: Rejection) -> tuple[str, str]:
-    # The API server's own message names the object, although the cause is usually the same for all pods.
-    own_words = rejection.kind is not RejectionKind.NAME_TAKEN
-    return rejection.kind.value, rejection.object.kind if own_words else rejection.message
 
 
 def pods_scheduled(situation: Situation) -> Fact:

@@ -62,7 +62,7 @@ async def test_two_jobs_with_the_same_ports_of_the_nodes_say_so_and_run_one_afte
         await stage.create("second", nodes=1, template=HOST, rendezvous={"port": 29501})
         told = partial(condition, stage, "second", "PodsScheduled")
         await until(
-            "the second tells why it waits", lambda: told_of(told, "DDPJob first takes 9401 (spec.metrics.port)")
+            "the second tells why it waits", lambda: told_of(told, "DDPJob first also takes 9401 (spec.metrics.port)")
         )
         message = (await told())["message"]
         assert "29501" not in message.partition("choose other ports")[0]

@@ -117,3 +117,13 @@ def test_the_guard_reaps_orphans_and_leaves_the_agents_own_children_to_it(folder
     return 0
     """
     assert _guard(folder, body).wait(30) == 0
+
+
+def test_an_agent_that_cannot_be_loaded_is_reported(folder: Path) -> None:
+    driver = "import sys; from ddpjob_launcher import guard; sys.exit(guard.launch())"
+    environment = {**ENVIRONMENT, "DDPJOB_LAUNCHER_MODULE": "nosuch", "PYTHONPATH": OPERATOR}
+    log = {"DDPJOB_TERMINATION_LOG": str(folder / "log"), "TMPDIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", driver], cwd=folder, env={**environment, **log}, check=False)
+    (reported,) = json.loads((folder / "log").read_text())["failures"]
+    assert (done.returncode, reported["exitCode"]) == (1, 1)
+    assert "nosuch" in reported["message"]

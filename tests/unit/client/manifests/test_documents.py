@@ -28,6 +28,11 @@ from ddpjob_core.api.errors import UsageProblem
             "    script: a\n    env: [{name: RANK}]",
             "spec.trainer.env[0].name: the launcher sets RANK",
         ),
+        (
+            "  nodes: 2",
+            "  nodes: 2\n  restart: {rules: [{action: Ignore}]}",
+            "spec.restart.rules[0]: set at least one of exitCodes, signals, reasons or message",
+        ),
         ("    script: train.py", "    script: a\n    imagee: b", "job.yaml:10: spec.trainer.imagee: unknown field"),
         (
             "  nodes: 2",

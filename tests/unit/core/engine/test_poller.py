@@ -114,6 +114,16 @@ async def test_progress_is_read_and_kept_after_the_target_is_gone(polling: Polli
         assert seen.job("u1").polled.report is None
 
 
+async def test_a_job_that_is_followed_again_under_its_uid_is_read_no_more_often(polling: Polling) -> None:
+    async with polling(step(7), interval=0.02) as (poller, seen, target):
+        poller.follow(seen.job("u1"), (target,))
+        await seen.outcome("ok")
+        seen.memories.forget("u1")
+        poller.follow(seen.job("u1"), (target,))
+        await seen.outcome("ok", seen.outcomes.count("ok") + 5)
+        assert sum(entry[2] is seen.job("u1") for entry in poller._due) == len(poller._due) == 1
+
+
 async def test_progress_that_waits_to_be_written_is_read_once_more_shortly_before(polling: Polling) -> None:
     number = 0
 

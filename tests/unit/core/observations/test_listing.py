@@ -42,5 +42,11 @@ def test_objects_of_different_kinds_are_named_with_their_kinds() -> None:
 
 def test_messages_that_differ_only_by_the_names_in_them_are_shown_once_by_their_cause() -> None:
     said = [("a-0", 'pods "a-0" is forbidden: quota'), ("a-1", 'pods "a-1" is forbidden: quota')]
-    shown = grouped_by_message(said, 2, "pods", causes=["Forbidden", "Forbidden"])
-    assert shown == 'pods a-0, a-1 (2): pods "a-0" is forbidden: quota'
+    assert grouped_by_message(said, 2, "pods") == 'pods a-0, a-1 (2): pods "a-0" is forbidden: quota'
+
+
+def test_objects_that_are_refused_for_different_causes_are_both_shown() -> None:
+    said = [("pod a-0", 'pods "a-0" is forbidden: quota'), ("pod a-1", 'pods "a-1" is forbidden: webhook denied it')]
+    assert grouped_by_message(said, 3) == (
+        'pod a-0: pods "a-0" is forbidden: quota; pod a-1: pods "a-1" is forbidden: webhook denied it'
+    )

@@ -62,6 +62,11 @@ def test_without_a_rule_a_disruption_is_ignored_and_all_else_restarted() -> None
     assert action_for(failure(**{"class": "Disruption"}), disrupted_counts) is RestartAction.RESTART
 
 
+def test_a_rule_of_a_job_that_sets_nothing_matches_nothing() -> None:
+    nothing = [RestartRule.model_validate({"action": action}) for action in ("Ignore", "Fail")]
+    assert action_for(failure(), nothing) is RestartAction.RESTART
+
+
 def test_the_default_rules_cover_every_failure_and_the_last_one_alone_covers_all() -> None:
     assert [matches(default.rule, failure()) for default in DEFAULT_RULES] == [
         *[False] * (len(DEFAULT_RULES) - 1),
