@@ -90,7 +90,7 @@ recorded() {
 }
 
 make_packages() {
-  echo "bootstrap: making .venv from requirements.lock"
+  echo "bootstrap: creating .venv from requirements.lock"
   python_with_venv
   rm -rf .venv
   step "$python -m venv .venv" "$python" -m venv .venv
@@ -112,7 +112,7 @@ mkdir -p "${log%/*}"
 # Two runs at the same time would install into the same folder.
 if command -v flock >/dev/null; then
   exec 9>.build/bootstrap.lock
-  flock -n 9 || { echo "bootstrap: another run is making .venv; waiting for it"; flock 9; }
+  flock -n 9 || { echo "bootstrap: another run is creating .venv; waiting for it"; flock 9; }
 fi
 up_to_date || make_packages
 [ "$(recorded project.stamp)" = "$(wanted_project)" ] || make_project

@@ -1,4 +1,4 @@
-"""`make demo`: apply a DDPJob that trains on real data, show it live, end with what a newcomer wants to know."""
+"""`make demo`: apply a DDPJob that trains on real data, show it live, and end with suggestions for what to try next."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def not_ours(job: dict[str, Any]) -> str:
     """
     namespace = job["metadata"]["namespace"]
     return (
-        f"your namespace {namespace} has a DDPJob {JOB} that `make demo` did not write; it is left alone. "
+        f"your namespace {namespace} has a DDPJob {JOB} that `make demo` did not create; it is left alone. "
         "Either\n"
         f"  kubectl --namespace {namespace} delete ddpjob {JOB}\n"
         "or run the demonstration in another namespace:\n"
@@ -133,15 +133,15 @@ def next_steps(kubeconfig: str, program: str, *, existing: bool = False) -> str:
     export = f"  export KUBECONFIG={kubeconfig}\n" if kubeconfig else ""
     if os.sep in program and shutil.which("kubectl") is None:
         export += f"  export PATH=$PATH:{os.path.dirname(program)}\n"  # noqa: PTH120 a word of text, no path of ours
-    end = "make clean                               # remove the cluster and everything that was made for it"
+    end = "make clean                               # remove the cluster and everything created for it"
     if existing:
-        end = "kubectl delete -k manifests/base         # remove the operator; jobs stay until the API goes:\n"
+        end = "kubectl delete -k manifests/base         # remove the operator; jobs remain until the CRD is deleted:\n"
         end += "  kubectl delete -f manifests/crd/ddpjobs.yaml"
     return f"""
-Look further:
+Next steps:
 {export}  kubectl get ddpjobs -o wide              # speed, launcher, backend, time of the last step
   kubectl describe ddpjob {JOB}           # conditions, events, why
-  kubectl explain ddpjob.spec.rendezvous   # every field explains itself
+  kubectl explain ddpjob.spec.rendezvous   # every field is documented
   kubectl logs -l ddpjob.dev/job={JOB},ddpjob.dev/ordinal=1
   kubectl delete ddpjob {JOB} && kubectl apply -f {MANIFEST.relative_to(ROOT)}   # train again
   {end}"""

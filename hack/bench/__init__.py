@@ -1,1 +1,1 @@
-"""Benchmarks: recovery from a fault, and what the library costs a training."""
+"""Benchmarks: recovery from a fault, and the overhead of the trainer library."""

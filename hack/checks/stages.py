@@ -83,7 +83,7 @@ def has_tests(folder: Path) -> bool:
 
 
 def verdict(code: int, results: Path) -> Tally:
-    """What came of a run of pytest.
+    """The tally of a run of pytest.
 
     Args:
         code: its exit code.
@@ -217,7 +217,7 @@ def one_line(text: str) -> Tally | None:
     return Tally(*(int(number or 0) for number in found.groups())) if found else None
 
 
-class HeldBack:
+class BackgroundStage:
     """A stage in a process of its own, whose output is shown when it has ended."""
 
     def __init__(self, stage: Stage, command: Sequence[str]) -> None:
@@ -233,18 +233,18 @@ class HeldBack:
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=self._output, stderr=self._output)
 
     def tally(self) -> Tally:
-        """Wait for its end, show what it said, and return what came of it."""
+        """Wait for it to end, show its output, and return its tally."""
         code = self._process.wait()
         took = time.monotonic() - self._begun
         self._output.seek(0)
         *lines, last = self._output.read().decode(errors="replace").strip().splitlines() or [""]
         found = one_line(last)
-        said = lines if found else [*lines, last]
-        said = [line for line in said if line.strip() and not line.startswith(f"== {self._name}")]
+        shown = lines if found else [*lines, last]
+        shown = [line for line in shown if line.strip() and not line.startswith(f"== {self._name}")]
         tally = found or Tally()
         if code != 0 and tally.failed == 0:
             tally += FAILURE
-        say("\n".join([f"\n== {self._name} (ran at the same time)", *said]))
+        say("\n".join([f"\n== {self._name} (ran concurrently)", *shown]))
         say(f"== {self._name}: {tally.line()} in {took:.0f} s")
         return tally
 
@@ -262,7 +262,7 @@ def by_itself(stage: Stage) -> list[str]:
 
 
 def run_stages(todo: list[Stage], *, keep_going: bool, command: Callable[[Stage], Sequence[str]] = by_itself) -> Tally:
-    """Run stages; one that failed ends the run, unless it is to go on.
+    """Run stages; one that failed ends the run, unless `keep_going` is set.
 
     Args:
         todo: in their order.
@@ -270,12 +270,12 @@ def run_stages(todo: list[Stage], *, keep_going: bool, command: Callable[[Stage]
         command: runs the one stage that it is given.
     """
     total = Tally()
-    held_back: list[HeldBack] = []
+    held_back: list[BackgroundStage] = []
     try:
         for place, stage in enumerate(todo):
             rest = [later.name for later in todo[place + 1 :]]
             if stage.with_next and rest:
-                held_back.append(HeldBack(stage, command(stage)))
+                held_back.append(BackgroundStage(stage, command(stage)))
                 continue
             tally = sum((held.tally() for held in held_back), _run(stage))
             held_back.clear()
@@ -304,8 +304,8 @@ def _run(stage: Stage) -> Tally:
 def main() -> None:
     """Run the stages; exit with an error where anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="also run the stages that take long")
-    parser.add_argument("--only", metavar="STAGE", help="run this stage alone")
+    parser.add_argument("--full", action="store_true", help="also run the slow stages")
+    parser.add_argument("--only", metavar="STAGE", help="run only this stage")
     _RESULTS.mkdir(parents=True, exist_ok=True)
     arguments = parser.parse_args()
     # For tests that run in full only.

@@ -102,9 +102,9 @@ class Container:
     engine: Engine
     image: str
     python: str
-    """Version of its Python, as 3.13."""
+    """Version of its Python, such as 3.13."""
     machine: str
-    """Its architecture, as x86_64."""
+    """Its architecture, such as x86_64."""
     packages: Path
 
     def pytest(self, name: str, tests: Sequence[str], torch: Path | None = None, *, spare: bool = False) -> Run:

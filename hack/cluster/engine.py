@@ -63,7 +63,7 @@ class Engine:
 
 
 def choose_engine(log: Path) -> Engine:
-    """The engine to use, said in one line with its reason; podman is installed where it is missing and can be.
+    """The engine to use, printed in one line with the reason; podman is installed where it is missing and can be.
 
     DDPJOB_CLUSTER=registry or build forces where images come from.
 
@@ -78,7 +78,7 @@ def choose_engine(log: Path) -> Engine:
         for program in ("docker", "podman"):
             why = _why_not(program)
             if why is None:
-                return _announce(Engine(program, Source.REGISTRY, f"{program} runs and reaches an image registry"))
+                return _announce(Engine(program, Source.REGISTRY, f"{program} runs and can reach an image registry"))
             refused.append(why)
         if forced == Source.REGISTRY:
             raise StepError(f"DDPJOB_CLUSTER=registry, but {'; '.join(refused)}")
@@ -104,13 +104,13 @@ def _why_not(program: str) -> str | None:
     A binary proves nothing: a client without a daemon is common, and so is a daemon that refuses --privileged.
     """
     if shutil.which(program) is None:
-        return f"no {program}"
+        return f"{program} is not installed"
     if output_of([program, "info"], timeout=20) is None:
         return f"{program} has no usable daemon"
     repository = NODE_IMAGE.partition("@")[0]
     if output_of([program, "image", "inspect", NODE_IMAGE]) is None:
         if output_of([program, "manifest", "inspect", f"docker.io/{repository}"], timeout=30) is None:
-            return f"{program} reaches no image registry"
+            return f"{program} cannot reach an image registry"
         say(f"  pulling {repository} with {program} (about 1 GB)")
         if output_of([program, "pull", f"docker.io/{NODE_IMAGE}"], timeout=900) is None:
             return f"{program} cannot pull {repository}"
@@ -143,7 +143,7 @@ def install_packages(packages: list[str], log: Path) -> None:
     """
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise StepError(
-            "no Docker or podman was found that reaches an image registry; install Docker, or run as root on Debian, "
+            "no Docker or podman was found that can reach an image registry; install Docker, or run as root on Debian, "
             f"where this installs {' '.join(packages)}",
         )
     noninteractive = {"DEBIAN_FRONTEND": "noninteractive"}

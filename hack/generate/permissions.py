@@ -14,21 +14,21 @@ Permission = tuple[str, str]
 """Resource (with its group, if it has one) and verb."""
 
 _REASONS: Final[dict[Permission, str]] = {
-    ("ddpjobs.ddpjob.dev", "list"): "Read all jobs at startup, and again after a watch was broken for too long.",
+    ("ddpjobs.ddpjob.dev", "list"): "Read all jobs at startup, and again after a watch has been broken for too long.",
     ("ddpjobs.ddpjob.dev", "watch"): "Learn of new, changed and deleted jobs.",
     ("ddpjobs.ddpjob.dev", "delete"): "Delete a finished job when spec.ttlSecondsAfterFinished has passed.",
     ("ddpjobs.ddpjob.dev/status", "update"): "Write the status; the rest of a job is never written.",
-    ("pods", "create"): "Create one pod per node of a training.",
+    ("pods", "create"): "Create one pod per node of a job.",
     ("pods", "delete"): "End an attempt on restart or suspension, and clean up when the job finishes.",
     ("pods", "get"): "Find out who owns a name that is taken, and find a pod that has lost its labels.",
-    ("pods", "list"): "Read the pods of all jobs at startup, and again after a watch was broken for too long.",
-    ("pods", "watch"): "Learn of changes of the pods.",
+    ("pods", "list"): "Read the pods of all jobs at startup, and again after a watch has been broken for too long.",
+    ("pods", "watch"): "Learn of changes to pods.",
     ("services", "create"): "Create the headless service through which the nodes of a job find each other.",
     ("services", "get"): "Find out who owns a name that is taken.",
     (
         "services",
         "list",
-    ): "Read the services of all jobs at startup, and again after a watch was broken for too long.",
+    ): "Read the services of all jobs at startup, and again after a watch has been broken for too long.",
     ("services", "watch"): "Learn when a job's service exists, and when a name that was taken is free.",
     (
         "configmaps",

@@ -58,23 +58,23 @@ def _build(engine: Engine, image: Image, log: Path) -> str:
     return keyed
 
 
-def _older(engine: Engine, image: Image, keyed: str, said: str) -> list[str]:
-    """What this image was before, and the stages that earlier builds of it left; `said` is the build's output."""
+def _older(engine: Engine, image: Image, keyed: str, output: str) -> list[str]:
+    """What this image was before, and the stages that earlier builds of it left; `output` is the build's output."""
     listing = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}") or ""
     stages = ("--filter", f"label={STAGES_LABEL}={image.name.partition(':')[0]}", "--filter", "dangling=true")
     nameless = engine.output("images", "-q", "--no-trunc", *stages) or ""
-    return [*older_names(listing, image, keyed), *left_over(nameless, said)]
+    return [*older_names(listing, image, keyed), *left_over(nameless, output)]
 
 
-def left_over(nameless: str, said: str) -> list[str]:
+def left_over(nameless: str, output: str) -> list[str]:
     """Ids of nameless images that a build did not mention: it neither made them nor found them in its cache.
 
     Args:
-        nameless: ids, one a line, as `sha256:` and 64 digits.
-        said: the build's output, which has at least the first digits of all that it used.
+        nameless: ids, one per line, each `sha256:` and 64 digits.
+        output: the build's output, which has at least the first digits of all that it used.
     """
     keys = nameless.split()
-    return [key for key in keys if key.removeprefix("sha256:")[:_DIGITS_OF_A_SHORT_ID] not in said]
+    return [key for key in keys if key.removeprefix("sha256:")[:_DIGITS_OF_A_SHORT_ID] not in output]
 
 
 def _have_base(engine: Engine, name: str, log: Path) -> str:

@@ -43,7 +43,7 @@ ALL_IMAGES: Final = (*IMAGES, PROMETHEUS, EXAMPLES)
 
 
 def older_names(listing: str, image: Image, keyed: str) -> list[str]:
-    """Names in a listing, one a line, of what this image was before."""
+    """Names in a listing, one per line, of earlier versions of this image."""
     prefix = image.keyed("")
     names = [line.split()[0] for line in listing.splitlines() if line.strip()]
     # docker leaves its registry's name out where podman and containerd write it.

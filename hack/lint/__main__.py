@@ -1,4 +1,4 @@
-"""`make lint`: every check, also after one of them failed, so that one run shows all there is to do."""
+"""`make lint`: every check, even after one of them has failed, so that one run shows all there is to do."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ _BIN: Final = Path(sys.executable).parent
 def _tool(program: str, *arguments: str) -> Callable[[], str]:
     def run() -> str:
         done = subprocess.run([_BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-        said = (done.stdout + done.stderr).strip()
-        return (said or f"exit code {done.returncode}") if done.returncode != 0 else ""
+        output = (done.stdout + done.stderr).strip()
+        return (output or f"exit code {done.returncode}") if done.returncode != 0 else ""
 
     return run
 

@@ -17,5 +17,5 @@ def too_long(root: Path = ROOT, folders: Iterable[str] = PRODUCT) -> list[str]:
         name = str(path.relative_to(root))
         lines = len(path.read_text(encoding="utf-8").splitlines())
         if lines > MOST_LINES:
-            found.append(f"{name} has {lines} lines; split it, {MOST_LINES} are the most")
+            found.append(f"{name} has {lines} lines; split it, at most {MOST_LINES} are allowed")
     return found

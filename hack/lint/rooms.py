@@ -112,8 +112,8 @@ def complaints(found: Plan, most: int = MOST_ARROWS) -> list[str]:
     wrong += [f"{origin} imports upwards: {found.arrows[origin, to]}" for origin, to in found.upwards()]
     if len(found.arrows) > most:
         wrong.append(
-            f"{len(found.arrows)} arrows between rooms, {most} are the most: move what is needed elsewhere to the room "
-            "whose business it is (`python -m hack.lint.rooms` lists them)"
+            f"{len(found.arrows)} arrows between rooms, at most {most} are allowed: move shared code to the room "
+            "that it belongs to (`python -m hack.lint.rooms` lists them)"
         )
     return wrong
 

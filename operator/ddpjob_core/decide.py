@@ -1,6 +1,6 @@
 """What is to be done about a job, decided from what is known of it: pure, total, deterministic.
 
-The policies are asked in order and the first that applies decides. What else the status says (counts, conditions of the
+Policies are evaluated in order; the first that applies decides. What else the status says (counts, conditions of the
 attempt, progress, columns, phase) follows from the situation, whichever policy it was.
 """
 
@@ -32,7 +32,7 @@ from ddpjob_core.policies.suspend import resuming, suspending
 from ddpjob_core.policies.ttl_seconds_after_finished import ttl_seconds_after_finished
 from ddpjob_core.status.complete import completed
 from ddpjob_core.status.events import Event, events_between
-from ddpjob_core.status.writes import differs, look_at, may_write_at
+from ddpjob_core.status.writes import differs, may_write_at, recheck_at
 from ddpjob_core.wire.progress import PollTarget
 
 Policy: TypeAlias = Callable[[Situation], Decision | None]
@@ -58,9 +58,9 @@ POLICIES: Final[tuple[Policy, ...]] = (
 class Plan:
     """What to do about one job: write `status` first, then carry out `actions`, then post `events`.
 
-    `status` None means that nothing has to be written now. `urgent` tells a state transition, which is never held back
-    by the limit on progress writes. `requeue_after` asks for another look although nothing may change until then.
-    `poll` are the ranks whose progress is read: none, rank 0, or all of them where the training seems to stand still.
+    `status` None means that nothing has to be written now. `urgent` marks a state transition, which is never held back
+    by the limit on progress writes. `requeue_after` requests another reconcile even if nothing changes until then.
+    `poll` are the ranks to poll: none, rank 0, or all of them if the training seems to have stalled.
     """
 
     status: DDPJobStatus | None = None
@@ -81,7 +81,7 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
     job = observed.job
     if job.deleting:
         return Plan()
-    # A status holds whole seconds: a moment that cannot be read back would look like a change for ever.
+    # A status holds whole seconds: a moment that cannot be read back would look like a change forever.
     moment = observed.now.replace(microsecond=0)
     at = replace(observed, now=moment, pods=with_lost_nodes(observed.pods, moment))
     if job.spec is None:
@@ -97,11 +97,11 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     finishes = status.finished and not (old is not None and old.finished)
     actions = (*decision.actions, *(pods_to_clean(situation) if finishes else ()))
     changed = not decision.unwritten and differs(old, status)
-    urgent = decision.transition or _stall_turns(old, status)
+    urgent = decision.transition or _stall_changed(old, status)
     due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
     write = changed and due <= now
-    waiting = (look_at(old, status, due),) if changed and not write else ()
-    moments = (*decision.look_again, *next_moments(situation, status), *waiting)
+    waiting = (recheck_at(old, status, due),) if changed and not write else ()
+    moments = (*decision.requeue_at, *next_moments(situation, status), *waiting)
     waits = [moment for moment in moments if moment > now]
     return Plan(
         status=status if write else None,
@@ -113,6 +113,6 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     )
 
 
-def _stall_turns(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
+def _stall_changed(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
     before = old is not None and old.holds(ConditionType.TRAINING_STALLED)
     return before != new.holds(ConditionType.TRAINING_STALLED)

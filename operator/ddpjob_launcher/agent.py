@@ -42,7 +42,7 @@ class Agent:
         self._patience = max(1.0, settings.grace_period - 2)
 
     def run(self) -> int:
-        """Launch, and answer the exit code of the container."""
+        """Launch, and return the exit code of the container."""
         self._listen()
         try:
             check_program(self._settings.program_kind, self._settings.program)
@@ -50,14 +50,14 @@ class Agent:
             self._end(0)
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the report has to name it
             self._park_if_stopping()
-            self._broke(error)
+            self._report_error(error)
         return self._code or 0
 
     def _launch(self) -> None:
         """Start the workers and wait for their end."""
         raise NotImplementedError
 
-    def _broke(self, error: BaseException) -> None:
+    def _report_error(self, error: BaseException) -> None:
         """Report what ended the launch, unless all ranks of this node have left on purpose."""
         if self._agreed():
             # Node 0 was faster, and took the store with it.
@@ -75,7 +75,7 @@ class Agent:
         failures = [
             worker_failure(rank, end, files[end.local_rank], out_of_memory=out_of_memory) for rank, end in ends.items()
         ]
-        # A rank that was killed is more likely the cause than one that lost the connection to it and said so first.
+        # A rank that was killed is more likely the cause than one that lost the connection to it and reported first.
         failures.sort(key=lambda each: (each.exit_code == AGREED_STOP, each.signal is None, each.time, each.rank))
         return container_code(ends[failures[0].rank or 0].exitcode), failures
 
@@ -126,12 +126,12 @@ class Agent:
         with self._lock:
             self._stopping = True
         say(f"{signal_name(number)}: stopping the workers, which have at most {self._patience:g} s")
-        late = self._outlast(self._context, number)
+        late = self._wait_for_workers(self._context, number)
         self._end(128 + number, message=f"stopped by {signal_name(number)}{late}", stopped=True)
         leave(self._code or 0)
 
-    def _outlast(self, context: Any, number: int = 0) -> str:
-        """Wait until the workers end, if need be after a signal to each, and kill those that are late; say how many."""
+    def _wait_for_workers(self, context: Any, number: int = 0) -> str:
+        """Wait for the workers to end, signalling each if asked to, and kill those that are late; return how many."""
         workers = list(context.pids().values()) if context else []
         alive = [pid for pid in workers if self._is_alive(pid)]
         for pid in alive:

@@ -3,7 +3,7 @@
     python3 launcher.pyz [arguments of the program]
 
 Comments and docstrings are left out, and every statement keeps its line. In the archive our package has a name that no
-import statement can say: neither can a program's module be taken for one of ours, nor one of ours for the program's.
+import statement can use: neither can a program's module be taken for one of ours, nor one of ours for the program's.
 """
 
 import ast
@@ -43,7 +43,7 @@ def sources(module: str) -> Mapping[str, str]:
         name = missing.pop()
         path = f"{PACKAGE}/{name}.py"
         if path not in found:
-            found[path] = _without_words(files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8"))
+            found[path] = _without_comments(files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8"))
             missing += _imported(found[path])
     return MappingProxyType(dict(sorted(found.items())))
 
@@ -54,7 +54,7 @@ def _imported(source: str) -> list[str]:
     return [node.module for node in nodes if node.module]
 
 
-def _without_words(source: str) -> str:
+def _without_comments(source: str) -> str:
     """A module without its comments and docstrings, each statement on the line where it was."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

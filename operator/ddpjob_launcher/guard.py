@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def launch() -> int:
-    """Launch the program that the environment names; answer the container's exit code."""
+    """Launch the program that the environment names; return the container's exit code."""
     try:
         settings, folder = read_settings(os.environ), private_folder()
     except LaunchError as error:
@@ -63,7 +63,7 @@ def _report_own(error: Exception) -> int:
 
 
 def guard(child: int, watched: set[int], grace_period: float) -> int:
-    """Be the container's first process until the agent ends; answer its exit code.
+    """Be the container's first process until the agent ends; return its exit code.
 
     An agent that is killed (by the kernel for its memory, say) or does not end in time cannot report: then this does.
     """
@@ -104,7 +104,7 @@ def _reap(child: int) -> int | None:
 
 
 def private_folder() -> str:
-    """A folder of our own, also where the root file system is read-only and nothing is mounted on /tmp."""
+    """A folder of our own, even where the root file system is read-only and nothing is mounted on /tmp."""
     for place in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
         with contextlib.suppress(OSError):
             folder = tempfile.mkdtemp(prefix="ddpjob-", dir=place or "/nonexistent")

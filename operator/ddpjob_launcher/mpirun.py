@@ -88,12 +88,12 @@ class MpirunAgent(Agent):
         assert self._mpirun is not None  # noqa: S101 -- without it this thread is parked for good
         code = self._mpirun.wait()
         self._park_if_stopping()
-        self._judge(code, of_mpirun=True)
+        self._report_end(code, of_mpirun=True)
         if client is not None:
             client.report_end(hosts[1:], container_code(code))
 
     def _await_all(self, client: Client, first: str) -> list[str]:
-        """Wait until every other node takes a command, and this one has its name; answer the addresses of all."""
+        """Wait until every other node takes a command, and this one has its name; return the addresses of all."""
         settings, begun = self._settings, time.monotonic()
         port = settings.rendezvous_port
         page = WaitPage(settings.metrics_port)
@@ -109,7 +109,7 @@ class MpirunAgent(Agent):
                 raise LaunchError(f"node {ordinal} ({host}:{port}) does not accept the job's ssh key: {problem}")
             return address
 
-        # Not left as a context: that waits for all, also where one has said why it can never be reached.
+        # Not left as a context: that waits for all, even if one has reported why it can never be reached.
         pool = ThreadPoolExecutor(AT_A_TIME)
         asked = [pool.submit(reached, ordinal) for ordinal in range(settings.nodes)]
         try:
@@ -136,9 +136,9 @@ class MpirunAgent(Agent):
                 break
             time.sleep(_PAUSE)
         self._park_if_stopping()
-        self._judge(code)
+        self._report_end(code)
 
-    def _judge(self, code: int | None, *, of_mpirun: bool = False) -> None:
+    def _report_end(self, code: int | None, *, of_mpirun: bool = False) -> None:
         """Report how this node ended; `code` is mpirun's own end, None where node 0 has left without reporting it.
 
         What mpirun itself ended with, `of_mpirun`, is reported by the node where it ran, unless its ranks say more.
@@ -149,7 +149,7 @@ class MpirunAgent(Agent):
         elif failures:
             self._end(*self._ends(failures))
         elif code is None:
-            lost = "ConnectionError: connection lost: node 0 is gone, and mpirun with it"
+            lost = "ConnectionError: connection lost: node 0 is gone, and so is mpirun"
             self._end(1, [Failure(lost, time.time(), exit_code=1)])
         elif code == 0:
             self._end(0)
@@ -175,11 +175,11 @@ class MpirunAgent(Agent):
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         return False
 
-    def _outlast(self, context: Any, number: int = 0) -> str:
+    def _wait_for_workers(self, context: Any, number: int = 0) -> str:
         begun = time.monotonic()
         # However a rank ends from now on, mpirun must not end those that still save.
         (Path(self._folder) / STOPPING).touch()
-        late = super()._outlast(context, number)
+        late = super()._wait_for_workers(context, number)
         # Ranks of other nodes may be a little later, and are ended with mpirun, which ends with any node that leaves.
         while time.monotonic() - begun < self._patience and not self._is_over():
             time.sleep(_PAUSE)

@@ -84,7 +84,7 @@ class Ranks:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the worker of one rank, and leave how it ended in the node's folder; answer what mpirun is to see.
+    """Run the worker of one rank, and leave how it ended in the node's folder; return the exit code for mpirun.
 
     The arguments are the program's kind, its path or name, and its own arguments.
     """
@@ -96,13 +96,13 @@ def run(arguments: list[str]) -> int:
     worker = command("worker", "ask", *arguments)
     process = subprocess.Popen(worker, start_new_session=True, preexec_fn=_end_with_parent)  # noqa: PLW1509 -- one thread
 
-    def hand_on(number: int, _: object) -> None:
+    def forward(number: int, _: object) -> None:
         signalled.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)
 
     for number in STOP_SIGNALS:
-        signal.signal(number, hand_on)
+        signal.signal(number, forward)
     begun = {"localRank": int(os.environ["OMPI_COMM_WORLD_LOCAL_RANK"]), "pid": process.pid}
     write_whole(folder / f"{rank}.begun", begun)
     code = process.wait()
@@ -121,8 +121,8 @@ def _error_file(folder: Path, rank: int) -> Path:
 def _left_on_purpose(code: int, data: dict[str, Any]) -> bool:
     """Whether all ranks agreed upon this end, which leaves a SystemExit as well."""
     message = data.get("message")
-    said = str(message.get("message") if isinstance(message, dict) else message)
-    return code == AGREED_STOP or said.endswith(f": {AGREED_STOP}")
+    text = str(message.get("message") if isinstance(message, dict) else message)
+    return code == AGREED_STOP or text.endswith(f": {AGREED_STOP}")
 
 
 def _end_with_parent() -> None:

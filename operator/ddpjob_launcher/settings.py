@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Master:
-    """What a launcher other than torchrun is given besides.
+    """What a launcher other than torchrun gets in addition.
 
     Attributes:
         address: name of node 0.

@@ -10,7 +10,7 @@ from .errors import CannotStart, LaunchError
 
 
 def client_config(folder: Path, port: int) -> str:
-    """The configuration of ssh: no file of the image or of its user is read besides."""
+    """The configuration of ssh: no other file of the image or of its user is read."""
     return "\n".join(
         (
             f"Port {port}",

@@ -24,7 +24,7 @@ def patch_workers(
     on_close: Callable[[Any], float],
     on_success: Callable[[], None],
 ) -> None:
-    """Call these when workers start, are to end (it answers how many seconds they have), and have succeeded."""
+    """Call these when workers start, are to end (it returns how many seconds they have), and have succeeded."""
     from torch.distributed.elastic.multiprocessing import PContext
 
     start, close, wait = PContext.start, PContext.close, PContext.wait
@@ -79,14 +79,14 @@ def patch_success(on_leaving: Callable[[Any], None]) -> None:
 
     def left_together(agent: Any) -> None:
         group = agent.get_worker_group()
-        # A node that wanted to start its workers again would wait for ours for ever.
+        # A node that wanted to start its workers again would wait for ours forever.
         with contextlib.suppress(Exception):
             group.spec.rdzv_handler.set_closed()
         barrier(agent)
         # Nothing else hands the store out.
         on_leaving(agent._store)
         if group.group_rank == 0:
-            _linger(agent._store, group.group_world_size)
+            _wait_for_others(agent._store, group.group_world_size)
 
     Agents._exit_barrier = left_together
 
@@ -118,7 +118,7 @@ def _exit_codes(context: Any) -> dict[int, int | None]:
     return {local: handler.proc.poll() for local, handler in context.subprocess_handlers.items()}
 
 
-def _linger(store: Any, nodes: int) -> None:
+def _wait_for_others(store: Any, nodes: int) -> None:
     """On the store's host: let the others leave first, else each ends its success with errors about the lost store."""
     deadline = time.monotonic() + 10
     with contextlib.suppress(RuntimeError):
@@ -132,7 +132,7 @@ def _fixed_size(handler: Any) -> bool:
 
 
 def _look_more_often(handler: Any) -> None:
-    """Let a small job's agents look at the rendezvous more than once a second: a restart waits for it three times."""
+    """Let a small job's agents check the rendezvous more than once per second: a restart waits for it three times."""
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
     holder, delay = getattr(handler, "_state_holder", None), getattr(dynamic_rendezvous, "_delay", None)

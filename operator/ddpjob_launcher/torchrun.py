@@ -61,7 +61,7 @@ class TorchrunAgent(Agent):
         if settings.launcher == "torch.distributed.launch":
             # As it does itself, which is torchrun otherwise; torch puts the number in.
             worker.append("--local-rank=${local_rank}")
-        # What newer torch does by itself; older ones look at their workers every 5 s.
+        # What newer torch does by itself; older versions check their workers every 5 s.
         environment.setdefault("PET_MONITOR_INTERVAL", "0.1")
         try:
             # torchrun itself puts the interpreter before the archive, which is to it a script like any other.
@@ -114,7 +114,7 @@ class TorchrunAgent(Agent):
         if not first or options.rdzv_backend == "static":
             await_node_0(settings, host, port, connect=not first)
 
-    def _broke(self, error: BaseException) -> None:
+    def _report_error(self, error: BaseException) -> None:
         if type(error).__name__ == "ChildFailedError":
             self._end(*self._ends(error.failures))  # type: ignore[attr-defined]
         elif self._last_round and self._restarting and not self._agreed():
@@ -122,7 +122,7 @@ class TorchrunAgent(Agent):
             code, before = self._last_round
             self._end(code, [*before, own_failure(error, self._settings)])
         else:
-            super()._broke(error)
+            super()._report_error(error)
 
     def _agreed(self) -> bool:
         return self._context is not None and agreed_to_stop(self._context)
@@ -141,7 +141,7 @@ class TorchrunAgent(Agent):
         self._park_if_stopping()
 
     def on_close(self, context: Any) -> float:
-        """A round of workers is to end; answer how many seconds it has."""
+        """A round of workers is to end; return how many seconds it has."""
         self._park_if_stopping()
         # torch reports a failure only when the other workers have ended as well.
         failures = getattr(context, "_failures", None)
@@ -149,7 +149,7 @@ class TorchrunAgent(Agent):
             self._failed(context)
         elif not self._restarting:
             # The agent itself has failed: its workers may be about to save.
-            self._outlast(context, signal.SIGTERM)
+            self._wait_for_workers(context, signal.SIGTERM)
         return _RESTART_PATIENCE if self._restarting else self._patience
 
     def on_success(self) -> None:
@@ -160,7 +160,7 @@ class TorchrunAgent(Agent):
         """All workers restart in place, because one of another node has failed where `elsewhere` says so."""
         if elsewhere:
             self._last_round = None
-            say(f"the workers of another node have ended: all restart, process restart {self._rounds}")
+            say(f"workers on another node have exited: all workers restart, process restart {self._rounds}")
         self._restarting = True
 
     def on_leaving(self, store: Any) -> None:
@@ -171,7 +171,7 @@ class TorchrunAgent(Agent):
         """Judge the end of a round of workers, while those that have not failed still run."""
         agreed = any(failure.exitcode == AGREED_STOP for failure in context._failures.values())
         if agreed:
-            late = self._outlast(context)
+            late = self._wait_for_workers(context)
             if agreed_to_stop(context):
                 self._end_agreed(late)
                 leave(AGREED_STOP)

@@ -23,7 +23,7 @@ def main() -> int:
         "--poll-interval",
         type=float,
         default=default.poll_interval,
-        help="seconds between reads of progress (%(default)s)",
+        help="seconds between progress polls (%(default)s)",
     )
     parser.add_argument(
         "--progress-writes",
@@ -41,7 +41,7 @@ def main() -> int:
         "--watch-seconds",
         type=float,
         default=default.watch_seconds,
-        help="seconds that one watch request lasts; a silent one is noticed a third later (%(default)s)",
+        help="seconds that one watch request lasts; a silent one is detected after a third more (%(default)s)",
     )
     parser.add_argument(
         "--stuck-after",

@@ -1,4 +1,4 @@
-"""Puts the operator together and runs it until it is asked to stop or a part of it fails."""
+"""Puts the operator together and runs it until it is asked to stop or a component fails."""
 
 import asyncio
 import logging
@@ -118,7 +118,7 @@ class Operator:
             Watched("pods", self._pods.synced, lambda: self._pods.silent_for),
             Watched("services", self._services.synced, lambda: self._services.silent_for),
         )
-        # Two watches in a row without any sign of life, and the time to connect.
+        # Two consecutive watches without any activity, and the time to connect.
         dead_after = 2 * limits.silence + margin
         self._checks = (
             *(watch_is_alive(watch.resource, watch.silent_for, dead_after) for watch in self._watches),
@@ -167,7 +167,7 @@ class Operator:
                 # With its own handlers kopf would wait for our tasks, and fail on a second signal.
                 loop.add_signal_handler(number, stop.set)
             done, _ = await asyncio.wait((stopped, kopf, *tasks), return_when=asyncio.FIRST_COMPLETED)
-            _log.info("stopping" if stopped in done else "stopping because a part has ended")
+            _log.info("stopping" if stopped in done else "stopping because a component has ended")
             await _cancel(tasks)
         stop_kopf.set()
         await asyncio.wait((kopf,), timeout=_STOP_SECONDS)
@@ -197,7 +197,7 @@ class Operator:
         return 0.0 if running is None else running[1]
 
     def _missing(self) -> list[str]:
-        return [f"{watch.resource} are not listed yet" for watch in self._watches if not watch.synced.is_set()]
+        return [f"{watch.resource} have not been listed yet" for watch in self._watches if not watch.synced.is_set()]
 
 
 async def operate(options: Options) -> None:

@@ -125,7 +125,7 @@ class JobWatch:
             self._alive_at = self._clock()
             record = job_record(event["object"])
             if record is None:
-                _log.warning("a DDPJob without name, namespace or uid is ignored")
+                _log.warning("ignoring a DDPJob without name, namespace or uid")
             elif event["type"] == "DELETED":
                 self._store.forget(record.namespace, record.name, record.uid)
             else:

@@ -14,13 +14,13 @@ _BEAT: Final = 1.0
 
 
 def watch_is_alive(resource: str, silent_for: Callable[[], float], limit: float) -> Check:
-    """A watch without a sign of life for longer than `limit` seconds is dead."""
+    """A watch that has been silent for longer than `limit` seconds is dead."""
 
     def check() -> str | None:
         silence = silent_for()
         if silence <= limit:
             return None
-        return f"the watch of {resource} has shown no sign of life for {silence:.0f} s (limit {limit:.0f} s)"
+        return f"the watch of {resource} has been silent for {silence:.0f} s (limit {limit:.0f} s)"
 
     return check
 
@@ -63,4 +63,4 @@ class LoopMeter:
 
 def problems(checks: tuple[Check, ...]) -> list[str]:
     """Everything that is wrong now."""
-    return [said for check in checks if (said := check()) is not None]
+    return [problem for check in checks if (problem := check()) is not None]

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class WatchLimits:
     """How long things may take, in seconds.
 
-    A watch is short: a stream that died silently is noticed soon, and the reconnect itself is a sign of life.
+    A watch is short: a stream that died silently is detected soon, and the reconnect proves that it is alive.
     """
 
     watch: float = 30.0
@@ -78,7 +78,7 @@ class Informer(Generic[R]):
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the API server last gave a sign of life on this resource."""
+        """Seconds since the last activity of the API server on this resource."""
         return self._clock() - self._alive_at
 
     async def run(self) -> None:

@@ -51,16 +51,16 @@ class _Families:
         )
         self._failure = _gauge(
             "failure",
-            "Always 1, once an attempt has failed and until the job succeeds; the label is its class.",
+            "Always 1, from the first failure until the job succeeds; the label is the class of the last failure.",
             "class",
         )
         self._stalled = _gauge(
             "stalled", "1 while no step has been completed for longer than spec.progressDeadline, else 0."
         )
-        self._nodes = _gauge("nodes", "Pods of the attempt: desired, and ready ones, whose program runs.", "state")
+        self._nodes = _gauge("nodes", "Pods of the attempt: desired, and ready (their program is running).", "state")
         self._step = _gauge("step", "Completed optimizer steps, once reported.")
         self._planned = _gauge("planned_steps", "Optimizer steps planned for the whole training, once reported.")
-        self._progress = _gauge("progress_ratio", "Completed part of the planned steps, from 0 to 1.")
+        self._progress = _gauge("progress_ratio", "Fraction of the planned steps completed, from 0 to 1.")
         self._loss = _gauge("loss", "The last reported training loss.")
         self._last_step = _gauge("last_step_timestamp_seconds", "When the last step ended, by the clock of rank 0.")
         self._start = _gauge("start_timestamp_seconds", "When the job started or was last resumed.")

@@ -184,11 +184,11 @@ class KubeClient:
                 try:
                     answer = json.loads(await response.read())
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    raise Unavailable(f"the answer to {verb} {path} broke off: {error!r}") from error
+                    raise Unavailable(f"the response to {verb} {path} was cut off: {error!r}") from error
                 except ValueError as error:
-                    raise Unexpected(f"the answer to {verb} {path} is not JSON") from error
+                    raise Unexpected(f"the response to {verb} {path} is not JSON") from error
         if not isinstance(answer, dict):
-            raise Unexpected(f"the answer to {verb} {path} is not an object")
+            raise Unexpected(f"the response to {verb} {path} is not an object")
         return answer
 
     async def _obey(self) -> None:
@@ -220,7 +220,7 @@ class KubeClient:
                 )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._count(verb, resource.plural, "unanswered")
-            raise Unavailable(f"no answer to {verb} {path}: {error!r}") from error
+            raise Unavailable(f"no response to {verb} {path}: {error!r}") from error
         try:
             self._count(verb, resource.plural, str(response.status))
             if verb != "watch":

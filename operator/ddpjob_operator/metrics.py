@@ -59,13 +59,13 @@ class Metrics:
         )
         self.requests = Counter(
             "ddpjob_operator_api_requests",
-            "Requests to the API server; the code is unanswered where there was no answer.",
+            "Requests to the API server; the code is unanswered if there was no response.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
         self.request_seconds = Histogram(
             "ddpjob_operator_api_request_seconds",
-            "Time until the API server began to answer, without watches and without kopf's own requests.",
+            "Time until the API server began to respond, excluding watches and kopf's own requests.",
             ["verb", "resource"],
             buckets=_SECONDS,
             registry=self.registry,
@@ -78,7 +78,7 @@ class Metrics:
         )
         self._failures = Counter(
             "ddpjob_operator_failures",
-            "Failures that ended an attempt, by the class of the cause.",
+            "Failures that ended an attempt, by class of the root cause.",
             ["class"],
             registry=self.registry,
         )
@@ -90,7 +90,7 @@ class Metrics:
         )
         self.polls = Counter(
             "ddpjob_operator_progress_polls",
-            "Reads of a training's progress, by outcome.",
+            "Polls of a job's progress, by outcome.",
             ["outcome"],
             registry=self.registry,
         )
@@ -100,7 +100,7 @@ class Metrics:
 
     def read(self, readings: Readings) -> None:
         """Read these values at each scrape."""
-        self._gauge("queue_depth", "Jobs that wait to be reconciled.", readings.queue_depth)
+        self._gauge("queue_depth", "Jobs waiting to be reconciled.", readings.queue_depth)
         self._gauge(
             "queue_oldest_seconds", "How long the oldest waiting job has waited.", readings.queue_oldest_seconds
         )
@@ -109,7 +109,7 @@ class Metrics:
             "Age of the longest reconcile still running.",
             readings.reconcile_longest_seconds,
         )
-        self._gauge("progress_targets", "Trainings whose progress is being read.", readings.progress_targets)
+        self._gauge("progress_targets", "Jobs whose progress is being polled.", readings.progress_targets)
         self._gauge("pods", "Pods in the cache.", readings.pods)
         self._gauge(
             "event_loop_lag_seconds",
@@ -118,7 +118,7 @@ class Metrics:
         )
         ages = Gauge(
             "ddpjob_operator_watch_age_seconds",
-            "Time since the last sign of life of a resource's watch.",
+            "Time since the last activity on a resource's watch.",
             ["resource"],
             registry=self.registry,
         )
@@ -128,7 +128,7 @@ class Metrics:
         self.registry.register(JobMetrics(readings.jobs))
 
     def reconciling(self) -> AbstractContextManager[object]:
-        """See `ddpjob_core.engine.protocols.Metrics`, as of the next four."""
+        """See `ddpjob_core.engine.protocols.Metrics`, which also documents the next four."""
         return self.reconcile_seconds.time()
 
     def reconcile_failed(self) -> None:

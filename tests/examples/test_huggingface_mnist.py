@@ -74,7 +74,7 @@ def test_one_rank_asked_to_stop_stops_all_after_one_step_and_the_same_model_come
         second.terminate()
         ends = [first.end(), second.end()]
     assert [code for code, _ in ends] == [143, 143], ends
-    step = int(re.findall(r"asked to stop: all ranks end after step (\d+) \(saved\)", ends[0][1])[0])
+    step = int(re.findall(r"stop requested: all ranks stop after step (\d+) \(saved\)", ends[0][1])[0])
     assert checkpoints_in(folder)[-1] == f"step-{step:09d}.attempt-0"
     refused = together(1, *program, str(folder))
     assert refused.code == 1

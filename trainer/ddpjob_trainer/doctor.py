@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m ddpjob_trainer.doctor
     ddpjob run --nodes 2 --procs-per-node 2 --image IMG --module ddpjob_trainer.doctor
 
-Every rank prints what it finds by itself, rank 0 what all ranks find together. The exit code is 1 if something keeps a
-training from working.
+Every rank prints what it finds by itself, rank 0 what all ranks find together. The exit code is 1 if a problem would
+prevent training.
 """
 
 import json
@@ -29,12 +29,12 @@ _PATIENCE: Final = timedelta(seconds=120)
 class Finding:
     """Result of one check."""
 
-    sound: bool
+    ok: bool
     text: str
 
     def line(self, environment: Environment) -> str:
         """The line to print."""
-        return f"[rank {environment.rank}] {'ok  ' if self.sound else 'FAIL'} {self.text}"
+        return f"[rank {environment.rank}] {'ok  ' if self.ok else 'FAIL'} {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def main() -> None:
     alone = [*of_this_process(environment)]
     for finding in alone:
         say(finding.line(environment))
-    if not all(finding.sound for finding in alone):
+    if not all(finding.ok for finding in alone):
         sys.exit(1)
     try:
         with process_group(environment, _PATIENCE) as group:
@@ -74,9 +74,9 @@ def main() -> None:
             for finding in together if group.first else ():
                 say(finding.line(environment))
     except (RuntimeError, ValueError) as error:
-        say(Finding(sound=False, text=f"the ranks cannot connect: {error}").line(environment))
+        say(Finding(ok=False, text=f"the ranks cannot connect: {error}").line(environment))
         sys.exit(1)
-    sys.exit(not all(finding.sound for finding in together))
+    sys.exit(not all(finding.ok for finding in together))
 
 
 def of_this_process(environment: Environment) -> tuple[Finding, ...]:
@@ -86,9 +86,9 @@ def of_this_process(environment: Environment) -> tuple[Finding, ...]:
     backends = [backend.value for backend in Backend if dist.is_backend_available(backend.value)]
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return (
-        Finding(sound=True, text=started),
-        Finding(sound=True, text=f"Python {platform.python_version()}, torch {torch.__version__}"),
-        Finding(sound=True, text=f"backends {', '.join(backends)}; GPUs {', '.join(gpus) or 'none'}"),
+        Finding(ok=True, text=started),
+        Finding(ok=True, text=f"Python {platform.python_version()}, torch {torch.__version__}"),
+        Finding(ok=True, text=f"backends {', '.join(backends)}; GPUs {', '.join(gpus) or 'none'}"),
         _device(environment),
         _master(environment),
         _port(environment),
@@ -100,33 +100,33 @@ def _device(environment: Environment) -> Finding:
         device = choose_device(environment)
         backend = choose_backend(environment.job.backend, device)
     except MisuseError as misuse:
-        return Finding(sound=False, text=str(misuse))
-    return Finding(sound=True, text=f"trains on {device} over {backend}")
+        return Finding(ok=False, text=str(misuse))
+    return Finding(ok=True, text=f"trains on {device} over {backend}")
 
 
 def _master(environment: Environment) -> Finding:
     host = environment.master_address
     if host is None:
-        return Finding(sound=True, text="no master address needed")
+        return Finding(ok=True, text="no master address needed")
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, environment.master_port)}
     except OSError as error:
-        return Finding(sound=False, text=f"MASTER_ADDR={host} does not resolve ({error}): check DNS, or MASTER_ADDR")
-    return Finding(sound=True, text=f"MASTER_ADDR={host} resolves to {', '.join(sorted(found))}")
+        return Finding(ok=False, text=f"MASTER_ADDR={host} does not resolve ({error}): check DNS, or MASTER_ADDR")
+    return Finding(ok=True, text=f"MASTER_ADDR={host} resolves to {', '.join(sorted(found))}")
 
 
 def _port(environment: Environment) -> Finding:
     port = environment.http_port
     if port is None:
-        return Finding(sound=True, text="metrics and progress are not served: DDPJOB_METRICS_PORT is not set")
+        return Finding(ok=True, text="metrics and progress are not served: DDPJOB_METRICS_PORT is not set")
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
         # A training continues without it.
         return Finding(
-            sound=True, text=f"port {port} for metrics and progress cannot be used ({error}): free it to see progress"
+            ok=True, text=f"port {port} for metrics and progress cannot be used ({error}): free it to see progress"
         )
-    return Finding(sound=True, text=f"port {port} for metrics and progress is free")
+    return Finding(ok=True, text=f"port {port} for metrics and progress is free")
 
 
 def of_all(group: Group) -> tuple[Finding, ...]:
@@ -138,7 +138,7 @@ def of_all(group: Group) -> tuple[Finding, ...]:
     return (
         equal([Versions(**json.loads(each)) for each in gathered]),
         Finding(
-            sound=total.item() == expected,
+            ok=total.item() == expected,
             text=f"all_reduce over {group.backend} among {group.world_size} ranks gives {total.item():g}, "
             f"expected {expected:g}",
         ),
@@ -152,8 +152,8 @@ def equal(versions: list[Versions]) -> Finding:
             first = getattr(versions[0], name)
             if value != first:
                 text = f"rank {rank} has {name} {value}, but rank 0 has {first}: use the same image and kind of node"
-                return Finding(sound=name == "device", text=text)
-    return Finding(sound=True, text=f"all {len(versions)} ranks have the same versions and devices")
+                return Finding(ok=name == "device", text=text)
+    return Finding(ok=True, text=f"all {len(versions)} ranks have the same versions and devices")
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         if self._position(state) != self._saved:
             self._save(state)
         saved = "saved" if self._saves is not None else "not saved"
-        _log.info("asked to stop: all ranks end after step %d (%s)", state.global_step, saved)
+        _log.info("stop requested: all ranks stop after step %d (%s)", state.global_step, saved)
         raise Stopped(state.global_step)
 
     def _position(self, state: TrainerState) -> Position:

@@ -1,1 +1,1 @@
-"""`make bench-recovery`: how long a training stands still after a fault, next to plain torchrun under the same one."""
+"""`make bench-recovery`: how long training is interrupted by a fault, compared with plain torchrun."""

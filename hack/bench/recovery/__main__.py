@@ -87,7 +87,7 @@ class Bench:
             return len(steps) == RANKS and min(steps.values()) >= _WARM_STEPS
 
         if not wait_for(warm, _PATIENCE):
-            raise StepError(f"the training makes no progress: kubectl -n {NAMESPACE} get pods,ddpjobs")
+            raise StepError(f"the training is not making progress: kubectl -n {NAMESPACE} get pods,ddpjobs")
 
     def pods(self) -> list[str]:
         """The running pods, ordinal 0 first."""
@@ -97,11 +97,11 @@ class Bench:
         )
         return sorted(line.removeprefix("pod/") for line in (text or "").split())
 
-    def suffer(self, fault: Fault, patience: float) -> Sample:
-        """Do a fault and wait until all ranks make steps again.
+    def inject(self, fault: Fault, patience: float) -> Sample:
+        """Inject a fault and wait until all ranks complete steps again.
 
         Raises:
-            FaultError: it could not be done.
+            FaultError: it could not be injected.
         """
         watch = Watch(self.kubectl)
         try:
@@ -136,7 +136,7 @@ def _next_attempt(watch: Watch, at: float) -> float | None:
 
 
 def lose_node(bench: Bench, patience: float) -> tuple[Sample, float]:
-    """Freeze the node of a pod that does not carry the operator; the recovery, counted from its being marked lost.
+    """Freeze the node of a pod that does not carry the operator; the recovery, counted from when it is marked lost.
 
     Returns:
         The sample, and the seconds until the control plane marked the node.
@@ -225,7 +225,7 @@ def repeat(bench: Bench, fault: Fault, runs: int, patience: float) -> list[Sampl
     samples: list[Sample] = []
     bench.start()
     for run in range(runs):
-        sample = bench.suffer(fault, patience)
+        sample = bench.inject(fault, patience)
         samples.append(sample)
         who = "ddpjob" if bench.managed else "plain torchrun"
         took = f"{sample.total:.1f} s" if sample.total is not None else f"not within {patience:.0f} s"
@@ -243,7 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-recovery")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument(
-        "--plain-runs", type=int, default=5, help="runs of plain torchrun, which take long (%(default)s)"
+        "--plain-runs", type=int, default=5, help="runs of plain torchrun, which are slow (%(default)s)"
     )
     parser.add_argument("--faults", default=",".join(Fault), help="which faults, separated by commas (%(default)s)")
     parser.add_argument("--out", type=Path, help="file to write the page to")

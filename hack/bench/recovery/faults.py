@@ -1,4 +1,4 @@
-"""The faults, each done at a moment that is known to the millisecond."""
+"""The faults, each injected at a moment that is known to the millisecond."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ for entry in os.listdir("/proc"):
 
 
 class Fault(StrEnum):
-    """What is done to the training."""
+    """What is injected into the training."""
 
     PROCESS = "process"
     POD = "pod"
@@ -45,19 +45,19 @@ TITLES: Final = {
 
 
 class FaultError(Exception):
-    """The fault could not be done."""
+    """The fault could not be injected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injector:
-    """Does the faults to the pods of a namespace."""
+    """Injects the faults into the pods of a namespace."""
 
     kubectl: Sequence[str]
     engine: Engine
     wait: Callable[[float], None] = time.sleep
 
     def signal_rank(self, pod: str, rank: int, number: int) -> float:
-        """Send a rank's process a signal, and tell when.
+        """Send a rank's process a signal, and return when.
 
         Raises:
             FaultError: it was not found.
@@ -68,7 +68,7 @@ class Injector:
         return float(told)
 
     def delete_pod(self, pod: str) -> float:
-        """Delete a pod as a person does, and tell when.
+        """Delete a pod as a user would, and return when.
 
         Raises:
             FaultError: the API server refuses.
@@ -79,7 +79,7 @@ class Injector:
         return at
 
     def stop_node(self, node: str) -> float:
-        """Freeze all processes of a node, as a machine that hangs, and tell when.
+        """Freeze all processes of a node, like a machine that hangs, and return when.
 
         Raises:
             FaultError: the engine refuses.
@@ -90,6 +90,6 @@ class Injector:
         return at
 
     def start_node(self, node: str) -> None:
-        """Let a frozen node go on, and wait until it is Ready."""
+        """Unfreeze a node, and wait until it is Ready."""
         self.engine.output("unpause", node)
         output_of([*self.kubectl, "wait", "--for=condition=Ready", f"node/{node}", "--timeout=180s"], timeout=200)

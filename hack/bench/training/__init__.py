@@ -1,1 +1,1 @@
-"""What the trainer library costs a training, measured."""
+"""The measured overhead of the trainer library."""

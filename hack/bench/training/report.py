@@ -19,7 +19,7 @@ SAMPLES_A_STEP: Final = PROCESSES * 256
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs, one right after the other: samples a second, and seconds of the ranks' processors."""
+    """Two runs, one right after the other: samples per second, and seconds of the ranks' processors."""
 
     bare: float
     library: float
@@ -63,12 +63,12 @@ class Saving:
 
     @property
     def share(self) -> float:
-        """Of the time with saves in which the training stands still."""
+        """Share of the time with saves during which the training is blocked."""
         return sum(self.blocked) / 1e3 / self.disturbed[1]
 
     @property
     def speed(self) -> float:
-        """Steps a second with saves over those without: what is copied and written while it trains costs too."""
+        """Steps per second with saves over those without: what is copied and written while it trains costs too."""
         (steps, seconds), (steps_without, seconds_without) = self.disturbed, self.undisturbed
         return steps / seconds / (steps_without / seconds_without)
 
@@ -157,7 +157,7 @@ def report(found: Measured, *, commit: str, command: str, load: float, cores: in
         f"samples per second; two independent processes reach {apart / one:.2f} times | |"
     )
     lines = [
-        "# What the library costs a training",
+        "# Overhead of the trainer library",
         "",
         f'`make bench-training ARGS="{command}"` at commit `{commit}`, torch {torch}, {cores} cores, gloo,',
         f"load average {load:.1f} before the first run: "
@@ -174,7 +174,7 @@ def report(found: Measured, *, commit: str, command: str, load: float, cores: in
         f"A step of the compared loops takes {_milliseconds(found):.0f} ms; each rank is pinned to its own core.",
         "The bare loop is `hack/bench/training/bare.py`: DDP, DataLoader, DistributedSampler, the loss printed every",
         "10 steps. The library's has progress, metrics, watchdog, agreed stop, and the loss and gradient norm every",
-        "10 steps. They take turns of 10 steps in the same processes under torchrun; a pair is five turns of each.",
+        "10 steps. They alternate every 10 steps in the same processes under torchrun; a pair is five turns of each.",
         "In all of these measurements glibc is set to keep its memory (`_VARIABLES` in",
         "`hack/bench/training/__main__.py`): otherwise it randomly returns some during a step and takes it back, which",
         "costs either loop up to a third.",

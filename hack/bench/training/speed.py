@@ -1,4 +1,4 @@
-"""Samples a second, and processor time, of the bare loop and of the library's, by turns in one process group.
+"""Samples per second, and processor time, of the bare loop and of the library's, by turns in one process group.
 
     torchrun --nproc-per-node 2 -m hack.bench.training.speed PAIRS
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _measured(turns: Sequence[Turn], group: Group) -> tuple[list[float], list[float]]:
-    """Of each pair: samples a second of all ranks, and seconds of all ranks' processors."""
+    """Of each pair: samples per second of all ranks, and seconds of all ranks' processors."""
     parts = together(turns[_WARM_TURNS:], TURNS_OF_A_PAIR)
     processors = torch.tensor([part.processor_seconds for part in parts], dtype=torch.float64)
     dist.all_reduce(processors)

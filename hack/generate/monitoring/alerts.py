@@ -50,7 +50,7 @@ max by (namespace, ddpjob) (ddpjob_operator_job_stalled) == 1
         lasting="1m",
         severity="warning",
         summary=f"DDPJob {_JOB} is stalled",
-        text="It has made no step for longer than its spec.progressDeadline. The condition TrainingStalled names the "
+        text="No step was completed for longer than spec.progressDeadline. The condition TrainingStalled names the "
         "rank.",
         runbook="stalled",
     ),
@@ -83,7 +83,7 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
 """,
         lasting="5m",
         severity="warning",
-        summary=f"DDPJob {_JOB} has made no step for half an hour",
+        summary=f"DDPJob {_JOB} has completed no step for half an hour",
         text="Its pods are running and it has reported steps before, but its step does not change.",
         runbook="no-progress",
     ),
@@ -103,7 +103,7 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
 """,
         lasting="10m",
         severity="info",
-        summary=f"Rank {{{{ $labels.rank }}}} of DDPJob {_JOB} slows down the others",
+        summary=f"Rank {{{{ $labels.rank }}}} of DDPJob {_JOB} is slowing down the others",
         text="The time that it spends on its own data and forward pass exceeds the average of the other ranks by "
         "{{ $value | humanizePercentage }} of the elapsed time.",
         runbook="straggler",
@@ -116,7 +116,7 @@ absent(ddpjob_operator_queue_depth) == 1
         lasting="5m",
         severity="critical",
         summary="Prometheus finds no ddpjob operator",
-        text="Running trainings continue, but no job is started, restarted or checked, and no status is written.",
+        text="Running jobs continue, but no job is started, restarted or checked, and no status is written.",
         runbook="operator-down",
     ),
     Alert(

@@ -65,7 +65,7 @@ _FLEET: Final = Row(
         ),
         Panel(
             title="Restarts of jobs",
-            text="The ten selected jobs with the most restarts, without ignored ones.",
+            text="The ten selected jobs with the most restarts, excluding ignored ones.",
             unit="none",
             queries=(
                 Query(
@@ -77,7 +77,7 @@ _FLEET: Final = Row(
         ),
         Panel(
             title="Stalled jobs",
-            text="Selected jobs that have made no step for longer than their spec.progressDeadline.",
+            text="Selected jobs that have completed no step for longer than their spec.progressDeadline.",
             unit="bool_yes_no",
             queries=(
                 Query(
@@ -93,7 +93,7 @@ _WORK: Final = Row(
     (
         Panel(
             title="Queue",
-            text="Jobs that wait for a reconcile. The queue empties within seconds unless something is wrong.",
+            text="Jobs waiting for a reconcile. The queue empties within seconds unless something is wrong.",
             unit="none",
             queries=(Query("max(ddpjob_operator_queue_depth)", "waiting"),),
         ),
@@ -131,7 +131,7 @@ _WORK: Final = Row(
         ),
         Panel(
             title="Progress polls",
-            text="Reads of trainings' progress by outcome. It is normal that some are unreachable while pods start.",
+            text="Polls of jobs' progress by outcome. It is normal for some to be unreachable while pods start.",
             unit="ops",
             queries=(Query(f"sum by (outcome) (rate(ddpjob_operator_progress_polls_total{_RATE}))", "{{outcome}}"),),
         ),
@@ -147,20 +147,20 @@ _API: Final = Row(
             queries=(_requests("verb, resource"),),
         ),
         Panel(
-            title="API answers",
+            title="API responses",
             text="Requests by HTTP status code. 409 is a conflict; with 429 the server throttles the operator.",
             unit="reqps",
             queries=(_requests("code"),),
         ),
         Panel(
             title="API latency",
-            text="Time until the API server starts to answer, by verb, without watches.",
+            text="Time until the API server starts to respond, by verb, excluding watches.",
             unit="s",
             queries=_quantiles("api_request_seconds", "verb"),
         ),
         Panel(
             title="Watch age",
-            text="Time since each watch last gave a sign of life. Up to 30 s is normal; after 90 s the operator is "
+            text="Time since the last activity on each watch. Up to 30 s is normal; after 90 s the operator is "
             "unhealthy.",
             unit="s",
             queries=(Query("max by (resource) (ddpjob_operator_watch_age_seconds)", "{{resource}}"),),
@@ -197,8 +197,8 @@ _PROCESS: Final = Row(
             queries=(Query(f"rate(process_cpu_seconds_total{_RATE}) {_OWN}", "busy"),),
         ),
         Panel(
-            title="Cached pods and polled trainings",
-            text="Number of pods in the operator's cache, and of trainings whose progress it reads.",
+            title="Cached pods and polled jobs",
+            text="Number of pods in the operator's cache, and of jobs whose progress it polls.",
             unit="none",
             queries=(
                 Query("max(ddpjob_operator_pods)", "pods"),

@@ -64,7 +64,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Time left",
-            text="Time for the remaining steps at the speed of the last minutes.",
+            text="Time for the remaining steps at the speed of the last few minutes.",
             unit="s",
             show=Show.VALUE,
             width=4,
@@ -95,7 +95,7 @@ _STATE: Final = Row(
         ),
         Panel(
             title="Stalled",
-            text="Whether the job has made no step for longer than spec.progressDeadline.",
+            text="Whether the job has completed no step for longer than spec.progressDeadline.",
             unit="bool_yes_no",
             show=Show.VALUE,
             width=4,
@@ -237,7 +237,7 @@ _RESOURCES: Final = Row(
     (
         Panel(
             title="CPU memory",
-            text="Resident memory of each worker process, without the processes of its data loader.",
+            text="Resident memory of each worker process, excluding its data loader processes.",
             unit="bytes",
             queries=(Query(_of_process('process_resident_memory_bytes{namespace="$namespace"}'), "rank {{rank}}"),),
         ),

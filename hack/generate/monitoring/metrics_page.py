@@ -37,10 +37,10 @@ dashboards and alerts.
 
 - The label `ddpjob` is the name of the job (`job` is Prometheus' own label). Series with a job's name disappear with
   the job, and no other label grows with the number of jobs.
-- To the metrics of a training, Prometheus adds the labels `namespace`, `pod` and `node`, and `ddpjob` to `process_`
+- To the metrics of a worker, Prometheus adds the labels `namespace`, `pod` and `node`, and `ddpjob` to `process_`
   metrics.
 - A histogram has the series `_bucket`, `_sum` and `_count`. The client library adds `_created` to counters and
-  histograms, except to those of a training's steps.
+  histograms, except to those of training steps.
 - Metrics of GPU memory exist only if the process computes on a GPU with CUDA.
 """
 

@@ -42,7 +42,7 @@ def resume(
     """Resume a suspended job, from its last checkpoint if it has one."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_suspend(cluster, get_job(cluster, name), suspend=False)
-    _print(job, f"{name} continues{_from_where(job)}; ddpjob status {name} shows its progress", output)
+    _print(job, f"{name} is resuming{_from_where(job)}; ddpjob status {name} shows its progress", output)
 
 
 def _from_where(job: Job) -> str:

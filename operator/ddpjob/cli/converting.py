@@ -89,7 +89,7 @@ def from_slurm(
 
 def _settings(source: str, image: str | None, name: str | None, gpus: int | None, namespace: str | None) -> Settings:
     if image is None:
-        raise UsageProblem("--image is missing", "give an image with Python 3 and torch, or set DDPJOB_IMAGE")
+        raise UsageProblem("--image is missing", "pass an image with Python 3 and torch, or set DDPJOB_IMAGE")
     return Settings(source, image, name, gpus, namespace)
 
 

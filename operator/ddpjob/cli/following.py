@@ -74,7 +74,7 @@ class _LiveLine:
         self._live.update(_bar(status), refresh=True)
 
 
-class _News:
+class _Changes:
     """A line for each change worth reporting."""
 
     def __init__(self, display: Console) -> None:
@@ -90,7 +90,7 @@ class _News:
 @contextmanager
 def _shown(display: Console) -> Iterator[_Screen]:
     if not display.is_terminal:
-        yield _News(display)
+        yield _Changes(display)
         return
     with Live(console=display, auto_refresh=False) as live:
         yield _LiveLine(live)

@@ -34,7 +34,7 @@ def documents_here(
     script: Path | None = None
     if module is None:
         if not args:
-            raise UsageProblem("nothing to run", "give a script (train.py), --module package.train, or -f job.yaml")
+            raise UsageProblem("nothing to run", "pass a script (train.py), --module package.train, or -f job.yaml")
         script, args = Path(args[0]), args[1:]
         if not script.exists():
             raise UsageProblem(f"{script} does not exist: check its path from {Path.cwd()}")

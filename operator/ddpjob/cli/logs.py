@@ -44,7 +44,7 @@ def logs(
 
 
 def _report(source: Source, error: ApiError) -> None:
-    say(f"the log of {source.pod} cannot be read: {error}")
+    say(f"cannot read the log of {source.pod}: {error}")
 
 
 def _print(lines: Iterable[LogLine], pods: int, output: Format) -> int:

@@ -54,7 +54,7 @@ def run(
         typer.Option("--env", "-e", metavar="NAME=VALUE", help="Environment variable. May be repeated."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be created.")] = False,
-    follow: Annotated[bool, typer.Option(help="Follow the job until it has ended.")] = True,
+    follow: Annotated[bool, typer.Option(help="Follow the job until it ends.")] = True,
     logs: Annotated[bool, typer.Option("--logs", help="Also show the log of rank 0's node.")] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Run it on this machine, without a cluster: nodes are groups of processes.")
@@ -68,7 +68,7 @@ def run(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Run a training: ddpjob run -f job.yaml, or ddpjob run --nodes 2 --image IMG train.py ARGS.
+    """Run a training job: ddpjob run -f job.yaml, or ddpjob run --nodes 2 --image IMG train.py ARGS.
 
     The script is stored with the job and deleted with it. The exit code is 0 if the job succeeds and 1 if it fails.
     Ctrl-C stops watching, but not the job. With --local, Ctrl-C lets the training save and stops it, and the same
@@ -145,10 +145,10 @@ def prepare(
     args = tuple(program)
     if module is None:
         if not args:
-            raise UsageProblem("nothing to run", "give a script (train.py), --module package.train, or -f job.yaml")
+            raise UsageProblem("nothing to run", "pass a script (train.py), --module package.train, or -f job.yaml")
         script, args = script_of(args[0], read_bytes(Path(args[0]))), args[1:]
     if image is None:
-        raise UsageProblem("--image is missing", "give an image with Python 3 and torch, or set DDPJOB_IMAGE")
+        raise UsageProblem("--image is missing", "pass an image with Python 3 and torch, or set DDPJOB_IMAGE")
     chosen = name or name_for(module or (script.name if script is not None else ""), secrets.token_hex(_SUFFIX_BYTES))
     request = Request(chosen, image, script, module, args, nodes, procs_per_node, env, namespace)
     document = Document("the command line", job_manifest(request))

@@ -29,7 +29,7 @@ def top(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show all jobs as a live table, with a graph of their losses since its start. Ctrl-C ends it."""
+    """Show all jobs as a live table, with a graph of their losses since its start. Ctrl-C exits."""
     cluster = connect(namespace, context, kubeconfig)
     where = None if all_namespaces else cluster.namespace
     jobs = list_jobs(cluster, where)

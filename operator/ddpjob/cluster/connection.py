@@ -59,7 +59,7 @@ def _path(target: Target) -> str | None:
         return None
     raise Unavailable(
         f"no cluster to connect to: {path} does not exist",
-        "give --kubeconfig FILE, or set KUBECONFIG",
+        "pass --kubeconfig FILE, or set KUBECONFIG",
     )
 
 

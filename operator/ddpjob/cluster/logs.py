@@ -79,7 +79,7 @@ def choose_sources(
     chosen = attempt if attempt is not None else (current if current in known else known[-1])
     if chosen not in known:
         raise NotFound(
-            f"{job} has no pods of attempt {chosen} any more",
+            f"{job} no longer has pods of attempt {chosen}",
             f"attempts with pods: {', '.join(map(str, known))}; those of the last three failed attempts are kept",
         )
     sources = [
@@ -170,7 +170,7 @@ def follow_logs(
     """
     if len(sources) > MOST_FOLLOWED:
         raise UsageProblem(
-            f"{len(sources)} nodes cannot be followed at the same time, at most {MOST_FOLLOWED} can",
+            f"cannot follow {len(sources)} nodes at the same time, only {MOST_FOLLOWED} or fewer",
             "choose one with --rank, or read them without --follow",
         )
     lines: queue.SimpleQueue[LogLine | None] = queue.SimpleQueue()

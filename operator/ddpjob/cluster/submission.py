@@ -103,7 +103,7 @@ def submit(cluster: Cluster, submission: Submission, namespace: str | None = Non
         _undo(cluster, made)
         raise
     if submission.script is not None:
-        _bring(cluster, submission.script, job)
+        _store_script(cluster, submission.script, job)
     return job
 
 
@@ -125,7 +125,7 @@ def _make_job(cluster: Cluster, document: Document, namespace: str, *, dry_run: 
         ) from missing
 
 
-def _bring(cluster: Cluster, script: Script, job: Job) -> None:
+def _store_script(cluster: Cluster, script: Script, job: Job) -> None:
     # After the job, so that the job owns it from the start: a pod takes longer to start than this request.
     try:
         cluster.create(CONFIG_MAPS, config_map(script, job.name, job.namespace, job.record))

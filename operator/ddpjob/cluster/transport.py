@@ -101,8 +101,8 @@ class Transport:
         response: urllib3.HTTPResponse = answer.response
         try:
             if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                said = _read(response, self.server)
-                raise with_remedy(error_of_answer(response.status, said, response.headers, f"{method} {path}"))
+                content = _read(response, self.server)
+                raise with_remedy(error_of_answer(response.status, content, response.headers, f"{method} {path}"))
             yield response
         finally:
             # Closed, not reused: the rest of a stream must not be read.
@@ -119,7 +119,7 @@ def _read(response: urllib3.HTTPResponse, server: str) -> bytes:
     try:
         return response.read() or b""
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unavailable(f"the answer of {server} was cut off: {_plain(error)}", "try again") from error
+        raise Unavailable(f"the response from {server} was cut off: {_plain(error)}", "try again") from error
 
 
 def _plain(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""One launch line, and what was asked of a scheduler for it, as a DDPJob."""
+"""One launch line, and the resources requested for it from a scheduler, as a DDPJob."""
 
 import math
 import re
@@ -139,7 +139,7 @@ class Builder:
             if self._each.gpus:
                 return self._each.gpus
             self._note(
-                line, launch.processes_option, "spec.procsPerNode is auto: give --gpus N, the number of GPUs per node"
+                line, launch.processes_option, "spec.procsPerNode is auto: pass --gpus N, the number of GPUs per node"
             )
             return AUTO
         if launch.for_cpus:
@@ -250,7 +250,7 @@ class Builder:
         if limits := self._each.limits():
             found["resources"] = {"limits": limits}
         elif self._each.gpus is None and not launch.for_gpus:
-            self._note(launch.line, launch.raw, "no GPUs are requested: give --gpus N if the program uses them")
+            self._note(launch.line, launch.raw, "no GPUs are requested: pass --gpus N if the program uses them")
         return found
 
     def _unknown(self, word: Text) -> None:

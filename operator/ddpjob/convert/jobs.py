@@ -66,7 +66,7 @@ def _require_some(plans: Sequence[Plan], refused: Sequence[RefusedError], source
         raise UsageProblem(reasons, next((error.remedy for error in refused if error.remedy), ""))
     raise UsageProblem(
         f"{source}: no launch line found: none starts with torchrun, python, srun or mpirun",
-        "give a line such as: torchrun --nnodes=2 --nproc-per-node=4 train.py",
+        "add a line such as: torchrun --nnodes=2 --nproc-per-node=4 train.py",
     )
 
 

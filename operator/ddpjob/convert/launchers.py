@@ -69,7 +69,7 @@ class Launchers:
             call.words[0].line,
             "spec.launcher",
             f"a DDPJob does not start the launcher {call.name}",
-            "give the equivalent torchrun line",
+            "pass the equivalent torchrun line",
         )
 
     def _torchrun(self, call: Call) -> bool:

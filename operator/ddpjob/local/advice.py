@@ -20,7 +20,7 @@ class LocalAdvice:
 
     def see_output(self, job: str) -> str:  # noqa: ARG002 there is one job in the terminal
         """The terminal."""
-        return "its output shows what it does"
+        return "see its output"
 
     def check_rendezvous(self, pod: str) -> str:
         """The log of node 0: there is no network between the nodes."""

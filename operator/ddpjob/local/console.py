@@ -42,7 +42,7 @@ class Console:
         self._say(
             f"{job.name} {'resumes' if resumed else 'starts'} on this machine: {spec.nodes} node"
             f"{'s' if spec.nodes > 1 else ''} with {network.processes} process{'es' if network.processes > 1 else ''} "
-            f"each; metrics from http://{LOOPBACK}:{network.metrics_port}/metrics upwards, files in {records.folder}"
+            f"each; metrics at http://{LOOPBACK}:{network.metrics_port}/metrics and up, files in {records.folder}"
         )
         left_out = without_effect(spec)
         if left_out:

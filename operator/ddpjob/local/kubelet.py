@@ -81,7 +81,7 @@ class ProcessKubelet:
         self._now = now
         self._started = started
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        # A thread per node: the event loop has few, and a node that no thread waits for would seem to run for ever.
+        # A thread per node: the event loop has few, and a node that no thread waits for would seem to run forever.
         self._waiters = ThreadPoolExecutor(nodes + _SPARE_THREADS, thread_name_prefix="pod")
         self._watches: set[asyncio.Task[None]] = set()
 

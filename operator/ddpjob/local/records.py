@@ -119,7 +119,7 @@ class Records:
         new.replace(file)
 
 
-def to_go_on(
+def job_to_resume(
     left: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any] | None, list[Mapping[str, Any]]]:
     """The unfinished job that a manifest resumes, which has its spec, and the unfinished ones with another spec.

@@ -16,7 +16,7 @@ from ddpjob.local.manifest import LocalManifest
 from ddpjob.local.metrics import NoMetrics
 from ddpjob.local.network import LOOPBACK, Network, Ports, ports_folder
 from ddpjob.local.process import Machine, process_of, trainer_container
-from ddpjob.local.records import Records, left_unfinished, to_be_resumed, to_go_on
+from ddpjob.local.records import Records, job_to_resume, left_unfinished, to_be_resumed
 from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
 from ddpjob.local.transport import open_transport
@@ -199,9 +199,7 @@ class LocalRunner:
         if not self._ports.are_free():
             self._network = network = self._choose_ports()
             where = f"http://{LOOPBACK}:{network.metrics_port}/metrics"
-            self._show.event(
-                "Warning", "PortsTaken", f"attempt {attempt} uses other ports: metrics from {where} upwards"
-            )
+            self._show.event("Warning", "PortsTaken", f"attempt {attempt} uses other ports: metrics at {where} and up")
 
     def _locate(self, ordinal: int, address: str, port: int) -> tuple[str, int]:
         return self._network.locate(ordinal, address, port)
@@ -219,7 +217,7 @@ class LocalRunner:
 
     def _job(self) -> tuple[Json, bool]:
         left, asked = self._records.left(), self._manifest.job
-        before, self._others = to_go_on(left, asked)
+        before, self._others = job_to_resume(left, asked)
         # Left by a runner that was killed.
         end_marked(*(f"{job['metadata']['uid']}/" for job in left))
         self._records.prune(left)

@@ -55,10 +55,10 @@ def _parse_head(head: bytes) -> tuple[int, int | None]:
     first, *rest = head.decode("latin-1").split("\r\n")
     version, _, status = first.partition(" ")
     if not version.startswith("HTTP/1."):
-        raise ValueError(f"not an HTTP answer: {first[:80]!r}")
+        raise ValueError(f"not an HTTP response: {first[:80]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
     if headers.get("transfer-encoding", "identity").lower() != "identity":
-        raise ValueError("a chunked answer to an HTTP/1.0 request")
+        raise ValueError("a chunked response to an HTTP/1.0 request")
     length = headers.get("content-length")
     return int(status[:3]), None if length is None else int(length)
 

@@ -47,7 +47,7 @@ def job_manifest(request: Request) -> dict[str, Any]:
         UsageProblem: it names neither a script nor a module, or both, or a variable with an invalid name.
     """
     if (request.script is None) == (request.module is None):
-        raise UsageProblem("give either a script (train.py) or a module (package.train)")
+        raise UsageProblem("pass either a script (train.py) or a module (package.train)")
     _check_env(request.env or (), "env")
     trainer: dict[str, Any] = {"image": request.image}
     if request.script is not None:

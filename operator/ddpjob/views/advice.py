@@ -29,7 +29,7 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
         "fix the program: see the traceback or the log; spec.restart.rules can fail the job immediately in such a case",
     ),
     FailureClass.STALLED: (
-        "the training made no step for longer than spec.progressDeadline",
+        "no step was completed for longer than spec.progressDeadline",
         "the message says which rank waits for which, the traceback where that rank hangs",
     ),
     FailureClass.DEADLINE: (
@@ -45,7 +45,7 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
         "read the logs of all ranks around that time: the one that stops first is the cause",
     ),
     FailureClass.STOPPED: (
-        "the process was asked to stop, and there is no trace of who asked",
+        "the process was asked to stop, and nothing shows what requested it",
         "read the logs of all ranks around that time",
     ),
 }

@@ -131,20 +131,20 @@ def because(reason: str, message: str) -> str:
     return f"{reason}: {message}" if message else reason
 
 
-def check_health(said: str | ApiError | None) -> Check:
+def check_health(answer: str | ApiError | None) -> Check:
     """What the operator itself reports about its watches and its queue.
 
     Args:
-        said: the answer of its /healthz through the API server, None if there is no pod to ask.
+        answer: the answer of its /healthz through the API server, None if there is no pod to ask.
     """
     name = "Operator's health"
-    if said is None:
+    if answer is None:
         return Check(name, Outcome.SKIP, "there is no ready pod to ask")
-    if isinstance(said, Forbidden | NotFound):
-        return skipped(name, said)
-    if isinstance(said, ApiError):
-        return Check(name, Outcome.FAIL, str(said), "see the operator's log; Kubernetes restarts it automatically")
-    return Check(name, Outcome.OK, f"/healthz answers {said.strip()}")
+    if isinstance(answer, Forbidden | NotFound):
+        return skipped(name, answer)
+    if isinstance(answer, ApiError):
+        return Check(name, Outcome.FAIL, str(answer), "see the operator's log; Kubernetes restarts it automatically")
+    return Check(name, Outcome.OK, f"/healthz returns {answer.strip()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def check_quota(quotas: Read, namespace: str) -> Check:
             name,
             Outcome.FAIL,
             f"used up in namespace {namespace}: {'; '.join(full)}",
-            f"delete what is not needed, or have the quota raised: kubectl describe quota -n {namespace}",
+            f"delete unused objects, or have the quota raised: kubectl describe quota -n {namespace}",
         )
     state = f"{len(quotas)} with room left" if quotas else "none"
     return Check(name, Outcome.OK, f"{state} in namespace {namespace}")

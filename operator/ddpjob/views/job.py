@@ -56,7 +56,7 @@ def job_of(raw: Json) -> Job:
     """
     record = job_record(raw)
     if record is None:
-        raise UsageProblem("the API server sent a DDPJob without a name, namespace or uid")
+        raise UsageProblem("the API server returned a DDPJob without a name, namespace or uid")
     return Job(record, parse_time((raw.get("metadata") or {}).get("creationTimestamp")))
 
 

@@ -88,7 +88,7 @@ def _verdict(job: Job, now: datetime) -> str:
         return f"{name} has failed{tries}: {failed.reason}"
     waits = waiting_for(status)
     if status.phase is Phase.RUNNING:
-        return f"{name} runs{tries}" + (f": {waits}" if waits else "")
+        return f"{name} is running{tries}" + (f": {waits}" if waits else "")
     age = ago(job.created, now)
     return (
         f"{name} is {status.phase.value}{tries}"
@@ -167,7 +167,7 @@ def _cause_lines(story: Story) -> list[Line]:
     if failure.traceback:
         lines += block("Traceback", failure.traceback)
     if failure.consequences:
-        lines += block("Because of it", "\n".join(failure.consequences), Tone.DIM)
+        lines += block("Consequences", "\n".join(failure.consequences), Tone.DIM)
     return lines
 
 

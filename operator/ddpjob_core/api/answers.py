@@ -30,7 +30,7 @@ _PLAIN: Final[Mapping[int, type[ApiError]]] = {
 
 
 def error_of_answer(code: int, body: bytes, headers: Mapping[str, str], request: str) -> ApiError:
-    """The error that an answer stands for.
+    """The error for a response with an error code.
 
     Args:
         code: HTTP status code.
@@ -54,7 +54,7 @@ def error_of_status(code: int, status: Mapping[str, Any], after: float | None = 
     """
     message = str(status.get("message") or "").strip() or f"the API server answered {code} {_phrase(code)}"
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR or code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
-        return Unavailable(f"the API server cannot answer now: {message}", after=after)
+        return Unavailable(f"the API server is unavailable: {message}", after=after)
     if code == HTTPStatus.UNAUTHORIZED:
         return Unauthorized(f"the API server does not accept the credentials: {message}")
     if code == HTTPStatus.CONFLICT:
@@ -92,7 +92,7 @@ def _without_message(code: int, body: bytes, request: str) -> str:
     # From a proxy before the API server, or one that the API server forwards to.
     text = body.decode(errors="replace").strip()[:_LONGEST_TEXT]
     quoted = f": {text}" if text and text[0] not in "<{[" else ""
-    return f"the answer to {request} was {code} {_phrase(code)}{quoted}"
+    return f"{request} returned {code} {_phrase(code)}{quoted}"
 
 
 def _phrase(code: int) -> str:

@@ -164,7 +164,7 @@ def _printer_column(column: Column) -> dict[str, Any]:
 
 def _root() -> Schema:
     return {
-        "description": "DDPJob runs a PyTorch DistributedDataParallel training on a number of nodes.",
+        "description": "DDPJob runs a PyTorch DistributedDataParallel training job on one or more nodes.",
         "type": "object",
         "x-kubernetes-validations": [
             {

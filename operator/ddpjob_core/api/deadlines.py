@@ -31,6 +31,6 @@ class ProgressDeadline(ApiModel):
     """Limit on the time between two steps."""
 
     seconds: Annotated[int, Field(ge=5, le=_LONGEST)] = 600
-    """Number of seconds that a training may go without a newer step, and ten times that during an evaluation or a checkpoint. It does not apply to a program that reports no steps."""
+    """Number of seconds that the training may go without a newer step, and ten times that during an evaluation or a checkpoint. It does not apply to a program that reports no steps."""
     action: DeadlineAction = DeadlineAction.WARN
     """Warn: set the condition TrainingStalled and emit an Event. Restart: start the next attempt, and count it against maxRestarts. Fail: fail the job."""

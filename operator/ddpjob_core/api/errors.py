@@ -22,7 +22,7 @@ class UsageProblem(DDPJobError):
 
 
 class JobFailed(DDPJobError):
-    """The job has failed for good; the message holds its root cause."""
+    """The job has failed permanently; the message holds its root cause."""
 
 
 class TooLong(DDPJobError):

@@ -53,7 +53,7 @@ class LauncherTraits:
         decided_by_node_0: whether the job has succeeded when node 0 has, instead of when all nodes have.
         node_0_waits: whether node 0 waits for the others to come up, instead of the others for node 0.
         uses_ssh: whether node 0 reaches the other nodes by ssh.
-        takes_command: whether spec.trainer.command may stand in the place of a program.
+        takes_command: whether spec.trainer.command may be set instead of a program.
         starts_mpi: whether its processes can use the backend mpi.
     """
 

@@ -1,6 +1,6 @@
 """Names of a job's children.
 
-No hashes: a name tells its reader job, attempt and ordinal. The attempt in the pod's name keeps a stale DNS
+No hashes: job, attempt and ordinal can be read from a name. The attempt in the pod's name keeps a stale DNS
 answer, or a pod on a dead node, from ever meeting the next attempt.
 """
 

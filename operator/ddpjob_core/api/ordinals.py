@@ -17,7 +17,7 @@ def parse_ordinals(text: str, limit: int) -> frozenset[int]:
     """The ordinals below `limit` in a text that `format_ordinals` made; none for any other text.
 
     Args:
-        text: as 0-2,5.
+        text: such as 0-2,5.
         limit: one more than the largest ordinal that is looked for.
     """
     found: set[int] = set()

@@ -62,7 +62,7 @@ class DefaultRule:
 
     rule: RestartRule
     failures: str
-    """Which failures it is about, for people."""
+    """Human-readable description of the failures that it covers."""
     because: str
     reason: str = "FailedByRule"
     """Reason of the condition Failed, where the rule says Fail."""

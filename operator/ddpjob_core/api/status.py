@@ -35,7 +35,7 @@ Text = Annotated[str, Field(max_length=8192), BeforeValidator(shortened(8192))]
 
 
 class Phase(StrEnum):
-    """Phase of the job, in one word for people; programs read the conditions."""
+    """Phase of the job, in one human-readable word; programs read the conditions."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -74,7 +74,7 @@ class Condition(ApiModel):
     reason: Word
     """Reason for the current status, in one PascalCase word for programs."""
     message: Text
-    """Explanation and remedy, for people."""
+    """Human-readable explanation and remedy."""
 
 
 class Restarts(ApiModel):
@@ -85,7 +85,7 @@ class Restarts(ApiModel):
     ignored: Count = 0
     """Number of restarts that are not counted: after a preemption or an eviction, or by a rule."""
     process: Count = 0
-    """Number of restarts of the worker processes inside running pods, over all attempts."""
+    """Number of restarts of the worker processes inside running pods, across all attempts."""
     in_a_row: Count = 0
     """Number of restarts in a row without a newer step, which determines the backoff."""
     without_progress: Count = 0
@@ -137,7 +137,7 @@ class Progress(ApiModel):
     loss: Measure | None = None
     """Training loss. Unset if it is not a finite number."""
     samples_per_second: Rate | None = None
-    """Number of samples per second over all ranks."""
+    """Number of samples per second across all ranks."""
     eta_seconds: BigCount | None = None
     """Estimated number of seconds left at the current speed."""
     last_step_time: Time | None = None
@@ -170,7 +170,7 @@ class Failure(ApiModel):
     reason: Word
     """Reason for the failure, in one PascalCase word for programs: ExitCode, Signal, OOMKilled, PodMissing, Evicted, ..."""
     message: Text
-    """Explanation and remedy, for people."""
+    """Human-readable explanation and remedy."""
     traceback: Text | None = None
     """End of the Python traceback, if there is one."""
     consequences: Annotated[
@@ -183,14 +183,14 @@ class DDPJobStatus(ApiModel):
     """Observed state of a DDPJob."""
 
     phase: Phase = Phase.PENDING
-    """Phase of the job, in one word for people: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
+    """Phase of the job, in one human-readable word: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
     conditions: Annotated[
         list[Condition],
         Field(
             max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
         ),
     ] = []
-    """Conditions of the job, for programs."""
+    """Conditions of the job, for use by programs."""
     observed_generation: BigCount | None = None
     """Generation of the spec that this status was computed for."""
     attempt: Count = 0
@@ -216,7 +216,7 @@ class DDPJobStatus(ApiModel):
     first_step_time: Time | None = None
     """Time at which the first training step was observed."""
     completion_time: Time | None = None
-    """Time at which the job succeeded or failed for good."""
+    """Time at which the job succeeded or failed permanently."""
     progress: Progress | None = None
     """Progress that the program last reported."""
     summary: Summary = Summary()
@@ -235,5 +235,5 @@ class DDPJobStatus(ApiModel):
 
     @property
     def finished(self) -> bool:
-        """Whether the job has succeeded or failed for good."""
+        """Whether the job has succeeded or failed permanently."""
         return self.holds(ConditionType.SUCCEEDED) or self.holds(ConditionType.FAILED)

@@ -34,7 +34,7 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
     """Deletions of pods that left the watch, as one does that loses its label: they may still train.
 
     They go together with the first pods of the next attempt: requested while that waits, they would be requested at
-    every look, since nothing that is watched shows whether they are gone.
+    every reconcile, since nothing that is watched shows whether they are gone.
     """
     failure = situation.status.failure
     number = situation.attempt.number
@@ -46,7 +46,7 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
 
 
 def missing_pods(situation: Situation) -> tuple[Action, ...]:
-    """Deletions of the current attempt's pods that are not seen although all were made: they may have lost a label."""
+    """Deletions of the current attempt's pods that were created but are not seen: they may have lost a label."""
     if not situation.status.pods_created:
         return ()
     nodes = zip(situation.attempt.names, situation.attempt.nodes, strict=True)

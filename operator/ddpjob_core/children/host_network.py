@@ -14,7 +14,7 @@ _CLUSTER_DNS: Final = "ClusterFirstWithHostNet"
 
 
 def on_host_network(template: Mapping[str, Any]) -> bool:
-    """Whether spec.template asks for the nodes' network; also for a template with errors."""
+    """Whether spec.template asks for the nodes' network; even for a template with errors."""
     spec = template.get("spec")
     return isinstance(spec, dict) and spec.get("hostNetwork") is True
 

@@ -33,7 +33,7 @@ def build_ssh_key(job: JobRecord) -> Manifest:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": child_metadata(job, ssh_key_name(job)),
-        # Not of the type kubernetes.io/ssh-auth, which the API server rejects without a key, also in a dry run.
+        # Not of the type kubernetes.io/ssh-auth, which the API server rejects without a key, even in a dry run.
         "type": "Opaque",
         "immutable": True,
     }

@@ -1,4 +1,4 @@
-"""Carries out the actions of a plan. Each is idempotent: it may be repeated, also after a process that died."""
+"""Carries out the actions of a plan. Each is idempotent: it may be repeated, even after a crash."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _LARGEST_BATCH: Final = 64
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the actions of one plan."""
+    """The outcome of the actions of one plan."""
 
     done: set[ObjectName] = field(default_factory=set)
     """Objects whose action succeeded."""
@@ -78,7 +78,7 @@ class ActionRunner:
         name = object_of(action)
         try:
             await self._carry_out(job, action, outcome)
-        except _Taken as taken:
+        except _NameTaken as taken:
             outcome.rejected.append(Rejection(RejectionKind.NAME_TAKEN, name, str(taken)))
         except (Invalid, Forbidden) as failure:
             if isinstance(action, DeletePod | DeleteStray | DeleteJob):
@@ -112,7 +112,7 @@ class ActionRunner:
         raw = await self._create_or_find(job, kind, manifest)
         objection = kind.objection(raw)
         if objection:
-            raise _Taken(objection)
+            raise _NameTaken(objection)
         if kind.watched:
             self._caches.remember(manifest["kind"], raw)
         else:
@@ -131,7 +131,7 @@ class ActionRunner:
         except NotFound as failure:
             raise Unavailable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
         if not kind.is_own(raw, job, manifest):
-            raise _Taken(f"it belongs to {_owner(raw)}")
+            raise _NameTaken(f"it belongs to {_owner(raw)}")
         return raw
 
     async def _delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None) -> None:
@@ -185,12 +185,12 @@ def _gone_or_contended() -> Iterator[None]:
         raise Unavailable(str(failure)) from failure
 
 
-class _Taken(Exception):  # noqa: N818 caught right here
+class _NameTaken(Exception):  # noqa: N818 caught right here
     """The name is taken; the text says by whom."""
 
 
 def object_of(action: Action) -> ObjectName:
-    """Kind and name of an action's object; a deletion is never taken for a creation."""
+    """Kind and name of an action's object; a deletion is never mistaken for a creation."""
     match action:
         case Create(manifest):
             return object_name(manifest)

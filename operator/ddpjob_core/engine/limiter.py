@@ -15,7 +15,7 @@ class Turn:
 
 
 class FairLimiter:
-    """A token bucket that hands out tokens in the order in which they were asked for: no job is starved by others."""
+    """A token bucket that hands out tokens in the order of requests: no job is starved by others."""
 
     def __init__(self, rate: float, *, clock: Callable[[], float]) -> None:
         """Args:
@@ -28,7 +28,7 @@ class FairLimiter:
         self._next = 0.0
 
     def ask(self, turn: Turn) -> float:
-        """0 where the job may write now; else the seconds after which to ask again, a token being kept for it."""
+        """0 if the job may write now; else the seconds after which to ask again, with a token reserved for it."""
         now = self._clock()
         if turn.due is None:
             self._next = max(self._next, now - self._burst) + self._interval

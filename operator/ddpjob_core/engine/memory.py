@@ -20,9 +20,9 @@ class Polled:
         targets: ranks that are asked; none stops the polls and keeps what was read last.
         scheduled: whether the next regular poll has been scheduled.
         extra_at: when one more poll is due, shortly before its result is to be written.
-        report: what rank 0 answered last, of whichever attempt.
+        report: last answer of rank 0, in any attempt.
         ranks: what each rank answered last.
-        waits: what the nodes answered last that wait for another one, by ordinal.
+        waits: last answers of the nodes that are waiting for another node, by ordinal.
     """
 
     targets: tuple[PollTarget, ...] = ()

@@ -60,7 +60,7 @@ class ProgressPoller:
     ) -> None:
         """Args:
         memories: where the targets and the answers of each job are kept.
-        changed: called with a job of which a shown value changed.
+        changed: called with a job when one of its displayed values has changed.
         count: called with how each poll ended, in one word.
         open_transport: opens the transport of the requests.
         now: wall clock.
@@ -90,11 +90,11 @@ class ProgressPoller:
             return
         loop = asyncio.get_running_loop()
         if not polled.scheduled:
-            # Not immediately: after a start of the operator all jobs come together.
+            # Not immediately: when the operator starts, all jobs arrive at the same time.
             polled.scheduled = True
             self._schedule(job, loop.time() + random.uniform(0, self._interval))  # noqa: S311 spreads polls
         elif before and len(targets) > before:
-            # The training seems to stand still: what the other ranks say is wanted now.
+            # The training seems to have stalled: the reports of the other ranks are needed now.
             self._due = [entry for entry in self._due if entry[2] is not job]
             polled.extra_at = None
             heapq.heapify(self._due)
@@ -116,7 +116,7 @@ class ProgressPoller:
         self._added.set()
 
     def ended(self, job: JobMemory, pod: PodRecord) -> None:
-        """Keep what the first node reported at its end: a pod that is being deleted may be gone at the next look."""
+        """Keep what the first node reported at its end: a pod being deleted may be gone at the next reconcile."""
         if pod.ordinal != 0 or pod.attempt is None or not isinstance(pod.trainer, Terminated):
             return
         report, known = parse_report(pod.trainer.message), job.polled.report
@@ -190,7 +190,7 @@ class ProgressPoller:
             self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
 
     def _asked(self, uid: str, target: PollTarget) -> JobMemory | None:
-        """The job, None where it went on to another attempt or is gone while its old pod was asked."""
+        """The job; None if it moved on to another attempt or was deleted while its old pod was being polled."""
         job = self._memories.get(uid)
         return job if job is not None and target in job.polled.targets else None
 

@@ -54,10 +54,10 @@ class Metrics(Protocol):
         """A status write was refused because the job had changed."""
 
     def status_written(self, before: DDPJobStatus | None, after: DDPJobStatus) -> None:
-        """A status was written in the place of another one."""
+        """A status replaced another one."""
 
     def polled(self, outcome: str) -> None:
-        """A read of a rank's progress ended like this, in one word."""
+        """A poll of a rank's progress ended with this outcome, in one word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class Reconciler:
         decide: the policies.
         memories: what this process knows of each job.
         caches: the objects that are known.
-        queue: where a job is put that needs another reconcile.
+        queue: receives jobs that need another reconcile.
         poller: reads progress.
         progress_writes: spreads the writes that can wait.
         events: posts events.
@@ -88,7 +88,7 @@ class Reconciler:
             return
         with self._metrics.reconciling():
             try:
-                await self._look(key, job)
+                await self._reconcile(key, job)
             except ApiError as failure:
                 after = failure.after if isinstance(failure, Unavailable) else None
                 seconds = self._queue.retry(key, after)
@@ -100,7 +100,7 @@ class Reconciler:
             else:
                 self._queue.succeeded(key)
 
-    async def _look(self, key: Key, job: JobRecord) -> None:
+    async def _reconcile(self, key: Key, job: JobRecord) -> None:
         memory = self._memories.of(job.uid, key)
         memory.enter(current_attempt(job, self._caches.pods.group(job.uid)))
         if memory.rejections:
@@ -124,9 +124,9 @@ class Reconciler:
             await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
         if outcome.failures:
             raise outcome.failures[0]
-        self._look_again(key, plan, memory, acted=bool(outcome.done) or news or (wrote and plan.urgent))
+        self._requeue(key, plan, memory, acted=bool(outcome.done) or news or (wrote and plan.urgent))
 
-    def _look_again(self, key: Key, plan: Plan, memory: JobMemory, *, acted: bool) -> None:
+    def _requeue(self, key: Key, plan: Plan, memory: JobMemory, *, acted: bool) -> None:
         if plan.requeue_after is not None:
             self._queue.add_after(key, plan.requeue_after.total_seconds())
         memory.rounds = memory.rounds + 1 if acted else 0
@@ -191,7 +191,7 @@ class Reconciler:
         return True
 
     async def _act(self, job: JobRecord, plan: Plan, memory: JobMemory) -> tuple[Outcome, bool]:
-        """What became of the actions, and whether something was refused that the status does not say yet."""
+        """The outcome of the actions, and whether there is a refusal that the status does not report yet."""
         begun = self._now()
 
         def left_alone(name: ObjectName) -> bool:

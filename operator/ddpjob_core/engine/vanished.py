@@ -4,7 +4,7 @@ from ddpjob_core.observations.observed import PodRecord, Terminated
 
 
 class VanishedPods:
-    """How the pods of a job's newest attempt ended that no longer exist.
+    """How those pods of a job's newest attempt ended that no longer exist.
 
     The kubelet reports the end of an evicted pod and removes it within milliseconds. This helps, but nothing may rely
     on it: a restarted operator knows nothing of it.

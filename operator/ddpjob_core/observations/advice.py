@@ -34,7 +34,7 @@ class ClusterAdvice:
 
     def see_output(self, job: str) -> str:
         """See `Advice.see_output`."""
-        return f"kubectl logs -l {LABEL_JOB}={job} shows what it does"
+        return f"see kubectl logs -l {LABEL_JOB}={job}"
 
     def check_rendezvous(self, pod: str) -> str:
         """See `Advice.check_rendezvous`."""

@@ -1,4 +1,4 @@
-"""Whether an attempt has failed, and how long the end of its other nodes is waited for.
+"""Whether an attempt has failed, and how long to wait for its other nodes to end.
 
 Some of them may reveal the cause when only its consequences are known; others may still be saving a checkpoint.
 """
@@ -17,7 +17,7 @@ from ddpjob_core.wire.report import parse_report
 SETTLE: Final = timedelta(seconds=5)
 """How long after the first node's end those still running may take to reveal the cause."""
 SETTLE_FOR_GOOD: Final = timedelta(seconds=20)
-"""The same where the job fails for good: no next attempt is delayed, and the cause is what is left of the job."""
+"""The same if the job fails permanently: no next attempt is delayed, and the cause is what is left of the job."""
 LEAVE_TOGETHER: Final = timedelta(seconds=5)
 """How long after the end of a node that was asked to stop the others may take to end, as they have agreed to."""
 
@@ -43,7 +43,7 @@ def find_failure(situation: Situation) -> Failure | None:
 
 
 def cause_known_at(situation: Situation, failure: Failure) -> datetime | None:
-    """Until when a cause is waited for while only consequences are known; None where there is nothing to wait for.
+    """When to stop waiting for a cause while only consequences are known; None if there is nothing to wait for.
 
     The victims of a killed process often end before its own node does, which first stops its other workers.
     """
@@ -51,12 +51,12 @@ def cause_known_at(situation: Situation, failure: Failure) -> datetime | None:
 
 
 def consequences_known_at(situation: Situation, failure: Failure) -> datetime | None:
-    """Until when a job that fails for good waits for what else failed because of it, or for a better cause."""
+    """When a job that fails permanently stops waiting for consequences, or for a better cause."""
     return _others_end_at(situation, SETTLE_FOR_GOOD if is_consequence(failure) else SETTLE)
 
 
 def _others_end_at(situation: Situation, after: timedelta) -> datetime | None:
-    """Until when the end of nodes that still run is waited for once others have ended."""
+    """When to stop waiting for nodes that are still running once others have ended."""
     attempt = situation.attempt
     if NodeState.RUNNING not in attempt.states():
         return None
@@ -66,10 +66,10 @@ def _others_end_at(situation: Situation, after: timedelta) -> datetime | None:
 
 
 def saved_at(situation: Situation, failure: Failure) -> datetime | None:
-    """Until when a training is waited for of which a pod was asked to stop: its ranks save before they exit."""
+    """When to stop waiting for a job with a pod that was asked to stop: its ranks save before they exit."""
     attempt = situation.attempt
     pod = attempt.last_seen(failure.ordinal) if failure.ordinal is not None else None
-    # Only a training that makes steps has something to save.
+    # Only a job that completes steps has something to save.
     if pod is None or pod.node_lost or not (makes_steps(situation) or _has_made_steps(situation)):
         return None
     if isinstance(pod.trainer, Terminated):
@@ -79,7 +79,7 @@ def saved_at(situation: Situation, failure: Failure) -> datetime | None:
 
 
 def _left_together_at(stopped: Terminated) -> datetime | None:
-    """Until when the other nodes end by themselves: that way they leave their logs, deleted they would not."""
+    """When the other nodes should have ended by themselves: unlike deleted pods, they leave their logs."""
     report, ended = parse_report(stopped.message), stopped.finished_at
     return ended + LEAVE_TOGETHER if report is not None and report.stopped and ended is not None else None
 

@@ -39,7 +39,7 @@ class FailureClass(StrEnum):
     ERROR = "Error"
     """The program raised, exited with an error code, or could not be started."""
     STALLED = "Stalled"
-    """The training made no step within spec.progressDeadline."""
+    """The training completed no step within spec.progressDeadline."""
     DEADLINE = "Deadline"
     """spec.startupDeadline or spec.activeDeadlineSeconds has passed."""
     COLLECTIVE_TIMEOUT = "CollectiveTimeout"

@@ -9,19 +9,19 @@ def first_few(items: Sequence[str], most: int) -> list[str]:
     return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]
 
 
-def grouped_by_message(said: Sequence[tuple[str, str]], most: int, kind: str = "") -> str:
-    """What is said of each object, once where several have the same cause: `pods a-0, a-1 (2): no room; a-2: ready`.
+def grouped_by_message(entries: Sequence[tuple[str, str]], most: int, kind: str = "") -> str:
+    """The message for each object, merged if several have the same cause: `pods a-0, a-1 (2): no room; a-2: ready`.
 
     Messages that differ only in the name of the object itself have the same cause; the first of them is shown.
 
     Args:
-        said: name of an object and the message about it.
+        entries: name of an object and the message about it.
         most: the most messages that are shown and names that are listed; others are counted.
         kind: what several of the objects are called, such as pods.
     """
     names: dict[str, list[str]] = {}
     messages: dict[str, str] = {}
-    for name, message in said:
+    for name, message in entries:
         # The API server and the kubelet name the object in their messages, whatever the cause. The name may have its
         # kind in front of it.
         cause = message.replace(name.split()[-1], "")

@@ -6,9 +6,9 @@ from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.active_time import active_due
 from ddpjob_core.observations.expiry import expires_at
 from ddpjob_core.observations.node_lost import lost_at
-from ddpjob_core.observations.rendezvous import next_rendezvous_look
+from ddpjob_core.observations.rendezvous import next_rendezvous_check
 from ddpjob_core.observations.situation import Situation
-from ddpjob_core.observations.stall import next_stall_look
+from ddpjob_core.observations.stall import next_stall_check
 from ddpjob_core.observations.startup import has_started, startup_due
 
 
@@ -22,8 +22,8 @@ def next_moments(situation: Situation, status: DDPJobStatus) -> tuple[datetime, 
     if status.finished:
         expiry = expires_at(situation)
         return () if expiry is None else (expiry,)
-    silent = (*lost_at(situation.observed.pods), *next_rendezvous_look(situation))
+    silent = (*lost_at(situation.observed.pods), *next_rendezvous_check(situation))
     if status.holds(ConditionType.SUSPENDED):
         return silent
     dues = (active_due(situation), None if has_started(situation) else startup_due(situation))
-    return (*(due for due in dues if due is not None), *next_stall_look(situation), *silent)
+    return (*(due for due in dues if due is not None), *next_stall_check(situation), *silent)

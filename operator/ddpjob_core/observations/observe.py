@@ -186,8 +186,8 @@ def _obstacle(
         return Waiting(_text(scheduling.get("reason")) or UNSCHEDULABLE, _text(scheduling.get("message")))
     for name, state in init_states.items():
         if isinstance(state, Terminated) and state.exit_code != 0:
-            said = f": {state.message.strip()}" if state.message.strip() else ""
-            return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{said}")
+            detail = f": {state.message.strip()}" if state.message.strip() else ""
+            return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{detail}")
     for state in (*init_states.values(), *others):
         if isinstance(state, Waiting) and state.reason not in USUAL_REASONS:
             return state

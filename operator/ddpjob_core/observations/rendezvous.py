@@ -43,11 +43,11 @@ def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
         return ()
     waiting = range(1) if situation.spec.launcher.traits.node_0_waits else range(1, len(states))
     asked = (ordinal for ordinal in waiting if not _is_time_up(situation, ordinal))
-    # The launcher answers in the place of local rank 0.
+    # The launcher responds instead of local rank 0.
     return tuple(islice(poll_targets(situation, asked, (0,)), MOST_NODES))
 
 
-def next_rendezvous_look(situation: Situation) -> tuple[datetime, ...]:
+def next_rendezvous_check(situation: Situation) -> tuple[datetime, ...]:
     """When waiting nodes are checked again."""
     return (situation.now + LOOK_EVERY,) if waiting_for_node_0(situation) else ()
 

@@ -35,7 +35,7 @@ _REASONS: Final = {
     FailureClass.CONNECTION_LOST: "ConnectionLost",
     FailureClass.STOPPED: "Stopped",
 }
-_MORE_MEMORY: Final = "raise spec.trainer.resources.limits.memory or lower the batch size"
+_MORE_MEMORY: Final = "raise spec.trainer.resources.limits.memory or reduce the batch size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Candidate:
     rank: int
     ordinal: int
     failure: Failure
-    said: str
+    detail: str
     """What happened, without who it happened to."""
 
     @property
@@ -81,7 +81,7 @@ def find_root_cause(
 
 def _in_short(candidate: _Candidate) -> str:
     failure = candidate.failure
-    return _cut(f"{_who(failure.rank, candidate.ordinal)}: {failure.failure_class}: {candidate.said}", 253)
+    return _cut(f"{_who(failure.rank, candidate.ordinal)}: {failure.failure_class}: {candidate.detail}", 253)
 
 
 def _who(rank: int | None, ordinal: int) -> str:
@@ -165,9 +165,9 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
         how = "failed"
     # If nothing better is known, the launcher says the same in other words.
     nothing_new = worker.message in ("", f"killed by {worker.signal}", f"exit code {worker.exit_code}")
-    said = "" if nothing_new else f": {worker.message}"
+    detail = "" if nothing_new else f": {worker.message}"
     remedy = f"; {_MORE_MEMORY}" if worker.oom else ""
-    what = f"{how}{said}{remedy}"
+    what = f"{how}{detail}{remedy}"
     failure = Failure(
         rank=worker.rank,
         ordinal=ordinal,
@@ -194,8 +194,8 @@ def _of_container(
 ) -> _Candidate:
     # The runtime reports a signal by the exit code alone.
     killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
-    said = ended.message.strip() if parse_report(ended.message) is None else ""
-    kind = class_of_process(ended.exit_code, killed_by, said, out_of_memory=False)
+    detail = ended.message.strip() if parse_report(ended.message) is None else ""
+    kind = class_of_process(ended.exit_code, killed_by, detail, out_of_memory=False)
     reason = _REASONS.get(kind) or "ExitCode"
     if stopped:
         kind, reason = FailureClass.STOPPED, _REASONS[FailureClass.STOPPED]
@@ -203,7 +203,7 @@ def _of_container(
         # StartError, ContainerCannotRun: the kubelet's own reason says more than the exit code 128 that comes with it.
         kind, reason = FailureClass.ERROR, ended.reason
     message = f"the container trainer of {pod.name} exited with code {ended.exit_code}" + (
-        f": {said}" if said else f"; {advice.see_log(pod.name)}"
+        f": {detail}" if detail else f"; {advice.see_log(pod.name)}"
     )
     failure = Failure(
         ordinal=ordinal,

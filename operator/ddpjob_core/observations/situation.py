@@ -1,4 +1,4 @@
-"""What a policy is asked about."""
+"""The input of a policy."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -30,7 +30,7 @@ MOST_RANKS: Final = 512
 """Maximum number of ranks that are polled when a training may be stalled."""
 LONG_ACTIVITIES: Final = (Activity.CHECKPOINT, Activity.EVALUATION)
 PATIENCE_OF_LONG_ACTIVITIES: Final = 10
-"""Number of deadlines that an evaluation or a checkpoint may take: they make no steps, but a
+"""Number of deadlines that an evaluation or a checkpoint may take: they complete no steps, but a
 hanging volume is a stall too."""
 _NAMED_RANKS: Final = 8
 
@@ -46,13 +46,13 @@ class Stall:
 
 
 def suspected(situation: Situation) -> bool:
-    """Whether all ranks should be polled: rank 0 has not made a step for a good part of the deadline."""
+    """Whether all ranks should be polled: rank 0 has not completed a step for a good part of the deadline."""
     deadline = situation.spec.progress_deadline
     age = _age_of_newest_step(situation)
     return age is not None and age >= _suspicion(deadline)
 
 
-def next_stall_look(situation: Situation) -> tuple[datetime, ...]:
+def next_stall_check(situation: Situation) -> tuple[datetime, ...]:
     """When time alone may change the answer."""
     age = _age_of_newest_step(situation)
     if age is None:
@@ -145,7 +145,7 @@ def makes_steps(situation: Situation) -> bool:
 
 
 def steps_again(situation: Situation) -> bool:
-    """Whether a rank that answers has made a step in the current attempt."""
+    """Whether a rank that responds has completed a step in the current attempt."""
     return any(report.seconds_since_step is not None for report in _answers(situation))
 
 

@@ -8,7 +8,7 @@ from ddpjob_core.observations.situation import Situation
 
 
 def has_started(situation: Situation) -> bool:
-    """Whether the attempt has made a step; for a program that reports nothing, whether all its nodes are up."""
+    """Whether the attempt has completed a step; for a program that reports nothing, whether all its nodes are up."""
     number = situation.attempt.number
     reports = [report for report in situation.observed.ranks if report.attempt == number]
     progress = situation.status.progress

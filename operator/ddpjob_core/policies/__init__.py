@@ -1,1 +1,1 @@
-"""The rules of a job's life, one per file. `ddpjob_core.decide` asks them in order; the first that applies decides."""
+"""The rules of a job's life, one per file. `ddpjob_core.decide` tries them in order; the first that applies decides."""

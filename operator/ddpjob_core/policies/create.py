@@ -26,16 +26,16 @@ def creating(situation: Situation) -> Decision | None:
     due = not_before(situation)
     if abandoned_pods_run(situation) or (due is not None and situation.now < due):
         waits = (*abandoned_pods_given_up_at(situation), *((due,) if due is not None else ()))
-        return Decision(status, abandoned, look_again=waits)
+        return Decision(status, abandoned, requeue_at=waits)
     children = _allowed((*_shared_children(situation), *_pods(situation)), situation)
     if children:
         blocked = bool(taken_names(situation)) or bool(situation.observed.rejections)
         again = (situation.now + TRY_AGAIN_AFTER,) if blocked else ()
         fresh = situation.job.status is None and not blocked
         if taken_names(situation):
-            return Decision(status, abandoned, look_again=again)
+            return Decision(status, abandoned, requeue_at=again)
         strays = () if blocked else stray_pods(situation)
-        return Decision(status, (*abandoned, *strays, *children), unwritten=fresh, look_again=again)
+        return Decision(status, (*abandoned, *strays, *children), unwritten=fresh, requeue_at=again)
     created = status.model_copy(
         update={
             "pods_created": True,

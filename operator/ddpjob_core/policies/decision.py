@@ -1,4 +1,4 @@
-"""What a policy answers."""
+"""The result of a policy."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,10 +11,10 @@ from ddpjob_core.status.conditions import Fact, with_facts
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's answer: what the status should say, and what is to be done after it has been written.
+    """A policy's result: what the status should say, and the actions to take once it has been written.
 
     `transition` means that the job enters another state, which has to be written before anything else happens.
-    `unwritten` means that nothing is worth a write yet. `look_again` are moments at which time alone may change
+    `unwritten` means that nothing is worth a write yet. `requeue_at` are moments at which time alone may change
     the answer.
     """
 
@@ -22,13 +22,13 @@ class Decision:
     actions: tuple[Action, ...] = ()
     transition: bool = False
     unwritten: bool = False
-    look_again: tuple[datetime, ...] = ()
+    requeue_at: tuple[datetime, ...] = ()
 
 
 def give_up(
     situation: Situation, reason: str, message: str, failure: Failure | None, actions: tuple[Action, ...] = ()
 ) -> Decision:
-    """The job has failed for good."""
+    """The job has failed permanently."""
     status = situation.status.model_copy(
         update={"completion_time": situation.now, "failure": failure or situation.status.failure},
     )

@@ -1,4 +1,4 @@
-"""spec.progressDeadline: a training that stands still, where more than a warning is asked for."""
+"""spec.progressDeadline: a stalled training run, where the action is more than a warning."""
 
 from ddpjob_core.api.deadlines import DeadlineAction
 from ddpjob_core.children.deletions import deletions
@@ -6,15 +6,15 @@ from ddpjob_core.observations.attempt import live_pods
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.stall import failure_of, find_stall, is_action_due
 from ddpjob_core.policies.decision import Decision, give_up
-from ddpjob_core.policies.restart import leave
+from ddpjob_core.policies.restart import abandon
 
 
 def progress_deadline(situation: Situation) -> Decision | None:
-    """A training that stands still, once its ranks have had the time to say where."""
+    """A stalled training run, once its ranks have had time to report where they hang."""
     stall = find_stall(situation)
     if stall is None or not is_action_due(situation, stall):
         return None
     failure = failure_of(stall, situation.attempt)
     if situation.spec.progress_deadline.action is DeadlineAction.RESTART:
-        return leave(situation, failure)
+        return abandon(situation, failure)
     return give_up(situation, failure.reason, failure.message, failure, deletions(live_pods(situation.attempt)))

@@ -18,21 +18,21 @@ def restart(situation: Situation) -> Decision | None:
         return None
     cause = cause_known_at(situation, failure)
     if cause is not None and situation.now < cause:
-        return Decision(situation.status, look_again=(cause,))
+        return Decision(situation.status, requeue_at=(cause,))
     saved = saved_at(situation, failure)
     if saved is not None and situation.now < saved:
-        # Written now: a pod that is being deleted may be gone at the next look, and with it the reason.
+        # Written now: a pod that is being deleted may be gone at the next reconcile, and with it the reason.
         known = situation.status.model_copy(update={"failure": failure})
-        return Decision(known, transition=situation.status.failure != failure, look_again=(saved,))
-    decision = leave(situation, failure)
+        return Decision(known, transition=situation.status.failure != failure, requeue_at=(saved,))
+    decision = abandon(situation, failure)
     settled = consequences_known_at(situation, failure)
     if decision.status.finished and settled is not None and situation.now < settled:
-        # There is no hurry any more: what else failed because of it is known in a moment.
-        return Decision(situation.status, look_again=(settled,))
+        # No longer urgent: its consequences will be known in a moment.
+        return Decision(situation.status, requeue_at=(settled,))
     return decision
 
 
-def leave(situation: Situation, failure: Failure) -> Decision:
+def abandon(situation: Situation, failure: Failure) -> Decision:
     """What happens after a failure: the next attempt, counted or not, or the end of the job."""
     status, allowed = situation.status, situation.spec.restart.max_restarts
     action = action_for(failure, situation.spec.restart.rules)

@@ -7,7 +7,7 @@ from ddpjob_core.observations.situation import Situation
 
 
 def not_before(situation: Situation) -> datetime | None:
-    """When the pods of the current attempt may be made: failures in a row double the wait.
+    """When the pods of the current attempt may be created: failures in a row double the wait.
 
     A resumed job does not wait: nothing failed.
     """

@@ -7,7 +7,7 @@ from ddpjob_core.api.restart import CANNOT_START, DEFAULT_RULES, DISRUPTION_TARG
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.failure_class import FailureClass, is_permanent
 
-_BY_RULE_OF_THE_JOB: Final = ("FailedByRule", "a rule of spec.restart.rules says Fail")
+_BY_RULE_OF_THE_JOB: Final = ("FailedByRule", "a rule in spec.restart.rules has the action Fail")
 
 
 def action_for(failure: Failure, rules: Sequence[RestartRule]) -> RestartAction:

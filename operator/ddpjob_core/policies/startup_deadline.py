@@ -1,4 +1,4 @@
-"""spec.startupDeadline: an attempt that makes no first step in time."""
+"""spec.startupDeadline: an attempt that does not complete its first step in time."""
 
 from ddpjob_core.api.deadlines import DeadlineAction, StartupDeadline
 from ddpjob_core.api.status import Failure
@@ -8,12 +8,12 @@ from ddpjob_core.observations.failure_class import FailureClass
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.startup import has_started, startup_due
 from ddpjob_core.policies.decision import Decision, give_up
-from ddpjob_core.policies.restart import leave
+from ddpjob_core.policies.restart import abandon
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 
 
 def startup_deadline(situation: Situation) -> Decision | None:
-    """An attempt that has made no step in time."""
+    """An attempt that has not completed a step in time."""
     deadline, due = situation.spec.startup_deadline, startup_due(situation)
     if deadline is None or due is None or deadline.action is DeadlineAction.WARN:
         return None
@@ -21,7 +21,7 @@ def startup_deadline(situation: Situation) -> Decision | None:
         return None
     failure = _not_started(situation, deadline)
     if deadline.action is DeadlineAction.RESTART:
-        return leave(situation, failure)
+        return abandon(situation, failure)
     return give_up(situation, failure.reason, failure.message, failure, deletions(live_pods(situation.attempt)))
 
 
@@ -29,7 +29,7 @@ def _not_started(situation: Situation, deadline: StartupDeadline) -> Failure:
     ready = rendezvous_ready(situation)
     states = situation.attempt.states()
     ordinal = next((index for index, state in enumerate(states) if state is NodeState.PENDING), None)
-    waits = ready.message if ready.status != "True" else "all nodes run, but rank 0 has reported no step"
+    waits = ready.message if ready.status != "True" else "all nodes are running, but rank 0 has not reported a step"
     return Failure(
         ordinal=ordinal,
         pod=situation.attempt.names[ordinal] if ordinal is not None else None,

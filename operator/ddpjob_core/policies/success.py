@@ -30,7 +30,7 @@ def succeeded(situation: Situation) -> Decision | None:
     first = situation.attempt.nodes[0]
     ended = first.trainer.finished_at if first is not None and isinstance(first.trainer, Terminated) else None
     if NodeState.RUNNING in states and ended is not None and situation.now < ended + OTHERS_END_WITHIN:
-        return Decision(situation.status, look_again=(ended + OTHERS_END_WITHIN,))
+        return Decision(situation.status, requeue_at=(ended + OTHERS_END_WITHIN,))
     start = situation.status.start_time or situation.now
     status = situation.status.model_copy(
         update={

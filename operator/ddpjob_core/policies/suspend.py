@@ -45,7 +45,7 @@ def suspending(situation: Situation) -> Decision | None:
             *(() if asked else missing_pods(situation)),
         ),
         transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),
-        look_again=tuple(until for pod in waited_for if (until := _waited_until(pod)) is not None),
+        requeue_at=tuple(until for pod in waited_for if (until := _waited_until(pod)) is not None),
     )
 
 

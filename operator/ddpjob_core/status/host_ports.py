@@ -9,14 +9,14 @@ _NO_FREE_PORTS = "didn't have free ports"
 """What the scheduler says about nodes where another pod holds a port that this one requests."""
 
 
-def ports_taken(situation: Situation, said: str) -> str | None:
+def ports_taken(situation: Situation, scheduler_message: str) -> str | None:
     """Why a waiting pod cannot have the ports it requests, and what to do; None if ports are not the reason.
 
     Args:
         situation: what is known.
-        said: the scheduler's message.
+        scheduler_message: the scheduler's message.
     """
-    if _NO_FREE_PORTS not in said or not on_host_network(situation.spec.template):
+    if _NO_FREE_PORTS not in scheduler_message or not on_host_network(situation.spec.template):
         return None
     ours = ports_of(situation.spec, situation.status.procs_per_node or 1)
     rivals = situation.observed.port_rivals
@@ -26,7 +26,7 @@ def ports_taken(situation: Situation, said: str) -> str | None:
     return (
         f"on the host network, each port exists once per node; {'; '.join(holders)}: "
         "choose other ports for one of the jobs (spec.rendezvous.port, spec.metrics.port), "
-        "wait until it has ended, or request no more nodes than there are"
+        "wait until it has ended, or request fewer nodes"
     )
 
 

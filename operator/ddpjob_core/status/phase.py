@@ -1,4 +1,4 @@
-"""status.phase: where a job stands, in one word for people."""
+"""status.phase: the state of a job, in one word for people."""
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob_core.observations.suspension import RESUMED, STOPPING

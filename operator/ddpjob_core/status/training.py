@@ -24,7 +24,7 @@ def training(situation: Situation, *, steps: bool) -> Fact:
     if all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states):
         if _is_late(situation):
             return Fact(
-                kind, "False", "StartupDeadlineExceeded", "rank 0 has reported no step within spec.startupDeadline"
+                kind, "False", "StartupDeadlineExceeded", "rank 0 did not report a step within spec.startupDeadline"
             )
         message = (
             "all nodes are running, but rank 0 has not reported a step: the program is still starting, "

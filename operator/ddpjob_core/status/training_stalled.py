@@ -21,5 +21,5 @@ def stall_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
     if status.attempt != situation.attempt.number:
         return (Fact(kind, "False", "AttemptAbandoned", f"attempt {situation.attempt.number} was abandoned"),)
     if steps_again(situation):
-        return (Fact(kind, "False", "StepsResumed", "the training is making steps again"),)
+        return (Fact(kind, "False", "StepsResumed", "steps are being completed again"),)
     return ()

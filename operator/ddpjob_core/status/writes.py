@@ -27,7 +27,7 @@ def may_write_at(last_write: datetime | None, now: datetime) -> datetime:
     return now if last_write is None else max(now, last_write + LEAST_INTERVAL)
 
 
-def look_at(old: DDPJobStatus | None, new: DDPJobStatus, due: datetime) -> datetime:
+def recheck_at(old: DDPJobStatus | None, new: DDPJobStatus, due: datetime) -> datetime:
     """When a change that may be written at `due` is looked at again, if nothing wakes the job earlier."""
     return due + NEWER_REPORT if old is not None and _differ_in_progress_alone(old, new) else due
 

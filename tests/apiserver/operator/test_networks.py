@@ -81,7 +81,7 @@ async def test_a_job_with_more_pods_than_nodes_says_that_a_node_has_a_port_once(
         await stage.operator.start()
         await stage.create("large", nodes=3, template=HOST)
         told = partial(condition, stage, "large", "PodsScheduled")
-        await until("it tells why", lambda: told_of(told, "request no more nodes than there are"))
+        await until("it tells why", lambda: told_of(told, "request fewer nodes"))
         assert (await told())["message"].startswith("2/3 pods have a node; ")
 
 

@@ -79,7 +79,7 @@ def test_a_restart_does_not_wait_for_workers_that_do_not_stop(job: Job) -> None:
     nodes = job.both(program, PET_MAX_RESTARTS="1", DDPJOB_GRACE_PERIOD_SECONDS="600")
     assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     assert [node.report for node in nodes] == [{"exitCode": 0, "processRestarts": 1}] * 2
-    assert "ddpjob: the workers of another node have ended: all restart, process restart 1\n" in nodes[0].output
+    assert "ddpjob: workers on another node have exited: all workers restart, process restart 1\n" in nodes[0].output
 
 
 def test_a_budget_that_is_used_up_leaves_the_cause_of_the_last_round(job: Job) -> None:

@@ -107,7 +107,7 @@ def test_where_there_is_nothing_to_continue_nothing_is_trained_from_scratch(tmp_
     of_job(tmp_path, group, "first").save(trained(nn.Linear(4, 2)), Position(1, 0, 3))
     for file in tmp_path.glob("*/step-*/model.safetensors"):
         file.unlink()
-    with pytest.raises(NothingToResumeError, match=r"'first' has no sound checkpoint .* checkpoints there: first"):
+    with pytest.raises(NothingToResumeError, match=r"'first' has no intact checkpoint .* checkpoints there: first"):
         of_job(tmp_path, group, "second", DDPJOB_RESUME_FROM="first").resume(trained(nn.Linear(4, 2)))
     with pytest.raises(MisuseError, match="DDPJOB_RESUME_FROM needs DDPJOB_UID"):
         Checkpoints.of_job(replace(group, environment=parse_environment({"DDPJOB_RESUME_FROM": "first"})))
@@ -136,11 +136,11 @@ def test_where_no_checkpoint_is_sound_or_of_this_format_nothing_is_trained_from_
     manifest = json.loads(newest.read_text())
     manifest["content"]["format"] = 99
     newest.write_text(json.dumps(manifest))
-    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 has format 99, but this library knows 1: resume "):
+    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 has format 99, but this library reads 1: resume "):
         saved(tmp_path, group).resume(state)
     for folder in tmp_path.iterdir():
         (folder / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ResumeError, match=r"none of the 2 checkpoint\(s\) in .* is sound: move them away to train"):
+    with pytest.raises(ResumeError, match=r"none of the 2 checkpoint\(s\) in .* is intact: move them away to train"):
         saved(tmp_path, group).resume(state)
 
 

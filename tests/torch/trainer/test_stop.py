@@ -25,7 +25,7 @@ def stopped_after(ranks: list[Training]) -> int:
     assert "Traceback" not in together
     steps = [re.findall(r"RANK \d STOPPED AFTER (\d+)", rank.output) for rank in ranks]
     assert len({tuple(step) for step in steps}) == 1, together
-    assert ranks[0].output.count("asked to stop: all ranks end after step") == 1
+    assert ranks[0].output.count("stop requested: all ranks stop after step") == 1
     return int(steps[0][0])
 
 
@@ -70,7 +70,7 @@ def test_a_rank_that_waits_for_one_that_hangs_ends_soon_after_sigterm_and_shows_
         waits.terminate()
         code, said = waits.end()
     assert code == -signal.SIGTERM, said
-    assert re.search(r"asked to stop, but no step has ended for \d+ s \(activity step\)", said)
+    assert re.search(r"asked to stop, but no step has finished for \d+ s \(activity step\)", said)
     assert "in _train_epoch" in said
 
 

@@ -119,7 +119,7 @@ def test_a_rank_that_waits_for_data_for_ever_shows_where_and_who_waits_for_it(ba
     dumped = {0: "step", 1: "data"}
     with ranks_started(2, PROGRAM, str(tmp_path), "--hang-rank", "1", variables=variables) as ranks:
         for rank, activity in dumped.items():
-            head = rf"rank {rank} has finished no step for \d+ s: step 2 is done, activity {activity} for \d+ s"
+            head = rf"rank {rank} has not finished a step for \d+ s: step 2 is done, activity {activity} for \d+ s"
             assert any(re.match(head, line) for line in ranks[rank].output), "the training ended by itself"
         stack = ""
         while "read_from_a_volume_that_is_gone" not in stack:

@@ -46,14 +46,14 @@ def test_the_end_of_a_node_is_that_of_its_ranks_which_mpirun_has_not_ended(
     monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "termination-log"))
     for rank, (exit_code, aborted) in ends.items():
         ended(tmp_path, rank, exit_code, aborted=aborted)
-    MpirunAgent(settings_of(), str(tmp_path))._judge(code)
+    MpirunAgent(settings_of(), str(tmp_path))._report_end(code)
     report = json.loads((tmp_path / "termination-log").read_text())
     assert (report["exitCode"], report.get("stopped", False)) == (expected["exitCode"], expected.get("stopped", False))
     assert [failure.get("rank") for failure in report.get("failures", [])] == expected.get("failures", [])
 
 
 def judged(folder: Path, code: int, *, of_mpirun: bool = False) -> dict[str, Any]:
-    MpirunAgent(settings_of(), str(folder))._judge(code, of_mpirun=of_mpirun)
+    MpirunAgent(settings_of(), str(folder))._report_end(code, of_mpirun=of_mpirun)
     report: dict[str, Any] = json.loads((folder / "termination-log").read_text())
     return report
 

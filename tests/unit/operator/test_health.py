@@ -10,7 +10,7 @@ from ddpjob_operator.health import LoopMeter, queue_moves, watch_is_alive
 def test_a_silent_watch_is_named_with_its_silence() -> None:
     assert watch_is_alive("pods", lambda: 90.0, 90.0)() is None
     said = watch_is_alive("pods", lambda: 91.0, 90.0)()
-    assert said == "the watch of pods has shown no sign of life for 91 s (limit 90 s)"
+    assert said == "the watch of pods has been silent for 91 s (limit 90 s)"
 
 
 async def test_a_queue_whose_work_does_not_end_is_stuck() -> None:

@@ -58,7 +58,7 @@ def test_nothing_to_resume_names_the_folder_and_the_jobs_that_are_there(tmp_path
     job(tmp_path, "faces", "b")
     job(tmp_path, "secret", "c", namespace="others", written=100)
     said = str(nothing_to_resume(tmp_path / OWN.uid, OWN, "digits"))
-    assert f"job 'digits' has no sound checkpoint in {tmp_path};" in said
+    assert f"job 'digits' has no intact checkpoint in {tmp_path};" in said
     assert said.endswith("jobs with checkpoints there: faces, letters")
     assert str(nothing_to_resume(tmp_path / "none" / OWN.uid, OWN, "digits")).endswith(
         "jobs with checkpoints there: none"

@@ -155,7 +155,7 @@ def test_the_operator_tells_the_job_and_the_ordinal_under_every_launcher() -> No
         ({}, ["--local-rank=0"], "the other variables of torch.distributed.launch are missing"),
         (mpirun() | {"OMPI_COMM_WORLD_SIZE": ""}, [], "OMPI_COMM_WORLD_SIZE is not set"),
         (mpirun(), [], "mpirun on several nodes set it to the host of rank 0"),
-        (mpirun(local_world_size=4) | {"RANK": "0"}, [], "RANK=0 contradicts mpirun, which says 3"),
+        (mpirun(local_world_size=4) | {"RANK": "0"}, [], "RANK=0 contradicts mpirun, which assigned 3"),
         ({"RANK": "0"}, [], "WORLD_SIZE is not set: without a launcher"),
         ({"LOCAL_RANK": "0"}, [], "RANK is not set: without a launcher"),
         (PYTHON | {"MASTER_ADDR": ""}, [], "MASTER_ADDR is not set: without a launcher"),
@@ -163,7 +163,7 @@ def test_the_operator_tells_the_job_and_the_ordinal_under_every_launcher() -> No
         ({"DDPJOB_NODES": "2"}, [], "it would train alone"),
         ({"SLURM_STEP_NUM_TASKS": "4"}, [], "SLURM_STEP_NUM_TASKS=4: srun has started 4 processes, and each would"),
         ({"PMI_SIZE": "2"}, [], "PMI_SIZE=2: MPICH's mpirun has started 2 processes, and each would"),
-        ({"DDPJOB_BACKEND": "smoke"}, [], "DDPJOB_BACKEND='smoke' must be auto, gloo, nccl, mpi"),
+        ({"DDPJOB_BACKEND": "smoke"}, [], "DDPJOB_BACKEND='smoke' must be one of auto, gloo, nccl, mpi"),
         ({"DDPJOB_METRICS_PORT": "0"}, [], "DDPJOB_METRICS_PORT=0 must be from 1 to 65535"),
     ],
 )

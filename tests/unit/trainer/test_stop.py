@@ -178,7 +178,7 @@ print("it has looked")
 def test_a_rank_that_hangs_ends_soon_after_sigterm_and_shows_where() -> None:
     done = subprocess.run([sys.executable, "-c", HANGS, "data"], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGTERM
-    assert re.search(r"asked to stop, but no step has ended for \d+ s \(activity data\)", done.stderr)
+    assert re.search(r"asked to stop, but no step has finished for \d+ s \(activity data\)", done.stderr)
     assert "in wait" in done.stderr
 
 

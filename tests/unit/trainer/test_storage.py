@@ -142,7 +142,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(hashlib, "file_digest", broken)
-    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 cannot be read now, and is not skipped: "):
+    with pytest.raises(ResumeError, match=r"step-000000002.attempt-0 cannot currently be read, and is not skipped: "):
         next(folder.newest())
 
 

@@ -47,7 +47,7 @@ def test_a_stall_is_reported_once_with_rank_step_activity_and_how_long() -> None
     rank.pulse.change(Activity.DATA)
     assert rank.wait(5.9) == 0
     assert rank.wait(0.2) == 1
-    assert rank.said[0].startswith("rank 3 has finished no step for 10 s: step 41 is done, activity data for 6 s;")
+    assert rank.said[0].startswith("rank 3 has not finished a step for 10 s: step 41 is done, activity data for 6 s;")
     assert rank.wait(100 * DEADLINE) == 1
 
 

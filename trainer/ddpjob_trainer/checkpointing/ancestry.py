@@ -19,7 +19,7 @@ _MOST_NAMES: Final = 20
 
 
 class NothingToResumeError(ResumeError):
-    """The job to continue has no sound checkpoint: nothing is trained from scratch instead."""
+    """The job to continue has no intact checkpoint: nothing is trained from scratch instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ def older_folders(own: Path, job: JobIdentity, name: str) -> Iterator[Checkpoint
 
 
 def nothing_to_resume(own: Path, job: JobIdentity, name: str) -> NothingToResumeError:
-    """The error for a name without a sound checkpoint; lists the jobs that have folders there."""
+    """The error for a name without an intact checkpoint; lists the jobs that have folders there."""
     others = (signed for _, signed in _signed(own.parent) if signed.namespace == job.namespace)
     names = sorted({signed.name for signed in others if signed.uid != job.uid})
     there = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     return NothingToResumeError(
-        f"resumeFrom: job {name!r} has no sound checkpoint in {own.parent}; jobs with checkpoints there: "
+        f"resumeFrom: job {name!r} has no intact checkpoint in {own.parent}; jobs with checkpoints there: "
         f"{there or 'none'}"
     )
 

@@ -70,7 +70,7 @@ class Checkpoints:
         folder: where rank 0 reads and writes; unused on the others.
         group: the processes of the training.
         owner: the job that the folder belongs to; None leaves it unnamed.
-        resume_from: name of the older job to continue while the folder holds no sound checkpoint.
+        resume_from: name of the older job to continue while the folder holds no intact checkpoint.
         asynchronous: `save` returns once rank 0 has copied the state, in memory that it keeps for the next copy, and a
             thread of rank 0 writes it.
         clock: seconds; only differences count.
@@ -192,13 +192,13 @@ class Checkpoints:
         self._background.wait()
 
     def resume(self, state: TrainingState) -> Position | None:
-        """Restore the newest sound checkpoint into the state, and every rank's random numbers.
+        """Restore the newest intact checkpoint into the state, and every rank's random numbers.
 
         Returns:
             The position of the checkpoint, or None if none exists.
 
         Raises:
-            MisfitError: the checkpoint is sound, but belongs to another model or optimizer.
+            MisfitError: the checkpoint is intact, but belongs to another model or optimizer.
             ResumeError: checkpoints exist, but none can be used; on every rank. On rank 0 it is a NothingToResumeError
                 if the older job to continue has none.
         """
@@ -301,8 +301,8 @@ class Checkpoints:
         damaged = self._folder.versions()
         if damaged:
             raise ResumeError(
-                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is sound: move them away to train "
-                "from the beginning"
+                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is intact: move them away to train "
+                "from scratch"
             )
         if self._resume_from is None or self._owner is None:
             return None
@@ -330,12 +330,12 @@ def _reason(step: int, failure: Exception) -> str:
 
 
 def _read_newest(folder: CheckpointFolder) -> _Read | None:
-    """Rank 0's manifest and tensors of the newest sound checkpoint in a folder."""
+    """Rank 0's manifest and tensors of the newest intact checkpoint in a folder."""
     for checkpoint in folder.newest():
         manifest = checkpoint.manifest
         if manifest.get("format") != FORMAT:
             raise ResumeError(
-                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, but this library knows "
+                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, but this library reads "
                 f"{FORMAT}: resume with the version of ddpjob that saved it"
             )
         tensors: dict[str, torch.Tensor] = {}

@@ -139,10 +139,10 @@ class CheckpointFolder:
         return target
 
     def newest(self) -> Iterator[Checkpoint]:
-        """Sound checkpoints, the newest first; each unsound one is logged and skipped.
+        """Intact checkpoints, the newest first; each corrupt one is logged and skipped.
 
         Raises:
-            ResumeError: one cannot be read, so that it may be sound.
+            ResumeError: one cannot be read, so it may be intact.
         """
         seen: set[Version] = set()
         # Listed again at the end: a leftover process of an older attempt may remove one and finish another.
@@ -155,7 +155,7 @@ class CheckpointFolder:
                     _log.error("checkpoint %s is corrupt (%s): falling back to the previous one", folder, reason)
 
     def versions(self) -> list[Version]:
-        """All finished checkpoints, sound or not, the newest first."""
+        """All finished checkpoints, intact or not, the newest first."""
         return sorted(_finished(self._entries()), reverse=True)
 
     def _entries(self) -> list[_Entry]:
@@ -208,7 +208,7 @@ def _finished(entries: list[_Entry]) -> dict[Version, Path]:
 def _put_in_place(unfinished: Path, target: Path) -> Path:
     """Give a finished checkpoint its name; returns where the previous folder of that name is now, if it existed.
 
-    That may be a corrupt one, which the resume has skipped, or a sound one: a stop saves before an evaluation, and
+    That may be a corrupt one, which the resume has skipped, or an intact one: a stop saves before an evaluation, and
     after the resume it is saved again with what the evaluation has changed. Between the two renames a reader finds it
     under its temporary name.
     """
@@ -247,7 +247,7 @@ def _verify(folder: Path) -> dict[str, Any]:
             raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
         # A volume that does not respond may recover. Taking its checkpoint for damaged would mean resuming from an
         # older one, or from the beginning, and then removing it.
-        raise ResumeError(f"the checkpoint {folder} cannot be read now, and is not skipped: {reason}") from reason
+        raise ResumeError(f"the checkpoint {folder} cannot currently be read, and is not skipped: {reason}") from reason
     if not isinstance(content, dict):
         raise CorruptError("its manifest has no content")
     return content

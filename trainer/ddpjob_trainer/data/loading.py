@@ -80,7 +80,7 @@ class Loading:
         if other is not None:
             raise MisuseError(
                 f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: it must be the "
-                "same on all ranks, each reads its own part"
+                "same on all ranks, because each reads its own part"
             )
         if self.share().steps == 0:
             raise MisuseError(_no_sample(self._size, self._batch_size, self._group.world_size))
@@ -101,7 +101,7 @@ class Loading:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
-    """A batch with all its tensors, also in nested lists, tuples and mappings, on a device."""
+    """A batch with all its tensors, including those in nested lists, tuples and mappings, on a device."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):

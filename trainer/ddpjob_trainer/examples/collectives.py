@@ -23,7 +23,7 @@ from ddpjob_trainer import configure_logging, current_environment, process_group
 from ddpjob_trainer.observability.log import say
 from ddpjob_trainer.process.environment import Backend
 from ddpjob_trainer.process.group import Group
-from ddpjob_trainer.process.lifetime import keep_for_ever
+from ddpjob_trainer.process.lifetime import keep_forever
 
 # Two tensors per collective, for each of the two threads of a gloo group, and the slowest time.
 _HELD: Final = 5
@@ -153,7 +153,7 @@ def main() -> None:
     configure_logging(environment)
     with process_group(environment) as group:
         held = deque[torch.Tensor](maxlen=_HELD)
-        keep_for_ever(held)
+        keep_forever(held)
         if group.first:
             say(f"{group.world_size} ranks on {group.device.type}, {group.backend}, torch {torch.__version__}")
             say(f"{'collective':<11} {'bytes':>11} {'time us':>11} {'MB/s':>9} {'bus MB/s':>9}")

@@ -347,7 +347,7 @@ class TrainingLoop:
             self._save()
         self._finish_saving()
         saved = "saved" if self._checkpoints is not None else "not saved"
-        _log.info("asked to stop: all ranks end after step %d (%s)", self._position.step, saved)
+        _log.info("stop requested: all ranks stop after step %d (%s)", self._position.step, saved)
         raise Stopped(self._position.step)
 
     def _logged(self, record: LogRecord) -> None:
@@ -384,5 +384,5 @@ def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping 
     if isinstance(scheduler, ReduceLROnPlateau):
         modes[f"ReduceLROnPlateau has mode {scheduler.mode}"] = Mode(scheduler.mode)
     if len(set(modes.values())) > 1:
-        raise MisuseError(f"{' and '.join(modes)}: both use the same evaluations and must agree on what is better")
+        raise MisuseError(f"{' and '.join(modes)}: both use the same evaluations and must agree on which is better")
     return Mode.MIN in modes.values()

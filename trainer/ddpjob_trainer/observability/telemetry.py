@@ -211,7 +211,7 @@ class Telemetry(Listener):
         try:
             server = HttpServer(port, routes)
         except (OSError, OverflowError) as reason:
-            _log.warning("cannot serve metrics and progress on port %d, training continues without: %s", port, reason)
+            _log.warning("cannot serve metrics and progress on port %d, continuing without them: %s", port, reason)
             return None
         server.start()
         return server

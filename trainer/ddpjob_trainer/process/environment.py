@@ -198,7 +198,7 @@ def _split_local_rank(arguments: Sequence[str]) -> tuple[int | None, tuple[str, 
 def _parse_job(given: _Variables) -> JobEnvironment:
     backend = given.text("DDPJOB_BACKEND") or "auto"
     if backend not in ("auto", *Backend):
-        raise MisuseError(f"DDPJOB_BACKEND={backend!r} must be auto, {', '.join(Backend)}")
+        raise MisuseError(f"DDPJOB_BACKEND={backend!r} must be one of auto, {', '.join(Backend)}")
     return JobEnvironment(
         name=given.text("DDPJOB_NAME") or "local",
         namespace=given.text("DDPJOB_NAMESPACE") or "",
@@ -270,7 +270,7 @@ def _from_mpirun(given: _Variables, job: JobEnvironment, own: tuple[str, ...]) -
     for name, number in (("RANK", rank), ("WORLD_SIZE", world_size)):
         own_number = given.number(name)
         if own_number is not None and own_number != number:
-            raise MisuseError(f"{name}={own_number} contradicts mpirun, which says {number}: unset it under mpirun")
+            raise MisuseError(f"{name}={own_number} contradicts mpirun, which assigned {number}: unset it under mpirun")
     address = given.text("MASTER_ADDR")
     if address is None and local_world_size == world_size:
         address = "127.0.0.1"

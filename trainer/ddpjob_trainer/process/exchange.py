@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from ddpjob_trainer.process.lifetime import keep_for_ever
+from ddpjob_trainer.process.lifetime import keep_forever
 
 _HELD: Final = 64
 _GATHERED: Final = 4
@@ -86,11 +86,11 @@ class Exchange:
         device: where the backend expects tensors: the GPU for nccl, else the CPU.
         """
         self._device = device
-        # The group's threads release a tensor some time after the collective; see keep_for_ever.
+        # The group's threads release a tensor some time after the collective; see keep_forever.
         self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
         self._gathered: deque[list[torch.Tensor]] = deque(maxlen=_GATHERED)
-        keep_for_ever(self._held)
-        keep_for_ever(self._gathered)
+        keep_forever(self._held)
+        keep_forever(self._gathered)
 
     def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
         """Rank 0's value on every rank; the others' values are ignored."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from ddpjob_trainer.process.environment import Backend, Environment, Launcher, MisuseError, current_environment
 from ddpjob_trainer.process.exchange import Exchange
-from ddpjob_trainer.process.lifetime import keep_for_ever
+from ddpjob_trainer.process.lifetime import keep_forever
 from ddpjob_trainer.process.stop import Stopped
 
 
@@ -89,7 +89,7 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
         )
     else:
         dist.init_process_group(backend.value, init_method="env://", timeout=timeout)
-    keep_for_ever(dist.group.WORLD)
+    keep_forever(dist.group.WORLD)
     # After an exception the process ends anyway, while leaving the group could wait for peers that never respond.
     try:
         yield Group(dist.get_rank(), dist.get_world_size(), device, backend, environment)

@@ -83,7 +83,7 @@ class LastResort:
             if self.overdue(time.monotonic() - asked):
                 now = self._pulse.moment()
                 self._leave(
-                    f"asked to stop, but no step has ended for {now.quiet_seconds:.0f} s (activity {now.activity}): "
+                    f"asked to stop, but no step has finished for {now.quiet_seconds:.0f} s (activity {now.activity}): "
                     "this rank ends without saving; stacks of all threads:"
                 )
                 return

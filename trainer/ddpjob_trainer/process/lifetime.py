@@ -3,7 +3,7 @@
 import ctypes
 
 
-def keep_for_ever(thing: object) -> None:
+def keep_forever(thing: object) -> None:
     """Never run the destructor of a process group or of the tensors of a collective, not even at the end of Python.
 
     A thread of the group may be the last to release a tensor, for which it needs the interpreter's lock. The destructor

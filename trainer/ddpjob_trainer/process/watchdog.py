@@ -63,7 +63,7 @@ class Watchdog:
         self._stack = training_stack()
         self._dumped = now.step
         self._say(
-            f"rank {self._rank} has finished no step for {now.seconds_since_step:.0f} s: step {now.step} is done, "
+            f"rank {self._rank} has not finished a step for {now.seconds_since_step:.0f} s: step {now.step} is done, "
             f"activity {now.activity} for {now.activity_seconds:.0f} s; stacks of all threads:"
         )
 

@@ -35,7 +35,7 @@ def test_logs_are_those_of_the_newest_attempt_that_has_pods_unless_asked_otherwi
     ("pods", "asked", "text"),
     [
         ([], {}, "digits has no pods"),
-        (PODS, {"attempt": 2}, "has no pods of attempt 2"),
+        (PODS, {"attempt": 2}, "no longer has pods of attempt 2"),
         (PODS, {"rank": 9}, "no pod with rank 9"),
     ],
 )

@@ -15,7 +15,7 @@ def test_a_port_among_those_of_the_metrics_is_left_out() -> None:
 
 
 def test_a_line_that_says_nothing_of_gpus_is_asked_for_them() -> None:
-    assert "give --gpus N if the program uses them" in about(line("torchrun train.py"), "torchrun train.py")
+    assert "pass --gpus N if the program uses them" in about(line("torchrun train.py"), "torchrun train.py")
     assert "--gpus" not in about(line("torchrun train.py", gpus=0), "torchrun train.py")
 
 

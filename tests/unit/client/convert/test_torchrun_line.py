@@ -51,7 +51,7 @@ def test_every_option_of_torchrun_goes_where_it_belongs(option: str, expected: d
     ("option", "message"),
     [
         ("--nnodes=1:4", "a job has a fixed size: spec.nodes is the maximum, 4"),
-        ("--nproc-per-node=gpu", "give --gpus N"),
+        ("--nproc-per-node=gpu", "pass --gpus N"),
         ("--nproc-per-node=cpu", "which follows the CPUs in spec.trainer.resources"),
         ("--nproc-per-node=$N", "N is not known from the script: spec.procsPerNode is auto"),
         ("--rdzv-backend=etcd", "c10d is used instead"),

@@ -17,8 +17,8 @@ def test_the_advice_for_a_cluster_has_its_like_for_this_machine() -> None:
         "see /j/digits-a0-0/log",
     )
     assert (cluster.see_output("digits"), local.see_output("digits")) == (
-        "kubectl logs -l ddpjob.dev/job=digits shows what it does",
-        "its output shows what it does",
+        "see kubectl logs -l ddpjob.dev/job=digits",
+        "see its output",
     )
     assert (cluster.resume(), local.resume()) == (
         "no pods while spec.suspend is true; set it to false to resume",

@@ -6,7 +6,7 @@ import pytest
 from local_jobs import manifest_of
 
 from ddpjob.local.errors import LocalError
-from ddpjob.local.records import Records, default_home, left_unfinished, to_go_on
+from ddpjob.local.records import Records, default_home, job_to_resume, left_unfinished
 
 
 def test_the_newest_unfinished_job_of_the_same_spec_is_resumed() -> None:
@@ -14,8 +14,8 @@ def test_the_newest_unfinished_job_of_the_same_spec_is_resumed() -> None:
     left = {**asked, "spec": {**asked["spec"], "suspend": True}, "status": {"phase": "Suspended"}}
     newer, ended = {**left, "newer": True}, {**left, "status": {"phase": "Succeeded"}}
     another = manifest_of(nodes=3).job
-    assert to_go_on([left, newer, ended, another], asked) == (newer, [another])
-    assert to_go_on([ended, another], asked) == (None, [another])
+    assert job_to_resume([left, newer, ended, another], asked) == (newer, [another])
+    assert job_to_resume([ended, another], asked) == (None, [another])
 
 
 def test_a_job_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:

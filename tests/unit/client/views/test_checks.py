@@ -67,7 +67,7 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
         (check_operator([operator(1), operator(1)], []), FAIL, "2 operators are configured"),
         (check_operator([], []), FAIL, "it has no deployment"),
         (check_operator(DENIED, DENIED), SKIP, "you may not"),
-        (check_health("ok\n"), OK, "/healthz answers ok"),
+        (check_health("ok\n"), OK, "/healthz returns ok"),
         (check_health(Unavailable("the watch of pods is silent")), FAIL, "the watch of pods is silent"),
         (check_health(DENIED), SKIP, "you may not"),
         (check_health(None), SKIP, "no ready pod"),

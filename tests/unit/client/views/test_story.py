@@ -36,7 +36,7 @@ def test_the_story_of_a_failed_job_holds_cause_traceback_advice_and_what_happene
     assert "Where: rank 3, pod digits-a1-1, node node-1, attempt 1" in shown
     assert "Ended with: exit code 7" in shown
     assert "ValueError: bad batch" in shown
-    assert "Because of it: rank 0: ConnectionLost: connection closed" in shown
+    assert "Consequences: rank 0: ConnectionLost: connection closed" in shown
     assert "raise spec.restart.maxRestarts" in shown
     assert "+30s: Restarting: rank 3 exited with code 7" in shown
     assert "ddpjob logs digits -n team --attempt 1 --rank 3" in shown

@@ -95,8 +95,8 @@ def test_a_job_whose_ports_another_job_has_says_which_job_which_ports_and_what_t
     assert message == (
         "0/2 pods have a node; pods digits-a0-0, digits-a0-1 (2): Unschedulable: on the host network, each port "
         "exists once per node; DDPJob other also takes 29500 (spec.rendezvous.port): choose other ports for one of the "
-        "jobs (spec.rendezvous.port, spec.metrics.port), wait until it has ended, or request no more nodes than there "
-        "are; "
+        "jobs (spec.rendezvous.port, spec.metrics.port), wait until it has ended, or request fewer "
+        "nodes; "
         f"the scheduler says: {NO_PORTS}"
     )
 

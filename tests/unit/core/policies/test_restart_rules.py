@@ -78,7 +78,7 @@ def test_a_rule_that_fails_the_job_gives_its_reason_and_that_of_a_default_rule_w
     missing = failure(reason="CannotStart", message="no script")
     assert action_for(missing, []) is RestartAction.FAIL
     assert why_failed(missing) == ("CannotStart", "another attempt would end the same way")
-    assert why_failed(failure()) == ("FailedByRule", "a rule of spec.restart.rules says Fail")
+    assert why_failed(failure()) == ("FailedByRule", "a rule in spec.restart.rules has the action Fail")
 
 
 def test_failures_in_a_row_double_the_wait() -> None:
