@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from jobs import TORCH_IMAGE, ddpjob, digits, program, scripted
+from jobs import TORCH_IMAGE, ddpjob, program, scripted
 from kubectl import Kubectl, KubectlError, wait_until
 
 from ddpjob_core.api.launchers import Launcher
@@ -53,9 +53,8 @@ def test_a_job_is_suspended_without_failing_and_resumes_as_the_next_attempt(kube
 def test_a_job_finishes_though_its_sidecar_does_not(kubectl: Kubectl) -> None:
     kubectl.apply(program("short", "print('done')\n"))
     sidecar = {"name": "sidecar", "image": TORCH_IMAGE, "command": ["sleep", "infinity"]}
-    kubectl.apply(
-        scripted("sidecar", config_map="short", template={"spec": {"containers": [sidecar]}}, gracePeriodSeconds=1)
-    )
+    template = {"spec": {"containers": [sidecar]}}
+    kubectl.apply(scripted("sidecar", config_map="short", launcher="python", template=template, gracePeriodSeconds=1))
     kubectl.wait_for_phase("sidecar", "Succeeded")
     wait_until(
         lambda: all("deletionTimestamp" in pod["metadata"] for pod in kubectl.list("pods")) or None,
@@ -66,7 +65,7 @@ def test_a_job_finishes_though_its_sidecar_does_not(kubectl: Kubectl) -> None:
 @pytest.mark.alone
 def test_a_job_deleted_while_the_operator_is_down_leaves_nothing_behind(kubectl: Kubectl) -> None:
     kubectl.apply(program("patient", PATIENT))
-    kubectl.apply(scripted("orphan", config_map="patient", gracePeriodSeconds=1))
+    kubectl.apply(scripted("orphan", config_map="patient", launcher="python", gracePeriodSeconds=1))
     kubectl.wait_for_phase("orphan", "Running")
     assert len(own_objects(kubectl)) == 4
     operator = Kubectl(OPERATOR_NAMESPACE)
@@ -82,10 +81,10 @@ def test_a_job_deleted_while_the_operator_is_down_leaves_nothing_behind(kubectl:
 
 def test_a_job_made_again_immediately_under_the_same_name_trains(kubectl: Kubectl) -> None:
     kubectl.apply(program("patient", PATIENT), program("short", "print('second')\n"))
-    kubectl.apply(scripted("again", config_map="patient", gracePeriodSeconds=5))
+    kubectl.apply(scripted("again", config_map="patient", launcher="python", gracePeriodSeconds=5))
     first = kubectl.wait_for_phase("again", "Running")["metadata"]["uid"]
     kubectl("delete", "ddpjob", "again", "--wait=true")
-    kubectl.create(scripted("again", config_map="short"))
+    kubectl.create(scripted("again", config_map="short", launcher="python"))
     job = kubectl.wait_for_phase("again", "Succeeded")
     assert job["metadata"]["uid"] != first
     assert job["status"]["restarts"]["counted"] == 0
@@ -156,10 +155,10 @@ def test_names_that_another_user_holds_are_named_and_waited_for(kubectl: Kubectl
             },
         },
     ]
-    names = ["taken", launcher_config_name("taken", Launcher.TORCHRUN), "taken-a0-1"]
+    names = ["taken", launcher_config_name("taken", Launcher.PYTHON), "taken-a0-1"]
     for body, name in zip(foreign, names, strict=True):
         kubectl.create({**body, "metadata": {"name": name}})
-    kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short"))
+    kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short", launcher="python"))
     for body, name in zip(foreign, names, strict=True):
 
         def told(needle: str = f"{str(body['kind']).lower()} {name}") -> bool:
@@ -173,7 +172,7 @@ def test_names_that_another_user_holds_are_named_and_waited_for(kubectl: Kubectl
 
 def test_a_pod_that_loses_its_label_has_failed_and_is_deleted_all_the_same(kubectl: Kubectl) -> None:
     kubectl.apply(program("patient", PATIENT))
-    kubectl.apply(scripted("strays", config_map="patient", gracePeriodSeconds=1))
+    kubectl.apply(scripted("strays", config_map="patient", launcher="python", gracePeriodSeconds=1))
     kubectl.wait_for_phase("strays", "Running")
     kubectl("label", "pod", "strays-a0-1", "app.kubernetes.io/managed-by-", "ddpjob.dev/job-", "ddpjob.dev/uid-")
     status = wait_until(
@@ -191,10 +190,3 @@ def test_a_finished_job_is_deleted_when_its_time_to_live_is_over(kubectl: Kubect
     kubectl.apply(scripted("brief", config_map="short", launcher="python", nodes=1, ttlSecondsAfterFinished=1))
     wait_until(lambda: kubectl.get("ddpjob", "brief") is None, "the job to be deleted", 90)
     wait_until(lambda: not own_objects(kubectl), "its children to be deleted", 60)
-
-
-def test_digits_are_trained_again_when_the_finished_job_is_replaced(kubectl: Kubectl) -> None:
-    for _ in range(2):
-        kubectl("delete", "ddpjob", "digits", "--ignore-not-found", "--wait=true")
-        kubectl.apply(digits("digits", epochs=1, nodes=1, procs=1))
-        assert kubectl.wait_for_phase("digits", "Succeeded")["status"]["attempt"] == 0

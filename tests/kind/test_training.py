@@ -40,7 +40,9 @@ def digests(kubectl: Kubectl, job: str) -> dict[int, tuple[int, str]]:
     return found
 
 
-def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(kubectl: Kubectl) -> None:
+def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_and_again_once_the_job_is_replaced(
+    kubectl: Kubectl,
+) -> None:
     kubectl.apply(digits("digits", epochs=EPOCHS))
     seen: list[str] = []
 
@@ -74,6 +76,11 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_at_the_end(ku
     assert all(
         event.get("count", 1) == 1 for event in kubectl.list("events") if event["involvedObject"]["kind"] == "DDPJob"
     )
+
+    # As the README says it, to train again.
+    kubectl("delete", "ddpjob", "digits", "--wait=true")
+    kubectl.apply(digits("digits", epochs=1, nodes=1, procs=1))
+    assert kubectl.wait_for_phase("digits", "Succeeded")["status"]["attempt"] == 0
 
 
 PLAIN = (

@@ -79,4 +79,4 @@ def test_a_log_that_no_node_gives_is_an_error_and_not_an_empty_one(
     )
     done = program("logs", "digits")
     assert done.exit_code != 0
-    assert "the log of digits-a0-0 cannot be read" in done.stderr
+    assert "cannot read the log of digits-a0-0" in done.stderr
