@@ -40,7 +40,7 @@ images: bootstrap ## build the operator and trainer images and load them onto th
 cluster: bootstrap ## create a kind cluster: one control plane, two workers
 	$(PYTHON_RUN) hack.cluster.kind
 
-clean: ## remove the cluster and everything created for it; ALL=1 also downloads and builds
+clean: ## remove the cluster and everything created for it; ALL=1 removes downloads and builds too
 	@hack/bootstrap.sh
 	$(PYTHON_RUN) hack.clean $(if $(ALL),--all)
 
