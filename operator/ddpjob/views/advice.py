@@ -58,7 +58,7 @@ _BY_FAILED_REASON: Final[Mapping[str, str]] = {
     "MaxRestartsExceeded": "raise spec.restart.maxRestarts if another attempt could succeed",
     "NoProgress": "each attempt ended before a newer step: save checkpoints more often, or fix what ends the attempts",
     "CannotStart": "correct what the message names, then delete the job and create it again: restarts cannot help",
-    "FailedByRule": "a rule of spec.restart.rules failed the job",
+    "FailedByRule": "a restart rule, of spec.restart.rules or a default one, failed the job: docs/failures.md",
     "DeadlineExceeded": "raise spec.activeDeadlineSeconds; with spec.checkpoint, a new job can use resumeFrom",
 }
 

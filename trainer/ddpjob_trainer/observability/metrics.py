@@ -1,4 +1,4 @@
-"""The metrics of one training process, for Prometheus."""
+"""The metrics of one training process, for Prometheus; those that a step changes are in step_totals."""
 
 import platform
 from collections.abc import Callable
