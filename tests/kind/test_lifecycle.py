@@ -53,8 +53,9 @@ def test_a_job_is_suspended_without_failing_and_resumes_as_the_next_attempt(kube
 def test_a_job_finishes_though_its_sidecar_does_not(kubectl: Kubectl) -> None:
     kubectl.apply(program("short", "print('done')\n"))
     sidecar = {"name": "sidecar", "image": TORCH_IMAGE, "command": ["sleep", "infinity"]}
-    template = {"spec": {"containers": [sidecar]}}
-    kubectl.apply(scripted("sidecar", config_map="short", launcher="python", template=template, gracePeriodSeconds=1))
+    kubectl.apply(
+        scripted("sidecar", config_map="short", template={"spec": {"containers": [sidecar]}}, gracePeriodSeconds=1)
+    )
     kubectl.wait_for_phase("sidecar", "Succeeded")
     wait_until(
         lambda: all("deletionTimestamp" in pod["metadata"] for pod in kubectl.list("pods")) or None,
@@ -84,7 +85,7 @@ def test_a_job_made_again_immediately_under_the_same_name_trains(kubectl: Kubect
     kubectl.apply(scripted("again", config_map="patient", launcher="python", gracePeriodSeconds=5))
     first = kubectl.wait_for_phase("again", "Running")["metadata"]["uid"]
     kubectl("delete", "ddpjob", "again", "--wait=true")
-    kubectl.create(scripted("again", config_map="short", launcher="python"))
+    kubectl.create(scripted("again", config_map="short"))
     job = kubectl.wait_for_phase("again", "Succeeded")
     assert job["metadata"]["uid"] != first
     assert job["status"]["restarts"]["counted"] == 0
@@ -155,10 +156,10 @@ def test_names_that_another_user_holds_are_named_and_waited_for(kubectl: Kubectl
             },
         },
     ]
-    names = ["taken", launcher_config_name("taken", Launcher.PYTHON), "taken-a0-1"]
+    names = ["taken", launcher_config_name("taken", Launcher.TORCHRUN), "taken-a0-1"]
     for body, name in zip(foreign, names, strict=True):
         kubectl.create({**body, "metadata": {"name": name}})
-    kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short", launcher="python"))
+    kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short"))
     for body, name in zip(foreign, names, strict=True):
 
         def told(needle: str = f"{str(body['kind']).lower()} {name}") -> bool:
