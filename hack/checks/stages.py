@@ -200,7 +200,7 @@ def stages(*, full: bool) -> list[Stage]:
             of="examples",
             with_next=True,
         ),
-        pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
+        pytest_stage("kind", cluster, *side_by_side(), "-m", "not alone" if full else "not alone and not full"),
         pytest_stage("kind-alone", cluster, "-m", "alone", of="kind"),
     ]
     longer = [
