@@ -274,7 +274,7 @@ def _rule_problems(spec: Json) -> Iterator[tuple[Path, str]]:
             yield ("spec", "trainer", "env", index, "name"), f"the launcher sets {name}: remove it"
     rules = _object(_object(spec.get("restart"))).get("rules")
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-        if isinstance(rule, dict) and not RULE_CONDITIONS & {key for key, value in rule.items() if value is not None}:
+        if isinstance(rule, dict) and all(rule.get(name) is None for name in RULE_CONDITIONS):
             yield ("spec", "restart", "rules", index), NO_CONDITION
 
 

@@ -22,7 +22,8 @@ class RestartAction(StrEnum):
     IGNORE = "Ignore"
 
 
-RULE_CONDITIONS: Final = frozenset({"exitCodes", "signals", "reasons", "message"})
+RULE_CONDITIONS: Final = ("exitCodes", "signals", "reasons", "message")
+"""Fields of a rule of which at least one is set."""
 NO_CONDITION: Final = "set at least one of exitCodes, signals, reasons or message for the rule to match"
 
 
@@ -33,7 +34,7 @@ class RestartRule(ApiModel):
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 {
-                    "rule": "has(self.exitCodes) || has(self.signals) || has(self.reasons) || has(self.message)",
+                    "rule": " || ".join(f"has(self.{name})" for name in RULE_CONDITIONS),
                     "message": NO_CONDITION,
                 },
             ],

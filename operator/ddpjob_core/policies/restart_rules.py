@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ddpjob_core.api.restart import CANNOT_START, DEFAULT_RULES, DISRUPTION_TARGET, RestartAction, RestartRule
+from ddpjob_core.api.restart import (
+    CANNOT_START,
+    DEFAULT_RULES,
+    DISRUPTION_TARGET,
+    RULE_CONDITIONS,
+    RestartAction,
+    RestartRule,
+)
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.failure_class import FailureClass, is_permanent
 
@@ -37,7 +44,8 @@ def matches(rule: RestartRule, failure: Failure) -> bool:
 def _sets_anything(rule: RestartRule) -> bool:
     # The API server refuses a rule that sets nothing. One that reaches the operator all the same must not turn every
     # failure into the same outcome.
-    return any(given is not None for given in (rule.exit_codes, rule.signals, rule.reasons, rule.message))
+    given = rule.to_wire()
+    return any(name in given for name in RULE_CONDITIONS)
 
 
 def _names(failure: Failure) -> set[str | None]:
