@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_DATA: Final = "Seconds that this process waited for data."
 _LOCAL: Final = (
     "Seconds of steps in which this process depends on no other: waiting for data, and the forward pass "
     "(on a GPU only the time to queue it)."
