@@ -24,7 +24,7 @@ class Caches:
         """Objects with names of this job's own that are not its own, mapped to their owners."""
         found = {
             ObjectName("Pod", pod.name): _owner(pod)
-            for pod in self.pods.group(name_group(job.namespace, job.name))
+            for pod in self.pods.group(_name_group(job.namespace, job.name))
             if pod.owner_uid != job.uid
         }
         service = self.services.get(job.namespace, job.name)
@@ -32,9 +32,17 @@ class Caches:
             found[ObjectName("Service", service.name)] = _owner(service)
         return found
 
+    def pods_of(self, job: JobRecord) -> tuple[PodRecord, ...]:
+        """The job's own pods, of all attempts."""
+        return self.pods.group(_owner_group(job.namespace, job.uid))
+
+    def count_pods(self, namespace: str, uid: str) -> int:
+        """How many pods the job with this uid has in its namespace."""
+        return self.pods.count(_owner_group(namespace, uid))
+
     def own(self, job: JobRecord) -> set[ObjectName]:
         """The job's own objects that exist."""
-        found = {ObjectName("Pod", pod.name) for pod in self.pods.group(job.uid)}
+        found = {ObjectName("Pod", pod.name) for pod in self.pods_of(job)}
         return found | {ObjectName("Service", job.name)} if self.service(job) is not None else found
 
     def holds(self, job: JobRecord, manifest: Manifest) -> bool:
@@ -59,10 +67,10 @@ class Caches:
         Jobs of other namespaces are not named: a user who may see this job may not be allowed to see them.
         """
         ours = _host_ports(job)
-        if not ours or not any(pod.obstacle for pod in self.pods.group(job.uid)):
+        if not ours or not any(pod.obstacle for pod in self.pods_of(job)):
             return {}
         others = (other for other in self.jobs if other.namespace == job.namespace and other.uid != job.uid)
-        holders = {other.name: _host_ports(other) for other in others if _has_nodes(self.pods.group(other.uid))}
+        holders = {other.name: _host_ports(other) for other in others if _has_nodes(self.pods_of(other))}
         return {name: holders[name] for name in sorted(holders) if ports_in_common(ours, holders[name])}
 
     def service(self, job: JobRecord) -> ServiceRecord | None:
@@ -71,15 +79,23 @@ class Caches:
         return found if found is not None and found.owner_uid == job.uid else None
 
 
-def name_group(namespace: str, job: str) -> str:
-    """The group of all objects labelled with a job's name, whichever job of that name they belong to."""
-    return f"{namespace}/{job}"
-
-
 def groups_of(record: PodRecord | ServiceRecord) -> tuple[str, ...]:
-    """The groups of a child: the uid of its owner, and the job that its label names."""
-    owner = (record.owner_uid,) if record.owner_uid else ()
-    return (*owner, name_group(record.namespace, record.job)) if record.job else owner
+    """The groups of a child: its owner, and the job that its label names."""
+    owner = (_owner_group(record.namespace, record.owner_uid),) if record.owner_uid else ()
+    return (*owner, _name_group(record.namespace, record.job)) if record.job else owner
+
+
+def _owner_group(namespace: str, uid: str) -> str:
+    """The group of all objects with this controller.
+
+    An object of another namespace can name any uid as its controller's. It is never the job's.
+    """
+    return f"uid/{namespace}/{uid}"
+
+
+def _name_group(namespace: str, job: str) -> str:
+    """The group of all objects labelled with a job's name, whichever job of that name they belong to."""
+    return f"name/{namespace}/{job}"
 
 
 def _host_ports(job: JobRecord) -> dict[str, range]:

@@ -119,13 +119,15 @@ class Controller:
         for record in (before, after):
             if record is None:
                 continue
-            job = self.memories.get(record.owner_uid)
+            owner = self.memories.get(record.owner_uid)
+            # An object of another namespace can name any uid as its controller's.
+            job = owner if owner is not None and owner.key[0] == record.namespace else None
             if job is not None:
                 if isinstance(record, PodRecord):
                     self.poller.ended(job, record)
                     job.vanished.saw(record, gone=after is None)
                 # A reconcile costs in proportion to the pods, and so does the burst of events when all of them change.
-                pods = self.caches.pods.count(job.uid)
+                pods = self.caches.count_pods(record.namespace, job.uid)
                 self.queue.add_after(job.key, min(pods * _GATHER_SECONDS_PER_POD, _LONGEST_GATHER_SECONDS))
             named = (record.namespace, record.job or "")
             if record.job and (job is None or named != job.key):

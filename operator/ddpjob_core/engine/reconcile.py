@@ -102,7 +102,7 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, job: JobRecord) -> None:
         memory = self._memories.of(job.uid, key)
-        memory.enter(current_attempt(job, self._caches.pods.group(job.uid)))
+        memory.enter(current_attempt(job, self._caches.pods_of(job)))
         if memory.rejections:
             # A later try may have succeeded and its answer been lost: then the watch shows the object.
             for name in memory.rejections.keys() & self._caches.own(job):
@@ -141,7 +141,7 @@ class Reconciler:
         return Observed(
             job=job,
             now=self._now(),
-            pods=self._caches.pods.group(job.uid),
+            pods=self._caches.pods_of(job),
             vanished=memory.vanished.pods,
             service=self._caches.service(job),
             foreign=self._caches.foreign(job),

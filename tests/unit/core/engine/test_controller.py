@@ -83,3 +83,16 @@ async def test_nothing_is_kept_of_a_pod_that_belongs_to_no_job(controller: Contr
     assert memory is not None
     assert memory.vanished.pods == ()
     assert memory.polled.report is None
+
+
+async def test_a_pod_of_another_namespace_that_names_the_job_as_its_controller_tells_nothing(
+    controller: Controller,
+) -> None:
+    controller.caches.jobs.seen(JOB)
+    forged = replace(pod(2), namespace="elsewhere")
+    controller.caches.pods.seen(forged)
+    controller.caches.pods.deleted(replace(forged, resource_version="3"))
+    memory = controller.memories.get("job-uid")
+    assert memory is not None
+    assert memory.vanished.pods == ()
+    assert memory.polled.report is None
