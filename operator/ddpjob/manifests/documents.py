@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ddpjob.manifests.names import NAMESPACE_RULE, is_job_name, is_namespace
-from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, is_reserved_env
+from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, MAX_RANKS, is_reserved_env
 from ddpjob_core.api.crd import NAME_RULE, Schema, custom_resource_definition
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.extent import excess
 from ddpjob_core.api.restart import NO_CONDITION, RULE_CONDITIONS
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.template import template_problems
@@ -267,6 +268,12 @@ def _rule_problems(spec: Json) -> Iterator[tuple[Path, str]]:
     whole = isinstance(processes, int) and not isinstance(processes, bool)
     if not (processes == "auto" or (whole and 1 <= processes <= MAX_PROCESSES)):
         yield ("spec", "procsPerNode"), f"must be a number from 1 to {MAX_PROCESSES}, or auto"
+    nodes = spec.get("nodes")
+    if whole and isinstance(nodes, int) and nodes * processes > MAX_RANKS:
+        yield ("spec", "nodes"), f"nodes x procsPerNode must be at most {MAX_RANKS:,} processes: reduce one of them"
+    too_much = excess(spec.get("trainer"))
+    if too_much is not None:
+        yield ("spec", "trainer"), too_much
     env = _object(spec.get("trainer")).get("env")
     for index, variable in enumerate(env if isinstance(env, list) else ()):
         name = variable.get("name") if isinstance(variable, dict) else None

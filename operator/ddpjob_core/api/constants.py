@@ -23,6 +23,8 @@ MAX_NAME_LENGTH: Final = 52
 MAX_NODES: Final = 10_000
 MAX_ATTEMPT: Final = 9_999
 MAX_PROCESSES: Final = 256
+MAX_RANKS: Final = 100_000
+"""Training processes of all nodes together: 10,000 nodes with 8 GPUs each have 80,000."""
 
 RESERVED_ENV_NAMES: Final = (
     "RANK",

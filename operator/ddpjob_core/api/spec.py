@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from ddpjob_core.api.base import ApiModel
 from ddpjob_core.api.checkpoint import Checkpoint
-from ddpjob_core.api.constants import MAX_NODES
+from ddpjob_core.api.constants import MAX_NODES, MAX_RANKS
 from ddpjob_core.api.deadlines import ProgressDeadline, StartupDeadline
 from ddpjob_core.api.kubernetes import (
     ContainerPort,
@@ -199,6 +199,13 @@ _PORTS_APART: JsonValue = {
 }
 
 
+_RANKS: JsonValue = {
+    "rule": f"type(self.procsPerNode) != int || self.nodes * int(self.procsPerNode) <= {MAX_RANKS}",
+    "message": f"spec.nodes x spec.procsPerNode must be at most {MAX_RANKS:,} processes: reduce one of them",
+    "fieldPath": ".nodes",
+}
+
+
 _RESTARTS_OF_STATIC: JsonValue = {
     "rule": "self.rendezvous.backend != 'static' || !has(self.restart.maxProcessRestarts) "
     "|| self.restart.maxProcessRestarts == 0",
@@ -253,6 +260,7 @@ class DDPJobSpec(ApiModel):
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 _PORTS_APART,
+                _RANKS,
                 _RESTARTS_OF_STATIC,
                 _RESTARTS_OF_LAUNCHER,
                 _BACKEND_MPI,
@@ -263,7 +271,7 @@ class DDPJobSpec(ApiModel):
     }
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """Number of nodes, each of which is one pod. Can change only while the job is suspended."""
+    """Number of nodes, each of which is one pod; nodes x procsPerNode is at most 100,000. Can change only while the job is suspended."""
     procs_per_node: Annotated[
         int | str,
         Field(
@@ -289,7 +297,7 @@ class DDPJobSpec(ApiModel):
     trainer: Trainer
     """The trainer container, which runs the training program."""
     template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}
-    """Pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels and annotations. Its container named trainer, if any, is merged with spec.trainer, which takes precedence; other containers are kept."""
+    """Pod template: volumes, nodeSelector, tolerations, affinity, sidecars, init containers, service account, labels and annotations. Its container named trainer, if any, is merged with spec.trainer, which takes precedence; other containers are kept. It may hold at most 256 KiB of text and 10,000 values, in 32 levels."""
     checkpoint: Checkpoint | None = None
     """Volume for checkpoints. If unset, no volume is mounted, and a restarted training starts from scratch unless the program keeps checkpoints of its own."""
     restart: Restart = Restart()

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddpjob_core.api.constants import GROUP, TRAINER_CONTAINER, is_reserved_env
+from ddpjob_core.api.extent import excess
+from ddpjob_core.api.quantity import LONGEST_QUANTITY, parse_quantity
 
 _POD_FIELDS_OF_THE_OPERATOR = {
     "hostname": "the operator gives each pod its own name as host name",
@@ -17,6 +19,7 @@ _CONTAINER_FIELDS_OF_THE_OPERATOR = {
     "args": "use spec.trainer.args",
     "terminationMessagePath": "the launcher writes its report to the default path",
 }
+_LONGEST_NAME = 253
 
 
 def template_problems(template: dict[str, Any]) -> list[tuple[str, str]]:
@@ -24,6 +27,9 @@ def template_problems(template: dict[str, Any]) -> list[tuple[str, str]]:
 
     The API server checks the other fields when the first pod is created.
     """
+    too_much = excess(template)
+    if too_much is not None:
+        return [("spec.template", too_much)]
     return [(f"spec.template{path}", problem) for path, problem in _problems(template)]
 
 
@@ -109,8 +115,19 @@ def _resource_problems(resources: object, path: str) -> Iterator[tuple[str, str]
         if amounts is not None and not isinstance(amounts, dict):
             yield f"{path}.{key}", _not(amounts, "an object")
         for name, amount in amounts.items() if isinstance(amounts, dict) else ():
-            if not isinstance(amount, int | float | str) or isinstance(amount, bool):
-                yield f"{path}.{key}[{name}]", _not(amount, "a quantity")
+            problem = _quantity_problem(amount)
+            if problem:
+                yield f"{path}.{key}[{str(name)[:_LONGEST_NAME]}]", problem
+
+
+def _quantity_problem(amount: object) -> str | None:
+    if not isinstance(amount, int | float | str) or isinstance(amount, bool):
+        return _not(amount, "a quantity")
+    if isinstance(amount, str) and len(amount) > LONGEST_QUANTITY:
+        return f"must be a quantity of at most {LONGEST_QUANTITY} characters, such as 2, 500m or 16Gi"
+    number = parse_quantity(amount)
+    # The API server, which knows every form, refuses what cannot be read here.
+    return "must not be negative" if number is not None and number < 0 else None
 
 
 def _not(found: object, wanted: str) -> str:

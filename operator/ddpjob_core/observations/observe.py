@@ -17,6 +17,7 @@ from ddpjob_core.api.constants import (
     LABEL_ORDINAL,
     TRAINER_CONTAINER,
 )
+from ddpjob_core.api.extent import excess
 from ddpjob_core.api.restart import DISRUPTION_TARGET
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
@@ -36,6 +37,8 @@ Json: TypeAlias = dict[str, Any]
 # Without them it is unknown which pods are current: they are never guessed from a default.
 _VITAL_STATUS: Final = ("attempt", "podsCreated")
 _SPEC_ERROR_LIMIT: Final = 1024
+# What stands in for a field that holds too much: a job with such a field is never started.
+_INSTEAD_OF: Final[Mapping[str, Json]] = {"template": {}, "trainer": {"image": "unknown", "command": ["unknown"]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ def job_record(raw: object) -> JobRecord | None:
     identity = _identity(raw)
     if identity is None or not isinstance(raw, dict):
         return None
-    spec, spec_error = _spec(raw.get("spec"))
+    bounded, too_large = _bounded(raw.get("spec"))
+    spec, spec_error = _spec(bounded)
     generation = identity.raw.get("generation")
     return JobRecord(
         namespace=identity.namespace,
@@ -129,6 +133,7 @@ def job_record(raw: object) -> JobRecord | None:
         spec=spec,
         spec_error=spec_error,
         status=_status(raw.get("status")),
+        too_large=too_large,
     )
 
 
@@ -210,6 +215,18 @@ def _unadmitted_since(status: Mapping[str, Json], conditions: Mapping[str, Json]
     if _text(status.get("phase")) != "Pending" or status.get("startTime") is not None:
         return None
     return parse_time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
+
+
+def _bounded(raw: object) -> tuple[object, str | None]:
+    """The spec without its free fields that hold too much, and what is too much about the last of them."""
+    if not isinstance(raw, dict):
+        return raw, None
+    too_large: str | None = None
+    for field, instead in _INSTEAD_OF.items():
+        problem = excess(raw.get(field))
+        if problem is not None:
+            raw, too_large = {**raw, field: instead}, f"spec.{field}: {problem}"
+    return raw, too_large
 
 
 def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:

@@ -102,7 +102,8 @@ class JobRecord:
     """A DDPJob as read from the API server.
 
     `spec` is None if it cannot be understood; `spec_error` then names the field and what is wrong with it.
-    `status` is None if it does not exist yet or was erased.
+    `too_large` names a field of the spec that holds more than a job may and says what is too much about it; the field
+    itself is then left out of `spec`. `status` is None if it does not exist yet or was erased.
     """
 
     namespace: str
@@ -114,6 +115,7 @@ class JobRecord:
     spec: DDPJobSpec | None
     spec_error: str | None = None
     status: DDPJobStatus | None = None
+    too_large: str | None = None
 
 
 class RejectionKind(StrEnum):

@@ -1,6 +1,6 @@
 """A spec that cannot work: reported with its field, never raised and never retried."""
 
-from ddpjob_core.api.constants import MAX_PROCESSES
+from ddpjob_core.api.constants import MAX_PROCESSES, MAX_RANKS
 from ddpjob_core.api.spec import Backend, DDPJobSpec
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob_core.api.template import template_errors
@@ -17,6 +17,11 @@ _TOO_MANY_PROCESSES = (
     "check the CPU and GPU requests of spec.trainer.resources, or set a number"
 )
 
+_TOO_MANY_RANKS = (
+    "spec.nodes x spec.procsPerNode: {} x {} (auto) results in more than "
+    f"{MAX_RANKS:,} processes; reduce spec.nodes or the GPU and CPU requests"
+)
+
 _NO_GPUS = (
     "spec.backend: nccl needs GPUs, but none are requested: "
     "add spec.trainer.resources.limits (nvidia.com/gpu: 1), or use gloo"
@@ -25,10 +30,14 @@ _NO_GPUS = (
 
 def invalid_template(situation: Situation) -> Decision | None:
     """A template that the operator cannot use."""
+    if situation.job.too_large is not None:
+        return give_up(situation, INVALID_SPEC, situation.job.too_large, None)
     errors = template_errors(situation.spec.template)
     if not errors and processes_of(situation.spec) > MAX_PROCESSES:
         # Checked before anything is built: each process gets a port.
         errors = [_TOO_MANY_PROCESSES]
+    if not errors and situation.spec.nodes * processes_of(situation.spec) > MAX_RANKS:
+        errors = [_TOO_MANY_RANKS.format(situation.spec.nodes, processes_of(situation.spec))]
     if not errors and situation.spec.backend is Backend.NCCL and not _may_have_gpus(situation.spec):
         # Each rank would end with an error of its own, or wait for the others' GPUs until it times out.
         errors = [_NO_GPUS]

@@ -78,6 +78,10 @@ INVALID: dict[str, tuple[Json, str]] = {
     "too many processes": ({"procsPerNode": 257}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
     "processes by a word": ({"procsPerNode": "gpu"}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
     "a number as text": ({"procsPerNode": "2"}, r"spec\.procsPerNode.*from 1 to 256, or auto"),
+    "more processes than a job may have": (
+        {"nodes": 10_000, "procsPerNode": 256},
+        r"spec\.nodes: .*spec.nodes x spec.procsPerNode must be at most 100,000 processes: reduce one of them",
+    ),
     "an unknown launcher": ({"launcher": "srun"}, r'spec\.launcher.*"srun": supported values: "torchrun"'),
     "an unknown rendezvous": ({"rendezvous": {"backend": "etcd"}}, r'spec\.rendezvous\.backend.*"c10d", "static"'),
     "a privileged port": ({"rendezvous": {"port": 80}}, r"spec\.rendezvous\.port.*greater than or equal to 1024"),

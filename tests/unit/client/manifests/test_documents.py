@@ -18,6 +18,11 @@ from ddpjob_core.api.errors import UsageProblem
         ("nodes: 2", "nods: 2", "job.yaml:6: spec.nods: unknown field; did you mean nodes?"),
         ("nodes: 2", "nodes: two", "job.yaml:6: spec.nodes: must be a whole number"),
         ("nodes: 2", "nodes: 0", "job.yaml:6: spec.nodes: must be at least 1"),
+        (
+            "nodes: 2",
+            "nodes: 10000\n  procsPerNode: 256",
+            "job.yaml:6: spec.nodes: nodes x procsPerNode must be at most 100,000 processes: reduce one of them",
+        ),
         ("nodes: 2", "procsPerNode: 900", "job.yaml:6: spec.procsPerNode: must be a number from 1 to 256, or auto"),
         ("    image: i\n", "", "job.yaml:7: spec.trainer.image: is missing"),
         ("    script: train.py\n", "", "job.yaml:7: spec.trainer: must have exactly one of script, module or command"),

@@ -211,6 +211,15 @@ def test_ports_of_one_number_and_two_protocols_are_two_ports() -> None:
             {"spec": {"containers": [{"name": "trainer", "env": [{"name": "WORLD_SIZE"}]}]}},
             "spec.template.spec.containers[0].env[WORLD_SIZE]",
         ),
+        (
+            {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"cpu": "9" * 8192 + "x"}}}]}},
+            "spec.template.spec.containers[0].resources.limits[cpu]",
+        ),
+        (
+            {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": -3}}}]}},
+            "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]",
+        ),
+        ({"spec": {"x": [[]] * 100_000}}, "spec.template"),
     ],
 )
 def test_what_a_template_cannot_say_is_refused_by_the_name_of_the_field(
@@ -295,8 +304,8 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: int | str, value: st
     assert parse_quantity(text) == Decimal(value)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Qi", "--1", "1e", "NaN"])
-def test_what_is_not_a_quantity_is_none(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Qi", "--1", "1e", "NaN", "٣", 10**30, "9" * 8192 + "x", "9" * 65])
+def test_what_is_not_a_quantity_is_none(text: str | int) -> None:
     assert parse_quantity(text) is None
 
 

@@ -1,12 +1,16 @@
 """Specs that cannot work are reported with their field."""
 
+from typing import Any
+
 import pytest
-from world import World, spec_of
+from world import START, World, spec_of
 
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.children.pod import build_pod
-from ddpjob_core.observations.observed import Rejection, RejectionKind
+from ddpjob_core.decide import decide
+from ddpjob_core.observations.observe import job_record
+from ddpjob_core.observations.observed import Observed, Rejection, RejectionKind
 
 
 def test_a_template_that_cannot_work_fails_the_job_and_names_the_field() -> None:
@@ -45,6 +49,54 @@ def test_a_request_that_comes_to_too_many_processes_is_refused_before_anything_i
     assert failed is not None
     assert failed.message.startswith("spec.procsPerNode: auto results in more than 256")
     assert not world.pods
+
+
+def test_more_processes_than_a_job_may_have_are_refused_with_both_fields() -> None:
+    resources = {"requests": {"cpu": "11"}}
+    world = World(
+        spec=spec_of(
+            nodes=10_000, procsPerNode="auto", trainer={"image": "i", "script": "t.py", "resources": resources}
+        ),
+    )
+    world.settle()
+    assert world.status is not None
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.message.startswith("spec.nodes x spec.procsPerNode: 10000 x 11 (auto) results in more than 100,000")
+    assert not world.pods
+
+
+def nested(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = {"x": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("template", {"spec": {"x": [[]] * 100_000}}, "values"),
+        ("template", {"spec": nested(600)}, "levels deep"),
+        ("template", {"spec": nested(9_996)}, "levels deep"),
+        ("trainer", {"image": "i", "script": "t.py", "args": ["a" * 32_768] * 40}, "KiB of text"),
+    ],
+)
+def test_a_field_that_holds_too_much_is_named_and_not_kept(field: str, value: Any, said: str) -> None:
+    spec = {"trainer": {"image": "i", "script": "t.py"}, field: value}
+    raw = {"metadata": {"namespace": "default", "name": "digits", "uid": "u", "generation": 1}, "spec": spec}
+    job = job_record(raw)
+    assert job is not None
+    assert job.spec is not None
+    assert len(job.spec.model_dump_json()) < 4096
+    plan = decide(Observed(job, START))
+    assert plan.status is not None
+    failed = plan.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    assert failed.reason == "InvalidSpec"
+    assert failed.message.startswith(f"spec.{field}: ")
+    assert said in failed.message
+    assert not plan.actions
 
 
 def gpus(number: int) -> dict[str, object]:
