@@ -45,8 +45,9 @@ def _sections(path: str, schema: Schema) -> Iterator[str]:
 def _rules(schema: Schema) -> str:
     """What the API server validates besides types and bounds."""
     own = schema.get("x-kubernetes-validations", [])
-    frozen = [rule["fieldPath"].removeprefix(".") for rule in own if "oldSelf" in rule["rule"]]
-    lines = [rule["message"] for rule in own if "oldSelf" not in rule["rule"]]
+    # The rule on a change of one field of the spec names that field.
+    frozen = [rule["fieldPath"].removeprefix(".") for rule in own if "oldSelf" in rule["rule"] and "fieldPath" in rule]
+    lines = [rule["message"] for rule in own if not ("oldSelf" in rule["rule"] and "fieldPath" in rule)]
     if frozen:
         lines.append(f"can change only while the job is suspended: {', '.join(frozen)}")
     for name, field in schema["properties"].items():

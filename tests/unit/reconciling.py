@@ -16,7 +16,7 @@ from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import Memories
 from ddpjob_core.engine.poller import ProgressPoller
-from ddpjob_core.engine.protocols import Json
+from ddpjob_core.engine.protocols import Alone, Json, Leadership
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
@@ -87,6 +87,7 @@ class Bench:
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     monotonic: float = 0.0
     progress_rate: float = 50.0
+    leadership: Leadership = field(default_factory=Alone)
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
@@ -115,6 +116,7 @@ class Bench:
             metrics=self.metrics,
             new_ssh_key=new_ssh_key,
             now=lambda: self.now,
+            leadership=self.leadership,
         )
         self.job(version="7")
 

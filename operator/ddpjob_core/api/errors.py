@@ -49,6 +49,10 @@ class Unavailable(ApiError):
         self.after = after
 
 
+class NotLeading(Unavailable):
+    """This process does not lead, or leads no longer: it must not write."""
+
+
 class Unauthorized(ApiError):
     """The API server does not accept the credentials. A token may be read again from its file for the next request."""
 

@@ -182,6 +182,18 @@ class Failure(ApiModel):
 class DDPJobStatus(ApiModel):
     """Observed state of a DDPJob."""
 
+    model_config = {
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!has(oldSelf.leaderEpoch) || has(self.leaderEpoch) && self.leaderEpoch >= oldSelf.leaderEpoch",
+                    "message": "leaderEpoch must not fall: an operator that no longer leads, or one of another version "
+                    "that runs alongside the leader, has written this status",
+                },
+            ],
+        },
+    }
+
     phase: Phase = Phase.PENDING
     """Phase of the job, in one human-readable word: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
     conditions: Annotated[
@@ -223,6 +235,8 @@ class DDPJobStatus(ApiModel):
     """Columns of kubectl get ddpjobs."""
     failure: Failure | None = None
     """Root cause of the last failure."""
+    leader_epoch: Count | None = None
+    """Term of the operator that wrote this status: leaseTransitions of its Lease. It never falls, so that a former leader cannot overwrite what its successor wrote."""
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """The condition of this type, or None if it has never been set."""

@@ -18,7 +18,7 @@ from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import Memories
 from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
-from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi, OpenTransport
+from ddpjob_core.engine.protocols import Alone, Leadership, Metrics, NewSshKey, ObjectApi, OpenTransport
 from ddpjob_core.engine.queue import CallLater, WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
@@ -53,6 +53,7 @@ class Controller:
         rates: Rates,
         locate: Locate = own_address,
         advice: Advice = IN_A_CLUSTER,
+        leadership: Leadership | None = None,
     ) -> None:
         """Args:
         kube: creates and deletes objects and writes status.
@@ -65,6 +66,7 @@ class Controller:
         rates: how often progress is read and written.
         locate: where a rank is reached.
         advice: what messages say about where jobs run.
+        leadership: who else may write; None if nobody does.
         """
         self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later)
         self.caches = Caches(
@@ -94,6 +96,7 @@ class Controller:
             metrics=metrics,
             new_ssh_key=new_ssh_key,
             now=now,
+            leadership=leadership or Alone(),
         )
 
     def prepare(self) -> None:
@@ -103,6 +106,19 @@ class Controller:
     async def work(self) -> None:
         """Reconcile one job after another until cancelled; several of these may run."""
         await self.queue.work(self._reconciler.reconcile)
+
+    def take_over(self) -> None:
+        """Begin to reconcile: every job that is known is looked at, since another process may have written to it."""
+        self.memories.take_over()
+        self.queue.open()
+        for job in self.caches.jobs:
+            self.queue.add((job.namespace, job.name))
+
+    def stand_by(self) -> None:
+        """Reconcile and poll nothing until `take_over`; the caches stay up to date. The workers are the caller's."""
+        self.queue.close()
+        for memory in self.memories:
+            self.poller.follow(memory, ())
 
     def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):

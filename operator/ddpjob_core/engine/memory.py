@@ -1,5 +1,6 @@
 """What this process knows of each job besides the caches: one object per job, dropped when the job is gone."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -65,8 +66,12 @@ class JobMemory:
         """Forget what belongs to another attempt than this one."""
         if attempt != self.attempt:
             self.attempt = attempt
-            self.known.clear()
-            self.rejections.clear()
+            self.forget_answers()
+
+    def forget_answers(self) -> None:
+        """Forget what only answers to this process's own requests have shown."""
+        self.known.clear()
+        self.rejections.clear()
 
 
 class Memories:
@@ -88,6 +93,14 @@ class Memories:
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._jobs.pop(uid, None)
+
+    def take_over(self) -> None:
+        """Another process may have written since: what its writes have changed is not known."""
+        for memory in self._jobs.values():
+            memory.forget_answers()
+
+    def __iter__(self) -> Iterator[JobMemory]:
+        return iter(tuple(self._jobs.values()))
 
     @property
     def followed(self) -> int:

@@ -40,6 +40,26 @@ class ObjectApi(Protocol):
         ...
 
 
+class Leadership(Protocol):
+    """Whether this process is the one that writes, and since which term."""
+
+    def epoch_over(self, written: int | None) -> int | None:
+        """`leaderEpoch` of a status that replaces one with `written`; None leaves the field out.
+
+        Raises:
+            NotLeading: this process does not lead, or must first find out whether it still does.
+        """
+        ...
+
+
+class Alone:
+    """The `Leadership` of a process that no other one shares its jobs with."""
+
+    def epoch_over(self, written: int | None) -> int | None:
+        """See `Leadership.epoch_over`."""
+        return written
+
+
 class Metrics(Protocol):
     """What is counted of the engine's work."""
 

@@ -59,9 +59,26 @@ class WorkQueue(Generic[K]):
         self._delayed: dict[K, _Delayed] = {}
         self._failures: dict[K, int] = {}
         self._available = asyncio.Event()
+        self._open = True
+
+    def close(self) -> None:
+        """Drop all keys, and those that are still added until `open`."""
+        self._open = False
+        for delayed in self._delayed.values():
+            delayed.timer.cancel()
+        self._delayed.clear()
+        self._waiting.clear()
+        self._again.clear()
+        self._failures.clear()
+
+    def open(self) -> None:
+        """Take keys again."""
+        self._open = True
 
     def add(self, key: K) -> None:
         """Process the key as soon as a worker is free."""
+        if not self._open:
+            return
         if key in self._running:
             self._again.add(key)
             return
@@ -73,6 +90,8 @@ class WorkQueue(Generic[K]):
 
         A worker that takes the key before then cancels the request: it sees everything and makes a new one if needed.
         """
+        if not self._open:
+            return
         if seconds <= 0:
             self.add(key)
             return

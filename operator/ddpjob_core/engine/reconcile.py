@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from ddpjob_core.api.constants import API_VERSION, KIND
-from ddpjob_core.api.errors import ApiError, Conflict, NotFound, Unavailable
+from ddpjob_core.api.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import JOBS
 from ddpjob_core.decide import Plan
@@ -17,7 +17,7 @@ from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
-from ddpjob_core.engine.protocols import Metrics, NewSshKey, ObjectApi
+from ddpjob_core.engine.protocols import Leadership, Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.attempt import current_attempt
@@ -54,6 +54,7 @@ class Reconciler:
         metrics: Metrics,
         new_ssh_key: NewSshKey,
         now: Callable[[], datetime],
+        leadership: Leadership,
     ) -> None:
         """Args:
         kube: the API server.
@@ -67,6 +68,7 @@ class Reconciler:
         metrics: counts what happens.
         new_ssh_key: makes the keys of jobs that need ssh.
         now: wall clock.
+        leadership: stamps statuses with the term in which they are written.
         """
         self._kube = kube
         self._decide = decide
@@ -78,6 +80,7 @@ class Reconciler:
         self._events = events
         self._metrics = metrics
         self._now = now
+        self._leadership = leadership
         self._actions = ActionRunner(kube, caches, new_ssh_key)
 
     async def reconcile(self, key: Key) -> None:
@@ -89,6 +92,9 @@ class Reconciler:
         with self._metrics.reconciling():
             try:
                 await self._reconcile(key, job)
+            except NotLeading:
+                # The next leader looks at every job.
+                self._queue.retry(key)
             except ApiError as failure:
                 after = failure.after if isinstance(failure, Unavailable) else None
                 seconds = self._queue.retry(key, after)
@@ -157,6 +163,8 @@ class Reconciler:
     async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> bool:
         """Whether the status was written; if not, the job is reconciled again when its newer version is known."""
         assert plan.status is not None  # noqa: S101 the caller has looked
+        epoch = self._leadership.epoch_over(job.status.leader_epoch if job.status is not None else None)
+        status = plan.status.model_copy(update={"leader_epoch": epoch})
         manifest = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -166,7 +174,7 @@ class Reconciler:
                 "uid": job.uid,
                 "resourceVersion": job.resource_version,
             },
-            "status": plan.status.to_wire(),
+            "status": status.to_wire(),
         }
         try:
             answer = await self._kube.replace_status(JOBS, manifest)

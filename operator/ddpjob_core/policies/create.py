@@ -18,11 +18,12 @@ from ddpjob_core.policies.restart_backoff import not_before
 
 
 def creating(situation: Situation) -> Decision | None:
-    """An attempt whose pods have not all been created."""
+    """An attempt whose pods have not all been created, or pods of an abandoned one that have come late."""
     status = situation.status
-    if status.pods_created:
-        return None
     abandoned = abandoned_pods(situation)
+    if status.pods_created:
+        # A request of a former leader may take effect after its successor has gone on to the next attempt.
+        return Decision(status, abandoned) if abandoned else None
     due = not_before(situation)
     if abandoned_pods_run(situation) or (due is not None and situation.now < due):
         waits = (*abandoned_pods_given_up_at(situation), *((due,) if due is not None else ()))

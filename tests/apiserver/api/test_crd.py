@@ -394,6 +394,21 @@ def test_a_status_changes_by_its_subresource_alone_and_may_not_be_out_of_bounds(
         admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Walking"}})
 
 
+def test_the_epoch_of_a_status_does_not_fall_and_is_not_left_out(admin: Client, make: Make) -> None:
+    status = f"{path_of(make())}/status"
+    for epoch in (None, 3, 3, 7):
+        stored = admin.patch(status, {"status": {"phase": "Running", **({"leaderEpoch": epoch} if epoch else {})}})
+        assert stored["status"].get("leaderEpoch") == epoch
+    for lower in (6, None):
+        with pytest.raises(ApiError, match=r"leaderEpoch must not fall: an operator that no longer leads") as refused:
+            admin.patch(status, {"status": {"phase": "Failed", "leaderEpoch": lower}})
+        assert refused.value.code == 422
+    # What is erased altogether, as by a person, is made again.
+    erased = {**admin.get(status.removesuffix("/status"))}
+    del erased["status"]
+    assert "status" not in admin.request("PUT", status, erased)
+
+
 STATUS = {
     "phase": "Running",
     "backend": "gloo",

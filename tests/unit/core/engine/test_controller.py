@@ -9,9 +9,11 @@ import pytest
 from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.metrics import NoMetrics
 from ddpjob.local.transport import open_transport
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observed import JobRecord, PodRecord, Terminated
+from ddpjob_core.wire.progress import PollTarget
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = JobRecord("default", "digits", "job-uid", "1", 1, deleting=False, spec=None)
@@ -96,3 +98,19 @@ async def test_a_pod_of_another_namespace_that_names_the_job_as_its_controller_t
     assert memory is not None
     assert memory.vanished.pods == ()
     assert memory.polled.report is None
+
+
+async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_looks_at_every_job(
+    controller: Controller,
+) -> None:
+    controller.caches.jobs.seen(JOB)
+    memory = controller.memories.of("job-uid", ("default", "digits"))
+    controller.poller.follow(memory, (PollTarget(0, "10.0.0.1", 9401),))
+    memory.known.add(ObjectName("ConfigMap", "digits-launcher"))
+    controller.stand_by()
+    controller.caches.pods.seen(pod(2))
+    controller.caches.jobs.seen(replace(JOB, name="other", uid="other"))
+    assert (controller.queue.depth, controller.memories.followed) == (0, 0)
+    controller.take_over()
+    assert controller.queue.depth == 2
+    assert memory.known == set(), "another process may have deleted it since"

@@ -121,3 +121,23 @@ async def test_the_queue_tells_how_long_keys_wait_and_are_worked_on(queue: WorkQ
     clock.pass_by(4)
     assert (queue.depth, queue.oldest, queue.longest_running) == (2, 7.0, ("a", 7.0))
     worker.stop()
+
+
+async def test_a_closed_queue_forgets_its_keys_and_takes_none(queue: WorkQueue[str], clock: Clock) -> None:
+    worker = Worker(queue)
+    queue.add("running")
+    await worker.settle()
+    queue.add("running")
+    queue.add("waiting")
+    queue.add_after("later", 5)
+    queue.close()
+    queue.add("late")
+    queue.retry("failed")
+    clock.pass_by(100)
+    worker.go.release()
+    assert await worker.settle() == ["running"]
+    assert (queue.depth, queue.oldest) == (0, 0.0)
+    queue.open()
+    queue.add("taken")
+    assert await worker.settle() == ["running", "taken"]
+    worker.stop()

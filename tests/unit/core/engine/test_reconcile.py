@@ -6,7 +6,7 @@ import pytest
 from reconciling import EVENT, KEY, SHARED, STATUS, Bench, manifest, pod_of, pods
 
 from ddpjob_core.api import DDPJobStatus
-from ddpjob_core.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from ddpjob_core.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import PODS, SERVICES
 from ddpjob_core.decide import Plan
@@ -180,4 +180,34 @@ async def test_a_job_that_does_not_converge_is_slowed_down(bench: Bench) -> None
         await bench.look(Plan(actions=pods(1)))
         immediate += bench.looks_again()
     assert 5 < immediate < 20
+    assert bench.delays
+
+
+class Term:
+    """The term of a leader: it writes over older ones, and nothing over a newer one."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def epoch_over(self, written: int | None) -> int:
+        if written is not None and written > self.epoch:
+            raise NotLeading("another process leads")
+        return self.epoch
+
+
+async def test_a_status_carries_the_term_in_which_it_is_written() -> None:
+    bench = Bench(leadership=Term(5))
+    bench.job(version="8", status=DDPJobStatus(leader_epoch=4))
+    assert await bench.look(Plan(status=DDPJobStatus(leader_epoch=4), urgent=True)) == ["status at 8"]
+    job = bench.caches.jobs.get(*KEY)
+    assert job is not None
+    assert job.status is not None
+    assert job.status.leader_epoch == 5
+
+
+async def test_a_former_leader_writes_and_does_nothing_to_a_job_of_its_successor() -> None:
+    bench = Bench(leadership=Term(5))
+    bench.job(version="8", status=DDPJobStatus(leader_epoch=6))
+    plan = Plan(status=STATUS, urgent=True, actions=(*SHARED, *pods(2)), events=(EVENT,))
+    assert await bench.look(plan) == []
     assert bench.delays

@@ -1,8 +1,10 @@
 """How the pods of an attempt are created: all of them or none."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from world import World, running_world, spec_of, words
 
 from ddpjob_core.api import ConditionType
@@ -169,3 +171,59 @@ def test_the_next_attempt_prefers_other_nodes_and_does_not_wait_long_on_one_that
     world.advance(1)
     world.settle()
     assert world.status.attempt == 2
+
+
+def ended(world: World, code: int) -> World:
+    for name in world.live():
+        world.end(name, code)
+    world.settle()
+    world.advance(60)
+    world.settle()
+    return world
+
+
+def suspended(world: World) -> World:
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    return world
+
+
+def restarted() -> World:
+    """A job in its second attempt, whose pods run."""
+    world = running_world()
+    world.end("digits-a0-0", 1)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(60)
+    world.settle()
+    world.run_all()
+    world.advance(6)
+    world.settle()
+    assert sorted(world.live()) == ["digits-a1-0", "digits-a1-1"]
+    return world
+
+
+@pytest.mark.parametrize(
+    "reached",
+    [restarted, lambda: ended(restarted(), 0), lambda: suspended(restarted()), lambda: suspended(running_world())],
+    ids=["running", "succeeded", "suspended", "suspended first"],
+)
+def test_a_pod_that_a_former_leader_creates_late_is_deleted_and_counts_for_nothing(
+    reached: Callable[[], World],
+) -> None:
+    world = reached()
+    before = world.status
+    assert before is not None
+    # Its request took effect after another process had gone on.
+    late = next(pod for pod in running_world().pods.values() if pod.name == "digits-a0-1")
+    world.pods["digits-a0-1"] = replace(late, uid="late")
+    world.settle()
+    assert world.pods["digits-a0-1"].deletion_time is not None
+    del world.pods["digits-a0-1"]
+    world.advance(6)
+    world.settle()
+    after = world.status
+    assert after is not None
+    assert (after.phase, after.attempt, after.restarts) == (before.phase, before.attempt, before.restarts)
