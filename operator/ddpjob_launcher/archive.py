@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 FILE: Final = "launcher.pyz"
-PACKAGE: Final = "ddpjob-launcher"
+PACKAGE: Final = "ddp-job"
 _MAIN: Final = f"""import importlib
 import sys
 

@@ -7,6 +7,7 @@ The program finds every module loaded that this one imports, and none of its own
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import faulthandler
@@ -20,6 +21,7 @@ import traceback
 from types import ModuleType, TracebackType
 
 from .faults import fault_file
+from .gloo import let_threads_finish
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -39,6 +41,8 @@ def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> No
     sys.orig_argv = [sys.executable, "-u", *(["-m"] if kind == "module" else []), *sys.argv]
     sys.excepthook = _without_our_frames
     _record_faults()
+    # The first to be registered is the last to be called.
+    atexit.register(let_threads_finish)
     if libuv != "yes":
         from .libuv import LibuvOff  # noqa: PLC0415 -- seldom needed
 

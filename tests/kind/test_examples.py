@@ -50,6 +50,7 @@ def example(name: str) -> dict[str, Any]:
 def output(kubectl: Kubectl, name: str) -> list[str]:
     """What each node of an example printed, once it has succeeded."""
     job = kubectl.wait_for_phase(name, "Succeeded", timeout=500)
+    assert job["status"]["attempt"] == 0, kubectl.story(name)
     return [kubectl.logs(f"{name}-a0-{ordinal}") for ordinal in range(job["spec"]["nodes"])]
 
 

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from ddpjob_trainer.observability.log import say
 from ddpjob_trainer.process.environment import Backend, Environment, MisuseError, current_environment
 from ddpjob_trainer.process.group import Group, choose_backend, choose_device, process_group
+from ddpjob_trainer.process.lifetime import keep_forever
 
 _PATIENCE: Final = timedelta(seconds=120)
 
@@ -133,6 +134,7 @@ def of_all(group: Group) -> tuple[Finding, ...]:
     """Checks of all ranks together; the same result on each of them."""
     gathered = group.exchange.gather_bytes(json.dumps(asdict(Versions.own(group.device))).encode())
     total = torch.tensor([float(group.rank)], device=group.device)
+    keep_forever(total)
     dist.all_reduce(total)
     expected = group.world_size * (group.world_size - 1) / 2
     return (

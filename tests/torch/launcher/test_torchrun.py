@@ -37,6 +37,14 @@ import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "ddpjob_libuv"]
 """
 
+# The threads of gloo still release tensors when the program ends.
+ENDS_BEFORE_GLOO = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+for _ in range(3000):
+    dist.all_reduce(torch.ones(10_000), async_op=True)
+"""
+
 ALL_REDUCE = """
 import json, os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -149,6 +157,11 @@ def test_on_the_host_network_gloo_uses_the_interface_of_the_default_route(job: J
     for node in nodes:
         assert f"ddpjob: host network: gloo uses {interface}," in node.output
         assert f"sum 1 at 127.0.0.1 by {interface}\n" in node.output
+
+
+def test_a_program_that_ends_before_the_threads_of_gloo_succeeds(job: Job) -> None:
+    node = job.start(0, 1, job.program(ENDS_BEFORE_GLOO), processes=6)
+    assert node.end() == 0, node.output
 
 
 def test_a_job_of_one_node_needs_no_name_service(job: Job) -> None:

@@ -64,9 +64,7 @@ def test_a_worker_that_ran_out_of_memory_is_distinguished_from_one_that_was_kill
 
 def test_the_stack_of_a_crash_ends_with_the_programs_own_calls(folder: Path) -> None:
     own = 'Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n  File "train.py", line 3 in deep'
-    ours = (
-        f'\n  File "{FILE}/ddpjob-launcher/worker.py", line 76 in _execute\n\nExtension modules: torch._C (total: 1)\n'
-    )
+    ours = f'\n  File "{FILE}/ddp-job/worker.py", line 76 in _execute\n\nExtension modules: torch._C (total: 1)\n'
     (folder / "fault.txt").write_text(own + ours)
     end = SimpleNamespace(local_rank=1, exitcode=-11, error_file=str(folder / "error.json"), error_file_data={})
     failure = worker_failure(3, end, end.error_file)
