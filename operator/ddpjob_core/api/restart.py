@@ -98,13 +98,13 @@ class Restart(ApiModel):
     max_process_restarts: Annotated[int | None, Field(ge=0, le=1000)] = None
     """Number of times per attempt that torchrun restarts the worker processes inside running pods. Defaults to 3, and to 0 where the launcher or the static rendezvous cannot do it."""
     backoff_seconds: Annotated[int, Field(ge=0, le=3600)] = 1
-    """Number of seconds before the next attempt starts. It doubles with each restart in a row without a newer step."""
+    """Number of seconds before the next attempt starts. It doubles with each restart in a row without a newer step or checkpoint."""
     max_backoff_seconds: Annotated[int, Field(ge=0, le=86400)] = 60
-    """Maximum number of seconds before the next attempt starts."""
+    """Maximum number of seconds before the next attempt starts. After short attempts that no budget limits, such as those that a rule ignores, the wait grows up to 5 minutes whatever is set here."""
     window_seconds: Annotated[int | None, Field(ge=1, le=31536000)] = None
     """Number of seconds for which a restart counts against maxRestarts. Defaults to forever."""
     no_progress_limit: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Number of counted restarts in a row without a newer step after which the job fails, if the program reports steps. 0 disables the limit."""
+    """Number of counted restarts in a row without a newer step or checkpoint after which the job fails, if the program reports steps. 0 disables the limit."""
     rules: Annotated[
         list[RestartRule],
         Field(

@@ -87,13 +87,17 @@ class Restarts(ApiModel):
     process: Count = 0
     """Number of restarts of the worker processes inside running pods, across all attempts."""
     in_a_row: Count = 0
-    """Number of restarts in a row without a newer step, which determines the backoff."""
+    """Number of restarts in a row without a newer step or checkpoint, which determines the backoff."""
     without_progress: Count = 0
-    """Number of counted restarts in a row without a newer step. See spec.restart.noProgressLimit."""
+    """Number of counted restarts in a row without a newer step or checkpoint. See spec.restart.noProgressLimit."""
+    unlimited_in_a_row: Count = 0
+    """Number of restarts in a row that no budget limits (not counted, or counted only for spec.restart.windowSeconds), each after an attempt of less than 5 minutes without a newer step or checkpoint, or of less than 30 seconds. It determines the least backoff."""
     furthest_step: BigCount | None = None
     """Highest step that any attempt has reported."""
     last_furthest_step: BigCount | None = None
-    """Value of furthestStep at the last restart."""
+    """Step beyond which the current attempt has made progress: the last one of the attempt that failed last, or the one from which an attempt continues that was left for another reason."""
+    last_checkpoint_step: BigCount | None = None
+    """Step of the newest checkpoint when an attempt last made progress. A newer one is progress as well."""
     recent_times: Annotated[list[Time] | None, Field(max_length=1000)] = None
     """Times of the last counted restarts, if spec.restart.windowSeconds is set."""
     last_reason: Word | None = None

@@ -12,9 +12,9 @@ from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, aband
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.node_lost import nodes_lost
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER, taken_names
+from ddpjob_core.observations.restart_backoff import not_before
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.restart_backoff import not_before
 
 
 def creating(situation: Situation) -> Decision | None:
@@ -24,7 +24,7 @@ def creating(situation: Situation) -> Decision | None:
     if status.pods_created:
         # A request of a former leader may take effect after its successor has gone on to the next attempt.
         return Decision(status, abandoned) if abandoned else None
-    due = not_before(situation)
+    due = not_before(status, situation.spec.restart)
     if abandoned_pods_run(situation) or (due is not None and situation.now < due):
         waits = (*abandoned_pods_given_up_at(situation), *((due,) if due is not None else ()))
         return Decision(status, abandoned, requeue_at=waits)

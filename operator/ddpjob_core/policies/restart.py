@@ -39,15 +39,16 @@ def abandon(situation: Situation, failure: Failure) -> Decision:
     if action is RestartAction.FAIL:
         return _give_up(situation, *why_failed(failure), failure)
     if action is RestartAction.IGNORE and status.attempt < MAX_ATTEMPT:
-        return _next_attempt(situation, failure, ignored_restart(status.restarts, failure.reason, situation.now))
+        return _next_attempt(situation, failure, ignored_restart(status, failure.reason, situation.now))
     used = budget_left(status.restarts, situation.spec.restart, situation.now)
     if used.exhausted or status.attempt >= MAX_ATTEMPT:
         reason = "MaxRestartsExceeded" if allowed else "RestartsNotAllowed"
         return _give_up(situation, reason, f"spec.restart.maxRestarts: {used.used} of {allowed} used", failure)
-    restarts = counted_restart(status.restarts, situation.spec.restart, failure.reason, situation.now)
+    restarts = counted_restart(status, situation.spec.restart, failure.reason, situation.now)
     limit = situation.spec.restart.no_progress_limit
     if limit and restarts.furthest_step is not None and restarts.without_progress >= limit:
-        why = f"spec.restart.noProgressLimit: no step beyond {restarts.furthest_step} in {limit} restarts"
+        step = restarts.last_furthest_step or 0
+        why = f"spec.restart.noProgressLimit: no step beyond {step} in {limit} restarts, and no newer checkpoint"
         return _give_up(situation, "NoProgress", why, failure)
     return _next_attempt(situation, failure, restarts)
 

@@ -1,10 +1,16 @@
-"""spec.restart.maxRestarts, windowSeconds and noProgressLimit: how restarts are counted."""
+"""spec.restart.maxRestarts and windowSeconds: how restarts are counted."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from ddpjob_core.api.restart import Restart
-from ddpjob_core.api.status import Restarts
+from ddpjob_core.api.status import DDPJobStatus, Restarts
+from ddpjob_core.observations.restart_backoff import LONGEST_BRAKE
+from ddpjob_core.policies.no_progress_limit import after_failure, after_leaving, progressed
+
+_BRIEF: Final = timedelta(seconds=30)
+"""Length up to which an attempt does not end a run of restarts that no budget limits, whatever it reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,38 +27,47 @@ def budget_left(restarts: Restarts, spec: Restart, now: datetime) -> Budget:
     return Budget(used, used >= spec.max_restarts)
 
 
-def counted_restart(restarts: Restarts, spec: Restart, reason: str, now: datetime) -> Restarts:
-    """The restarts after another one that counts."""
-    recent = None if spec.window_seconds is None else [*_inside(restarts, spec.window_seconds, now), now]
-    return _after(restarts, reason, now).model_copy(
+def counted_restart(status: DDPJobStatus, spec: Restart, reason: str, now: datetime) -> Restarts:
+    """The restarts after another one that counts.
+
+    Args:
+        status: of the attempt that has failed.
+        spec: spec.restart.
+        reason: of the failure.
+        now: when it was decided.
+    """
+    before = status.restarts
+    recent = None if spec.window_seconds is None else [*_inside(before, spec.window_seconds, now), now]
+    # With a window the budget limits how many there are at a time, and not how many there are.
+    unlimited = before.unlimited_in_a_row if spec.window_seconds is None else _unlimited_in_a_row(status, now)
+    return _another(after_failure(status), status, reason, now).model_copy(
         update={
-            "counted": restarts.counted + 1,
-            "without_progress": 0 if _progressed(restarts) else restarts.without_progress + 1,
+            "counted": before.counted + 1,
+            "without_progress": 0 if progressed(status) else before.without_progress + 1,
+            "unlimited_in_a_row": unlimited,
             "recent_times": recent and recent[-spec.max_restarts :],
         }
     )
 
 
-def ignored_restart(restarts: Restarts, reason: str, now: datetime) -> Restarts:
+def ignored_restart(status: DDPJobStatus, reason: str, now: datetime) -> Restarts:
     """The restarts after another one that does not count."""
-    return _after(restarts, reason, now).model_copy(update={"ignored": restarts.ignored + 1})
-
-
-def _after(restarts: Restarts, reason: str, now: datetime) -> Restarts:
-    return restarts.model_copy(
-        update={
-            "in_a_row": 1 if _progressed(restarts) else restarts.in_a_row + 1,
-            "last_furthest_step": restarts.furthest_step,
-            "last_reason": reason,
-            "last_time": now,
-        }
+    return _another(after_leaving(status), status, reason, now).model_copy(
+        update={"ignored": status.restarts.ignored + 1, "unlimited_in_a_row": _unlimited_in_a_row(status, now)}
     )
 
 
-def _progressed(restarts: Restarts) -> bool:
-    """Whether a step beyond all earlier ones was made since the last restart."""
-    furthest, before = restarts.furthest_step, restarts.last_furthest_step
-    return furthest is not None and (before is None or furthest > before)
+def _another(restarts: Restarts, status: DDPJobStatus, reason: str, now: datetime) -> Restarts:
+    in_a_row = 1 if progressed(status) else status.restarts.in_a_row + 1
+    return restarts.model_copy(update={"in_a_row": in_a_row, "last_reason": reason, "last_time": now})
+
+
+def _unlimited_in_a_row(status: DDPJobStatus, now: datetime) -> int:
+    start = status.attempt_start_time
+    lasted = now - start if start is not None else timedelta()
+    # Steps are what a program says: they do not make up for an attempt that was hardly there.
+    ends_run = lasted >= LONGEST_BRAKE or (lasted >= _BRIEF and progressed(status))
+    return 1 if ends_run else status.restarts.unlimited_in_a_row + 1
 
 
 def _inside(restarts: Restarts, window: int, now: datetime) -> list[datetime]:

@@ -1,14 +1,22 @@
 """The condition PodsScheduled, and why the pods of an attempt have not been created."""
 
+from datetime import timedelta
+from typing import Final
+
+from ddpjob_core.api.restart import Restart
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.refusals import taken_names
+from ddpjob_core.observations.restart_backoff import not_before
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.conditions import Fact
 from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
+
+_UNNOTICED: Final = timedelta(seconds=5)
+"""Backoff that needs no explanation."""
 
 
 def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
@@ -23,8 +31,18 @@ def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, st
         listed = grouped_by_message([(str(each.object), each.message) for each in refused], NAMED_OBJECTS)
         return refused[0].kind.value, f"the API server refuses to create {listed}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
-        return "Restarting", f"attempt {status.attempt} starts when the pods of the previous one have stopped"
+        stopped = f"attempt {status.attempt} starts when the pods of the previous one have stopped"
+        return "Restarting", stopped + _backoff(status, situation.spec.restart)
     return "CreatingPods", f"the pods of attempt {status.attempt} are being created"
+
+
+def _backoff(status: DDPJobStatus, spec: Restart) -> str:
+    """What else a restart waits for. It does not say for how long yet: each second would be another status."""
+    due, last = not_before(status, spec), status.restarts.last_time
+    if due is None or last is None or due - last <= _UNNOTICED:
+        return ""
+    row = status.restarts.in_a_row
+    return f", and not before {due:%H:%M:%S} UTC: it is restart {row} in a row without a newer step or checkpoint"
 
 
 def pods_scheduled(situation: Situation) -> Fact:

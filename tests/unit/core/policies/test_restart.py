@@ -159,6 +159,61 @@ def test_the_backoff_doubles_up_to_its_most(crashes: int, spec: dict[str, Any], 
     assert made_after == seconds
 
 
+@pytest.mark.parametrize("steps", [False, True], ids=["no steps", "steps made up"])
+def test_a_program_that_exits_immediately_and_is_ignored_is_started_ever_more_slowly(*, steps: bool) -> None:
+    rules = [{"action": "Ignore", "exitCodes": [1]}]
+    world = World(spec=spec_of(restart={"backoffSeconds": 0, "maxBackoffSeconds": 0, "rules": rules}))
+    world.settle()
+    waits = []
+    for attempt in range(12):
+        world.run_all()
+        if steps:
+            world.progress = ProgressReport(attempt, Progress(step=attempt + 1), "0.5")
+        for node in (0, 1):
+            world.end(f"digits-a{attempt}-{node}", 1)
+        world.settle()
+        waits.append(next(waited for waited in range(400) if _made(world, f"digits-a{attempt + 1}-0", waited)))
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert world.status is not None
+    assert (world.status.restarts.counted, world.status.restarts.ignored) == (0, 12)
+
+
+def test_a_long_wait_for_the_next_attempt_is_explained() -> None:
+    world = started(backoffSeconds=60)
+    world.end("digits-a0-0", 1)
+    world.settle()
+    assert world.status is not None
+    condition = world.status.condition(ConditionType.PODS_SCHEDULED)
+    assert condition is not None
+    assert "and not before 00:01:06 UTC: it is restart 1 in a row without a newer step" in condition.message
+    writes = len(world.status_writes)
+    world.advance(50)
+    world.settle()
+    assert len(world.status_writes) == writes
+
+
+def test_a_preempted_job_that_had_come_far_does_not_fail_for_want_of_progress() -> None:
+    world = started(maxRestarts=100, noProgressLimit=2)
+    for _ in range(2):
+        crash(world, step=50)
+    world.progress = ProgressReport(2, Progress(step=10_000, last_checkpoint_step=9_000), "0.5")
+    world.advance(6)
+    world.settle()
+    world.pods["digits-a2-1"] = replace(world.pods["digits-a2-1"], disruption="PreemptionByScheduler")
+    world.delete_pod("digits-a2-1")
+    world.settle()
+    for _ in range(2):
+        world.kubelet_removes_deleted_pods()
+        world.advance(40)
+        world.settle()
+    world.run_all()
+    crash(world, step=9_500)
+    assert world.status is not None
+    assert not world.status.finished
+    assert (world.status.restarts.counted, world.status.restarts.ignored) == (3, 1)
+    assert world.status.restarts.without_progress == 0
+
+
 def _made(world: World, name: str, waited: int) -> bool:
     if waited:
         world.advance(1)

@@ -27,6 +27,21 @@ def test_suspending_deletes_the_pods_and_is_never_a_failure() -> None:
     assert world.status.restarts.counted == 0
 
 
+def test_what_a_suspended_attempt_has_reached_ends_a_run_of_failures() -> None:
+    world = running_world(restart={"maxRestarts": 9})
+    _fail_a_node(world)
+    world.run_all()
+    assert world.status is not None
+    assert (world.status.restarts.in_a_row, world.status.restarts.without_progress) == (1, 1)
+    world.progress = ProgressReport(1, Progress(step=10_000, last_checkpoint_step=9_000), "0.5")
+    world.advance(6)
+    world.settle()
+    _suspend_and_resume(world)
+    restarts = world.status.restarts
+    assert (restarts.in_a_row, restarts.without_progress) == (0, 0)
+    assert (restarts.last_furthest_step, restarts.last_checkpoint_step) == (9_000, 9_000)
+
+
 @pytest.mark.parametrize("saved", [None, 210])
 def test_the_attempt_after_a_resume_or_a_failure_has_no_loss_and_no_speed_until_it_reports(saved: int | None) -> None:
     for interrupt in (_suspend_and_resume, _fail_a_node):
