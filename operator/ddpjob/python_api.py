@@ -12,7 +12,8 @@ from typing import Final, Self
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.connection import Target, open_cluster
 from ddpjob.cluster.jobs import delete_job, follow, get_job, set_nodes, set_suspend
-from ddpjob.cluster.logs import LogLine, follow_logs, read_logs, sources_of
+from ddpjob.cluster.log_streams import follow_logs, sources_to_follow
+from ddpjob.cluster.logs import LogLine, read_logs, sources_of
 from ddpjob.cluster.submission import Submission, submission_of, submit
 from ddpjob.manifests.documents import Document
 from ddpjob.manifests.files import read_bytes, read_manifest
@@ -216,16 +217,17 @@ class DDPJob:
         Args:
             rank: only the node of this global rank.
             attempt: an earlier attempt whose pods are kept.
-            follow: continue until the attempt ends.
+            follow: wait for the pods, and continue until the attempt ends.
 
         Raises:
             NotFound: the log no longer exists.
         """
         self._job = get_job(self._cluster, self.name, self.namespace)
-        sources = sources_of(self._cluster, self._job, attempt=attempt, rank=rank)
         if follow:
+            sources = sources_to_follow(self._cluster, self._job, attempt=attempt, rank=rank)
             yield from follow_logs(self._cluster, self._job, sources)
         else:
+            sources = sources_of(self._cluster, self._job, attempt=attempt, rank=rank)
             yield from read_logs(self._cluster, self.namespace, sources)
 
     def suspend(self) -> None:

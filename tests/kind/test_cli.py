@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import yaml
 from jobs import TORCH_IMAGE, ddpjob, program, scripted
 from kubectl import Kubectl, wait_until
 
@@ -98,6 +100,24 @@ def test_a_script_is_run_watched_explained_and_cleared_away_from_the_command_lin
         lambda: not [each for each in kubectl.list("configmaps") if each["metadata"]["name"].startswith("works")],
         "the script to go with its job",
     )
+
+
+def test_logs_wait_for_a_pod_without_a_node_and_lose_no_line(kubectl: Kubectl, tmp_path: Path) -> None:
+    place = ("-n", kubectl.namespace)
+    gated = {"spec": {"schedulingGates": [{"name": "ddpjob.dev/test"}]}}
+    source = "for line in range(1000): print(f'line {line}', flush=True)"
+    manifest = tmp_path / "gated.yaml"
+    documents = [program("gated", source), scripted("gated", config_map="gated", nodes=1, template=gated)]
+    manifest.write_text(yaml.safe_dump_all(documents))
+    with ThreadPoolExecutor() as background:
+        whole = background.submit(run, DDPJOB, "run", *place, "--logs", "-f", str(manifest))
+        wait_until(lambda: kubectl.list("pods"), "the pod", 60)
+        followed = background.submit(run, DDPJOB, "logs", *place, "gated", "--follow")
+        assert "there is no output yet" in run(DDPJOB, "logs", *place, "gated").stderr
+        kubectl("patch", "pod", "gated-a0-0", "--type=merge", "-p", '{"spec": {"schedulingGates": null}}')
+        lines = [f"line {line}" for line in range(1000)]
+        for shown in (whole.result().stdout, followed.result().stdout):
+            assert [line for line in shown.splitlines() if line.startswith("line")] == lines
 
 
 def test_the_example_of_the_python_api_runs(kubectl: Kubectl, tmp_path: Path) -> None:

@@ -22,3 +22,17 @@ EMPTY_SLICE = {"endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready":
 def pod(ordinal: int, **fields: Any) -> PodRecord:
     made = PodRecord("team", f"digits-a0-{ordinal}", f"u{ordinal}", "1", "u", "digits", 0, ordinal, "Pending")
     return replace(made, **{"scheduled": True, **fields})
+
+
+def raw(step: int, uid: str = "u") -> dict[str, Any]:
+    """A job at a step; also its resource version."""
+    status = {"attempt": 0, "podsCreated": True, "progress": {"step": step}}
+    metadata = {"namespace": "ns", "name": "digits", "uid": uid, "resourceVersion": str(step)}
+    return {"metadata": metadata, "spec": {"trainer": {"image": "i", "script": "s"}}, "status": status}
+
+
+def given(answer: Any) -> Any:
+    """A scripted answer; an error is raised."""
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

@@ -14,12 +14,14 @@ from rich.text import Text
 from ddpjob.cli.output import STYLES, console, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import follow
-from ddpjob.cluster.logs import Source, ranks_of, stream
+from ddpjob.cluster.log_streams import stream
+from ddpjob.cluster.logs import Source, ranks_of
 from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.job import Job
 from ddpjob.views.outcome import outcome_lines
 from ddpjob.views.progress import is_news, percent, progress_line
 from ddpjob.views.text import tone_of
+from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import DDPJobStatus, Phase
 
@@ -136,5 +138,8 @@ class _Tail:
         self._stop.set()
 
     def _print(self, job: Job, source: Source) -> None:
-        for line in stream(self._cluster, job, source, self._stop):
-            self._out.print(Text(line.text))
+        try:
+            for line in stream(self._cluster, job, source, self._stop):
+                self._out.print(Text(line.text))
+        except ApiError as error:
+            say(f"cannot read the log of {source.pod}: {error}")

@@ -10,7 +10,8 @@ import typer
 from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, Output, connect
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import get_job
-from ddpjob.cluster.logs import LogLine, Source, follow_logs, labelled, read_logs, sources_of
+from ddpjob.cluster.log_streams import follow_logs, sources_to_follow
+from ddpjob.cluster.logs import LogLine, Source, labelled, read_logs, sources_of
 from ddpjob_core.api.errors import ApiError
 
 
@@ -19,7 +20,9 @@ def logs(
     name: JobName,
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node on which this global rank runs.")] = None,
     attempt: Annotated[int | None, typer.Option(min=0, help="An earlier attempt whose pods are kept.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Continue until the attempt ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for the pods, and continue until the attempt ends.")
+    ] = False,
     tail: Annotated[
         int | None, typer.Option(min=0, help="Only this many lines from the end of each node's log.")
     ] = None,
@@ -34,10 +37,13 @@ def logs(
     """
     cluster = connect(namespace, context, kubeconfig)
     job = get_job(cluster, name)
-    sources = sources_of(cluster, job, attempt=attempt, rank=rank)
     if follow:
-        lines = follow_logs(cluster, job, sources, tail=tail)
+        sources = sources_to_follow(
+            cluster, job, attempt=attempt, rank=rank, waiting=lambda: say(f"waiting for the pods of {name}")
+        )
+        lines = follow_logs(cluster, job, sources, tail=tail, missed=_report)
     else:
+        sources = sources_of(cluster, job, attempt=attempt, rank=rank)
         lines = read_logs(cluster, job.namespace, sources, tail=tail, missed=_report)
     if not _print(lines, len(sources), output):
         say("there is no output yet")

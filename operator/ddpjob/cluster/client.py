@@ -130,20 +130,25 @@ class Cluster:
                     raise with_remedy(error_of_status(int(code), raw["object"]))
                 yield WatchEvent(raw["type"], raw["object"])
 
-    def log(self, namespace: str, pod: str, *, follow: bool = False, tail: int | None = None) -> Iterator[str]:
-        """Lines of the log of a pod's trainer, each prefixed with its time and a space.
+    def log(
+        self, namespace: str, pod: str, *, follow: bool = False, tail: int | None = None, since: str | None = None
+    ) -> Iterator[str]:
+        """Lines of the log of a pod's trainer, each prefixed with its time and a space; none if the pod has no node.
 
         Args:
             namespace: of the pod.
             pod: its name.
             follow: continue until the container ends.
             tail: only this many lines from the end.
+            since: only from the second of this time on.
         """
         query = {"container": TRAINER_CONTAINER, "timestamps": "true"}
         if follow:
             query["follow"] = "true"
         if tail is not None:
             query["tailLines"] = str(tail)
+        if since is not None:
+            query["sinceTime"] = since
         # A training may print nothing for hours.
         with self._transport.open("GET", PODS.path(namespace, pod, "log"), query, silence=None) as stream:
             for line in _lines(stream):

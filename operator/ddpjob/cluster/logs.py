@@ -1,26 +1,27 @@
 """Logs of a job's nodes, merged by time."""
 
 import heapq
-import queue
-import threading
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ddpjob.cluster.client import Cluster
-from ddpjob.cluster.jobs import get_job, pods_of
+from ddpjob.cluster.jobs import pods_of
 from ddpjob.views.job import Job, PodRecord
-from ddpjob_core.api.errors import ApiError, Invalid, NotFound, UsageProblem
+from ddpjob_core.api.errors import ApiError, Invalid, NotFound
 
-MOST_FOLLOWED: Final = 64
-"""Streams that are followed at the same time: each is a connection and a thread."""
-_LOOK_AGAIN_SECONDS: Final = 0.5
-_LONGEST_WAIT_SECONDS: Final = 4.0
+MOST_STREAMS: Final = 64
+"""Logs that are read at the same time: each is a connection."""
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\S+")
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line that the processes of a node wrote: `time` in RFC 3339, `ranks` of the processes that share the log."""
+    """A line that the processes of a node wrote: `time` in RFC 3339, `ranks` of the processes that share the log.
+
+    What the kubelet says in place of the log has the time "".
+    """
 
     time: str
     pod: str
@@ -40,8 +41,10 @@ class Source:
     ranks: str
 
     def line(self, raw: str) -> LogLine:
-        """A line of the log from a line of `Cluster.log`."""
+        """A line of the log from a line of `Cluster.log`; no time if the kubelet itself says something."""
         time, _, text = raw.partition(" ")
+        if not _TIME.fullmatch(time):
+            time, text = "", raw
         return LogLine(time, self.pod, self.attempt, self.ordinal, self.ranks, text)
 
 
@@ -123,7 +126,7 @@ def read_logs(
         missed(source, error)
 
     readers: Iterable[Iterable[LogLine]] = (_read(cluster, namespace, source, tail, miss) for source in sources)
-    if len(sources) > MOST_FOLLOWED:
+    if len(sources) > MOST_STREAMS:
         # One after the other: merged as streams, each would hold a connection.
         readers = [list(reader) for reader in readers]
     yield from heapq.merge(*readers, key=lambda line: line.time)
@@ -146,89 +149,6 @@ def _read(
         return
     except ApiError as error:
         miss(source, error)
-
-
-def follow_logs(
-    cluster: Cluster,
-    job: Job,
-    sources: Sequence[Source],
-    *,
-    tail: int | None = None,
-    stop: threading.Event | None = None,
-) -> Iterator[LogLine]:
-    """What the nodes write, as it arrives, until all of them have ended.
-
-    Args:
-        cluster: where.
-        job: whose pods they are.
-        sources: its pods.
-        tail: start with this many lines from the end of each.
-        stop: ends it early when set.
-
-    Raises:
-        UsageProblem: there are too many of them.
-    """
-    if len(sources) > MOST_FOLLOWED:
-        raise UsageProblem(
-            f"cannot follow {len(sources)} nodes at the same time, only {MOST_FOLLOWED} or fewer",
-            "choose one with --rank, or read them without --follow",
-        )
-    lines: queue.SimpleQueue[LogLine | None] = queue.SimpleQueue()
-    stop = stop or threading.Event()
-    for source in sources:
-        # A daemon: a stream that is silent for hours must not prevent the program from ending.
-        reader = stream(cluster, job, source, stop, tail=tail)
-        threading.Thread(target=_pump, args=(reader, lines), daemon=True).start()
-    left = len(sources)
-    while left:
-        line = lines.get()
-        if line is None:
-            left -= 1
-        else:
-            yield line
-
-
-def _pump(reader: Iterable[LogLine], lines: "queue.SimpleQueue[LogLine | None]") -> None:
-    try:
-        for line in reader:
-            lines.put(line)
-    finally:
-        lines.put(None)
-
-
-def stream(
-    cluster: Cluster, job: Job, source: Source, stop: threading.Event, *, tail: int | None = None
-) -> Iterator[LogLine]:
-    """The lines of one node, from the start of its container until its end."""
-    newest, wait = "", _LOOK_AGAIN_SECONDS
-    while not stop.is_set():
-        # After an interruption the log starts again.
-        known = newest
-        try:
-            for raw in cluster.log(job.namespace, source.pod, follow=True, tail=None if newest else tail):
-                line = source.line(raw)
-                if line.time > known:
-                    newest = line.time
-                    yield line
-        except NotFound:
-            return
-        except ApiError:
-            # The container has not started, or the stream was interrupted.
-            if _is_over(cluster, job, source):
-                return
-        else:
-            return
-        stop.wait(wait)
-        wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
-
-
-def _is_over(cluster: Cluster, job: Job, source: Source) -> bool:
-    try:
-        current = get_job(cluster, job.name, job.namespace)
-    except ApiError:
-        return True
-    gone = current.record.uid != job.record.uid or current.status.attempt != source.attempt
-    return gone or current.status.finished
 
 
 def sources_of(cluster: Cluster, job: Job, *, attempt: int | None = None, rank: int | None = None) -> list[Source]:

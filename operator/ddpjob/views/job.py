@@ -8,9 +8,9 @@ from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.observations.observe import job_record, pod_record
-from ddpjob_core.observations.observed import JobRecord, PodRecord
+from ddpjob_core.observations.observed import JobRecord, PodRecord, Terminated
 
-__all__ = ["Job", "JobEvent", "Json", "PodRecord", "event_of", "job_of", "pod_record"]
+__all__ = ["Job", "JobEvent", "Json", "PodRecord", "event_of", "job_of", "pod_record", "trainer_has_ended"]
 
 Json: TypeAlias = dict[str, Any]
 
@@ -58,6 +58,11 @@ def job_of(raw: Json) -> Job:
     if record is None:
         raise UsageProblem("the API server returned a DDPJob without a name, namespace or uid")
     return Job(record, parse_time((raw.get("metadata") or {}).get("creationTimestamp")))
+
+
+def trainer_has_ended(pod: PodRecord) -> bool:
+    """Whether the trainer of a pod writes nothing more: it has terminated, or will never start."""
+    return isinstance(pod.trainer, Terminated) or pod.phase in ("Succeeded", "Failed")
 
 
 def event_of(raw: Json) -> JobEvent:

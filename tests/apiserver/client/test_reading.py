@@ -1,12 +1,14 @@
 """Jobs and logs as the commands show them."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
-from ddpjob_core.api.resources import JOBS
+from ddpjob_core.api.resources import JOBS, PODS
 from tests.apiserver.client.program import DIGITS, Program, jobs
-from tests.apiserver.controlplane import Client, ControlPlane
+from tests.apiserver.controlplane import Client, ControlPlane, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -62,21 +64,49 @@ def test_the_shell_completes_names_of_jobs(control_plane: ControlPlane, namespac
     assert done.stdout.split() == ["digits"]
 
 
+def create_pod(admin: Client, namespace: str, **spec: object) -> None:
+    """The pod of node 0 of the job `digits`."""
+    uid = admin.get(JOBS.path(namespace, "digits"))["metadata"]["uid"]
+    labels = {"ddpjob.dev/uid": uid, "ddpjob.dev/attempt": "0", "ddpjob.dev/ordinal": "0"}
+    metadata = {"name": "digits-a0-0", "namespace": namespace, "labels": labels}
+    containers = [{"name": "trainer", "image": "i"}]
+    admin.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}})
+
+
 def test_a_log_that_no_node_gives_is_an_error_and_not_an_empty_one(
     namespace: str, admin: Client, program: Program
 ) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))
-    uid = admin.get(JOBS.path(namespace, "digits"))["metadata"]["uid"]
-    labels = {"ddpjob.dev/uid": uid, "ddpjob.dev/attempt": "0", "ddpjob.dev/ordinal": "0"}
-    admin.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "digits-a0-0", "namespace": namespace, "labels": labels},
-            # No such node answers.
-            "spec": {"nodeName": "nowhere", "containers": [{"name": "trainer", "image": "i"}]},
-        }
-    )
+    # No such node answers.
+    create_pod(admin, namespace, nodeName="nowhere")
     done = program("logs", "digits")
     assert done.exit_code != 0
     assert "cannot read the log of digits-a0-0" in done.stderr
+
+
+def test_a_followed_log_waits_for_pods_and_for_their_nodes(
+    namespace: str, admin: Client, program: Program, control_plane: ControlPlane
+) -> None:
+    program("run", "--no-follow", "-f", str(DIGITS))
+    job, pod = JOBS.path(namespace, "digits"), PODS.path(namespace, "digits-a0-0")
+    begun = control_plane.audit_size
+
+    def empty_logs() -> int:
+        entries = control_plane.audit(None, begun)
+        ended = [entry for entry in entries if entry["stage"] == "ResponseComplete"]
+        return sum(f"{pod}/log" in entry["requestURI"] and entry["responseStatus"]["code"] == 204 for entry in ended)
+
+    with ThreadPoolExecutor() as background:
+        following = background.submit(program, "logs", "digits", "--follow")
+        create_pod(admin, namespace)
+        created = {"attempt": 0, "podsCreated": True, "procsPerNode": 1}
+        admin.request("PATCH", f"{job}/status", {"status": created}, content_type="application/merge-patch+json")
+        try:
+            # The API server answers at once, and with nothing, for a pod without a node.
+            wait_for(lambda: empty_logs() > 1, "the log to be asked for again")
+            assert not following.done()
+        finally:
+            admin.request("DELETE", pod)
+        done = following.result(timeout=30)
+    assert done.exit_code == 0
+    assert "there is no output yet" in done.stderr

@@ -4,18 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from api_answers import given, raw
 
 from ddpjob.cluster.client import Cluster, WatchEvent
 from ddpjob.cluster.jobs import follow, job_of, until
 from ddpjob_core.api.errors import Expired, NotFound, Unavailable
 
 Answer = Any
-
-
-def raw(step: int, uid: str = "u") -> dict[str, Any]:
-    status = {"attempt": 0, "podsCreated": True, "progress": {"step": step}}
-    metadata = {"namespace": "ns", "name": "digits", "uid": uid, "resourceVersion": str(step)}
-    return {"metadata": metadata, "spec": {"trainer": {"image": "i", "script": "s"}}, "status": status}
 
 
 class Answers(Cluster):
@@ -35,12 +30,6 @@ class Answers(Cluster):
         self.seconds.append(seconds)
         for answer in next(self._watches):
             yield WatchEvent(*given(answer))
-
-
-def given(answer: Answer) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 def steps(answers: Answers, count: int, pause: Callable[[float], object] = lambda _: None) -> list[int | None]:
