@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.actions import Action
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
+from ddpjob_core.observations.leader_times import job_as_led
 from ddpjob_core.observations.moments import next_moments
 from ddpjob_core.observations.node_lost import with_lost_nodes
 from ddpjob_core.observations.observed import Observed
@@ -78,12 +79,12 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
         observed: all that is known of it.
         advice: what messages say about where it runs.
     """
-    job = observed.job
-    if job.deleting:
+    if observed.job.deleting:
         return Plan()
     # A status holds whole seconds: a moment that cannot be read back would look like a change forever.
     moment = observed.now.replace(microsecond=0)
-    at = replace(observed, now=moment, pods=with_lost_nodes(observed.pods, moment))
+    job = job_as_led(observed)
+    at = replace(observed, job=job, now=moment, pods=with_lost_nodes(observed.pods, moment))
     if job.spec is None:
         status = unreadable(at)
         return Plan() if status is None else Plan(status, urgent=True, events=events_between(job.status, status))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ddpjob_core.api.constants import LABEL_MANAGED_BY, MANAGED_BY
 from ddpjob_core.api.resources import PODS, SERVICES
+from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.observations.observe import pod_record, service_record
 from ddpjob_operator.connection import Connection, connect
@@ -75,7 +76,7 @@ class Operator:
             metrics=metrics,
             open_transport=open_transport,
             new_ssh_key=new_ssh_key,
-            now=_now,
+            now=SteadyClock(lambda: datetime.now(UTC), monotonic),
             call_later=loop.call_later,
             instance=socket.gethostname(),
             rates=Rates(options.poll_interval, options.progress_writes),
@@ -213,7 +214,3 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks, timeout=_STOP_SECONDS / 3)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -24,6 +24,7 @@ from ddpjob_core.observations.observed import (
     ServiceRecord,
     Terminated,
 )
+from ddpjob_core.observations.sightings import sighted
 from ddpjob_core.status.events import Event
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
@@ -54,6 +55,9 @@ class World:
     pods: dict[str, PodRecord] = field(default_factory=dict)
     service: ServiceRecord | None = None
     last_write: datetime | None = None
+    taken_over: datetime | None = None
+    others_ahead: timedelta = timedelta()
+    """How far the clocks of the API server, the scheduler and the nodes are ahead of the operator's."""
     foreign: dict[ObjectName, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
@@ -100,10 +104,12 @@ class World:
             known=frozenset(name for name, attempt in self.known.items() if attempt == self.attempt()),
             port_rivals=self.port_rivals,
             last_status_write=self.last_write,
+            taken_over=self.taken_over,
         )
 
     def reconcile(self, *, crash_after: int | None = None) -> Plan:
         """One reconcile; `crash_after` ends it after so many writes, the memory of the process being lost."""
+        self.taken_over = self.taken_over or self.now
         plan = decide(self.observe())
         writes = 0
         if plan.status is not None:
@@ -140,7 +146,15 @@ class World:
         self.ranks = {}
         self.waits = {}
         self.last_write = None
+        self.taken_over = None
         self.progress = None
+        # What the next process sees, it sees for the first time.
+        self.pods = {name: sighted(None, pod, self.now) for name, pod in self.pods.items()}
+
+    def take_over(self, seconds: float) -> None:
+        """Another process goes on, whose clock is ahead of this one's by so many seconds, or behind it."""
+        self.now += timedelta(seconds=seconds)
+        self.crash()
 
     def apply(self, action: Action) -> None:
         self.requests.append(action)
@@ -187,31 +201,46 @@ class World:
         if isinstance(pod.trainer, Terminated) or pod.phase in ("Succeeded", "Failed"):
             self.remove(name)
         elif pod.deletion_time is None:
-            self.pods[name] = replace(pod, deletion_time=self.now + timedelta(seconds=30 if grace is None else grace))
+            seconds = 30 if grace is None else grace
+            due = self.others_now() + timedelta(seconds=seconds)
+            self.show(replace(pod, deletion_time=due, deletion_grace=seconds))
+
+    def others_now(self) -> datetime:
+        return self.now + self.others_ahead
+
+    def show(self, pod: PodRecord) -> None:
+        """The watch shows the operator a pod in this state."""
+        self.pods[pod.name] = sighted(self.pods.get(pod.name), pod, self.now)
 
     def run(self, name: str) -> None:
-        self.pods[name] = replace(
-            self.pods[name],
-            phase="Running",
-            scheduled=True,
-            ready=True,
-            node_name="node-1",
-            pod_ip="10.0.0.1",
-            trainer=Running(self.now),
-            unadmitted_since=None,
+        self.show(
+            replace(
+                self.pods[name],
+                phase="Running",
+                scheduled=True,
+                ready=True,
+                node_name="node-1",
+                pod_ip="10.0.0.1",
+                trainer=Running(self.others_now()),
+                unadmitted_since=None,
+            )
         )
 
     def assign(self, name: str, node: str = "node-1") -> None:
         """The scheduler gives a pod to a node that has not seen it yet."""
-        self.pods[name] = replace(self.pods[name], scheduled=True, node_name=node, unadmitted_since=self.now)
+        pod = replace(self.pods[name], scheduled=True, node_name=node, unadmitted_since=self.others_now())
+        self.show(pod)
 
     def end(self, name: str, code: int, message: str = "", reason: str = "") -> None:
-        self.pods[name] = replace(
-            self.pods[name],
-            phase="Succeeded" if code == 0 else "Failed",
-            scheduled=True,
-            unadmitted_since=None,
-            trainer=Terminated(code, None, reason or ("Completed" if code == 0 else "Error"), message, self.now),
+        why = reason or ("Completed" if code == 0 else "Error")
+        self.show(
+            replace(
+                self.pods[name],
+                phase="Succeeded" if code == 0 else "Failed",
+                scheduled=True,
+                unadmitted_since=None,
+                trainer=Terminated(code, None, why, message, self.others_now()),
+            )
         )
 
     def kubelet_removes_deleted_pods(self) -> None:

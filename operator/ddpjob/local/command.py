@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 from ddpjob.local.console import Console
 from ddpjob.local.manifest import LocalManifest
@@ -20,6 +21,7 @@ from ddpjob.local.show import Show
 from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.outcome import end_lines
 from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_launcher.archive import FILE, archive
 
 
@@ -73,7 +75,7 @@ async def _run(manifest: LocalManifest, records: Records, machine: Machine, show
         records,
         machine,
         show=show,
-        now=lambda: datetime.now(UTC),
+        now=SteadyClock(lambda: datetime.now(UTC), monotonic),
         new_uid=lambda: str(uuid.uuid4()),
     )
     loop = asyncio.get_running_loop()

@@ -24,6 +24,7 @@ from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord
+from ddpjob_core.observations.sightings import sighted
 
 _GATHER_SECONDS_PER_POD: Final = 0.0004
 _LONGEST_GATHER_SECONDS: Final = 0.5
@@ -60,7 +61,7 @@ class Controller:
         metrics: counts what happens.
         open_transport: opens the transport that progress is read by.
         new_ssh_key: makes the keys of jobs that need ssh.
-        now: wall clock.
+        now: this process' clock, which never jumps.
         call_later: of the event loop.
         instance: who posts events, such as the operator's pod.
         rates: how often progress is read and written.
@@ -71,7 +72,11 @@ class Controller:
         self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later)
         self.caches = Caches(
             jobs=Store(listener=self._job_changed),
-            pods=Store(groups=groups_of, listener=self._child_changed),
+            pods=Store(
+                groups=groups_of,
+                listener=self._child_changed,
+                stamp=lambda before, after: sighted(before, after, now()),
+            ),
             services=Store(groups=groups_of, listener=self._child_changed),
         )
         self.memories = memories = Memories()

@@ -25,7 +25,7 @@ class EventPoster:
     def __init__(self, kube: ObjectApi, *, now: Callable[[], datetime], instance: str) -> None:
         """Args:
         kube: the API server.
-        now: wall clock.
+        now: this process' clock.
         instance: who posts, such as the operator's pod.
         """
         self._kube = kube

@@ -45,6 +45,7 @@ class JobMemory:
         known: objects that no watch shows and that exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
         rounds: reconciles in a row that have each acted.
+        taken_over: since when this process decides about the job.
         last_status_write: when this process last wrote the status.
         turn: the job's place in the order of progress writes.
         vanished: pods that no longer exist, as they ended.
@@ -57,6 +58,7 @@ class JobMemory:
     known: set[ObjectName] = field(default_factory=set)
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
     rounds: int = 0
+    taken_over: datetime | None = None
     last_status_write: datetime | None = None
     turn: Turn = field(default_factory=Turn)
     vanished: VanishedPods = field(default_factory=VanishedPods)

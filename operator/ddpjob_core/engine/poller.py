@@ -63,7 +63,7 @@ class ProgressPoller:
         changed: called with a job when one of its displayed values has changed.
         count: called with how each poll ended, in one word.
         open_transport: opens the transport of the requests.
-        now: wall clock.
+        now: this process' clock.
         interval: seconds between two polls of a target.
         patience: seconds that an endpoint may take.
         concurrency: largest number of polls at a time.

@@ -67,7 +67,7 @@ class Reconciler:
         events: posts events.
         metrics: counts what happens.
         new_ssh_key: makes the keys of jobs that need ssh.
-        now: wall clock.
+        now: this process' clock.
         leadership: stamps statuses with the term in which they are written.
         """
         self._kube = kube
@@ -144,9 +144,11 @@ class Reconciler:
             self._queue.add(key)
 
     def _observe(self, job: JobRecord, memory: JobMemory) -> Observed:
+        now = self._now()
+        memory.taken_over = memory.taken_over or now
         return Observed(
             job=job,
-            now=self._now(),
+            now=now,
             pods=self._caches.pods_of(job),
             vanished=memory.vanished.pods,
             service=self._caches.service(job),
@@ -158,6 +160,7 @@ class Reconciler:
             known=frozenset(memory.known),
             port_rivals=self._caches.port_rivals(job),
             last_status_write=memory.last_status_write,
+            taken_over=memory.taken_over,
         )
 
     async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> bool:

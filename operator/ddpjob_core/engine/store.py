@@ -46,13 +46,19 @@ class Store(Generic[R]):
     """Records by namespace and name, and by the groups that each record belongs to."""
 
     def __init__(
-        self, *, groups: Callable[[R], Iterable[str]] = lambda _: (), listener: Listener[R] = lambda _, __: None
+        self,
+        *,
+        groups: Callable[[R], Iterable[str]] = lambda _: (),
+        listener: Listener[R] = lambda _, __: None,
+        stamp: Callable[[R | None, R], R] = lambda _, record: record,
     ) -> None:
         """Args:
         groups: names of the groups that a record belongs to.
         listener: called after each change.
+        stamp: adds to a new record what only this process knows, given the record that was cached of its name.
         """
         self._groups_of = groups
+        self._stamp = stamp
         self._listener = listener
         self._records: dict[Key, R] = {}
         self._groups: dict[str, dict[Key, R]] = {}
@@ -96,7 +102,7 @@ class Store(Generic[R]):
         current = self._records.get((record.namespace, record.name))
         if current is not None and current.uid == record.uid and version_of(current) <= version_of(record):
             # The last state may say more than the cached one, such as how a container ended.
-            self._drop(current, last=record)
+            self._drop(current, last=self._stamp(current, record))
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
         """An answer showed that the object with this uid no longer exists."""
@@ -123,6 +129,7 @@ class Store(Generic[R]):
             return
         key = (record.namespace, record.name)
         current = self._records.get(key)
+        record = self._stamp(current, record)
         if current is not None:
             newer = version > version_of(current)
             if not newer and not (replace_equal and version == version_of(current) and current != record):

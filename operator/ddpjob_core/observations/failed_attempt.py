@@ -60,7 +60,7 @@ def _others_end_at(situation: Situation, after: timedelta) -> datetime | None:
     attempt = situation.attempt
     if NodeState.RUNNING not in attempt.states():
         return None
-    ends = [pod.trainer.finished_at for pod in attempt.present if isinstance(pod.trainer, Terminated)]
+    ends = [pod.trainer.seen for pod in attempt.present if isinstance(pod.trainer, Terminated)]
     known = [end for end in ends if end is not None]
     return min(known) + after if known else None
 
@@ -80,7 +80,7 @@ def saved_at(situation: Situation, failure: Failure) -> datetime | None:
 
 def _left_together_at(stopped: Terminated) -> datetime | None:
     """When the other nodes should have ended by themselves: unlike deleted pods, they leave their logs."""
-    report, ended = parse_report(stopped.message), stopped.finished_at
+    report, ended = parse_report(stopped.message), stopped.seen
     return ended + LEAVE_TOGETHER if report is not None and report.stopped and ended is not None else None
 
 

@@ -39,6 +39,7 @@ _VITAL_STATUS: Final = ("attempt", "podsCreated")
 _SPEC_ERROR_LIMIT: Final = 1024
 # What stands in for a field that holds too much: a job with such a field is never started.
 _INSTEAD_OF: Final[Mapping[str, Json]] = {"template": {}, "trainer": {"image": "unknown", "command": ["unknown"]}}
+_LONGEST_GRACE: Final = 31_536_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def pod_record(raw: object) -> PodRecord | None:
         message=_text(status.get("message")),
         created=parse_time(identity.raw.get("creationTimestamp")),
         deletion_time=identity.deletion_time,
+        deletion_grace=min(max(_whole(identity.raw.get("deletionGracePeriodSeconds"), default=0), 0), _LONGEST_GRACE),
         scheduled=node_name is not None or conditions.get("PodScheduled", {}).get("status") == "True",
         ready=conditions.get("Ready", {}).get("status") == "True",
         node_name=node_name and intern(node_name),

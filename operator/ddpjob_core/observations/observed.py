@@ -27,20 +27,25 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running container."""
+    """A running container, by its node's clock since `since`; `seen` is when the operator first saw it run."""
 
     since: datetime | None
+    seen: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """A container that has ended. `message` is its termination message: the launcher's report, or any text."""
+    """A container that has ended. `message` is its termination message: the launcher's report, or any text.
+
+    `finished_at` is of its node's clock and only orders failures; `seen` is when the operator first saw that it ended.
+    """
 
     exit_code: int
     signal: int | None
     reason: str
     message: str
     finished_at: datetime | None
+    seen: datetime | None = None
 
 
 ContainerState: TypeAlias = Waiting | Running | Terminated | None
@@ -54,8 +59,11 @@ class PodRecord:
     `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says about an init container or
     sidecar that prevents the pod from starting, or the scheduler about a pod that cannot be placed.
     `others_running` says that a container other than the trainer still runs, `node_lost` that the pod's node does not
-    answer the control plane, `unadmitted_since` since when its node has not acknowledged it. `spec_hash` identifies the
-    spec it was created from, None if unknown.
+    answer the control plane, `unadmitted_since` since when its node has not acknowledged it. `deletion_time` is when
+    the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
+    created from, None if unknown.
+
+    `deletion_time` and `unadmitted_since` are of the operator's clock once the record has been cached (sightings.py).
     """
 
     namespace: str
@@ -71,6 +79,7 @@ class PodRecord:
     message: str = ""
     created: datetime | None = None
     deletion_time: datetime | None = None
+    deletion_grace: int = 0
     scheduled: bool = False
     ready: bool = False
     node_name: str | None = None
@@ -148,7 +157,8 @@ class Observed:
     `known` are objects that no watch shows (ConfigMap, claim, Secret), which this process has created or found for the
     current attempt. `ranks` are the newest answers of the ranks that were asked, `waits` those of nodes that wait for
     another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their
-    ports. `last_status_write` is when this process last wrote the job's status.
+    ports. `last_status_write` is when this process last wrote the job's status,
+    `taken_over` when it began to decide about the job; both are None where it has not.
     """
 
     job: JobRecord
@@ -164,3 +174,4 @@ class Observed:
     known: frozenset[ObjectName] = frozenset()
     port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     last_status_write: datetime | None = None
+    taken_over: datetime | None = None

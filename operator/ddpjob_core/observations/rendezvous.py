@@ -55,7 +55,7 @@ def next_rendezvous_check(situation: Situation) -> tuple[datetime, ...]:
 def _is_time_up(situation: Situation, ordinal: int) -> bool:
     """Whether a node has run for so long that its launcher no longer waits."""
     pod = situation.attempt.nodes[ordinal]
-    since = pod.trainer.since if pod is not None and isinstance(pod.trainer, Running) else None
+    since = pod.trainer.seen if pod is not None and isinstance(pod.trainer, Running) else None
     return since is not None and situation.now >= since + timedelta(seconds=situation.spec.rendezvous.timeout_seconds)
 
 

@@ -28,7 +28,7 @@ def succeeded(situation: Situation) -> Decision | None:
     if any(state is not NodeState.SUCCEEDED for state in decisive):
         return None
     first = situation.attempt.nodes[0]
-    ended = first.trainer.finished_at if first is not None and isinstance(first.trainer, Terminated) else None
+    ended = first.trainer.seen if first is not None and isinstance(first.trainer, Terminated) else None
     if NodeState.RUNNING in states and ended is not None and situation.now < ended + OTHERS_END_WITHIN:
         return Decision(situation.status, requeue_at=(ended + OTHERS_END_WITHIN,))
     start = situation.status.start_time or situation.now

@@ -1,6 +1,7 @@
 """What holds for every order of events, crashes of the operator included."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ steps = st.one_of(
     st.tuples(st.just("evict"), st.integers(0, 7)),
     st.tuples(st.just("report"), st.integers(0, 2), st.integers(0, 9), st.sampled_from([0.0, 3.0, 30.0])),
     st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 40.0])),
+    st.tuples(st.just("take over"), st.sampled_from([-3600.0, -2.0, 0.0])),
 )
 
 
@@ -40,9 +42,9 @@ def play(world: World, step: tuple[object, ...]) -> None:
         world.kubelet_removes_deleted_pods()
     elif kind in ("suspend", "respecify"):
         change(world, {"suspend": bool(argument)} if kind == "suspend" else {"nodes": argument})
-    elif kind == "advance":
+    elif kind in ("advance", "take over"):
         assert isinstance(argument, float)
-        world.advance(argument)
+        world.advance(argument) if kind == "advance" else world.take_over(argument)
     elif kind == "report":
         report(world, step)
     elif names and isinstance(argument, int):
@@ -150,3 +152,17 @@ def test_a_second_look_at_the_same_moment_never_writes_again(walk: list[tuple[ob
     assert plan.status is None
     assert plan.actions == ()
     assert plan.events == ()
+
+
+@settings(max_examples=150, deadline=None)
+@given(walk=st.lists(steps, max_size=40), ahead=st.sampled_from([-3600, -61, 61, 3600]))
+def test_what_is_done_is_the_same_however_far_other_clocks_are_ahead(
+    walk: list[tuple[object, ...]], ahead: float
+) -> None:
+    worlds = World(spec=spec_of(nodes=2)), World(spec=spec_of(nodes=2), others_ahead=timedelta(seconds=ahead))
+    for step in walk:
+        for world in worlds:
+            play(world, step)
+        same, other = worlds
+        assert same.status == other.status
+        assert same.requests == other.requests
