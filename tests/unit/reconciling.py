@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ddpjob_core.api import DDPJobStatus
+from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.errors import ApiError, NotFound
+from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.resources import JOBS, PODS, Resource
-from ddpjob_core.children.actions import Action, Create
+from ddpjob_core.children.actions import Action, Create, CreatePod
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.events import EventPoster
@@ -28,6 +29,7 @@ from ddpjob_operator.ssh_keys import new_ssh_key
 from ddpjob_operator.transport import open_transport
 
 KEY = ("default", "digits")
+SPEC = {"nodes": 10, "trainer": {"image": "i", "script": "t.py"}}
 
 
 class Answers:
@@ -39,6 +41,7 @@ class Answers:
         self.objects: dict[str, Json] = {}
         self.version = 100
         self.before_status: Callable[[], object] = lambda: None
+        self.before_create: Callable[[str], object] = lambda _: None
 
     def _answer(self, request: str, raw: Json) -> Json:
         self.requests.append(request)
@@ -50,6 +53,7 @@ class Answers:
 
     async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
         assert strict == (resource is PODS)
+        self.before_create(str(manifest["metadata"].get("name", "")))
         return self._answer(f"create {resource.plural} {manifest['metadata'].get('name', '')}".strip(), manifest)
 
     async def get(self, resource: Resource, _: str, name: str) -> Json:
@@ -63,7 +67,8 @@ class Answers:
         assert resource is JOBS
         assert manifest["metadata"]["uid"]
         self.before_status()
-        return self._answer(f"status at {manifest['metadata']['resourceVersion']}", manifest)
+        answer = self._answer(f"status at {manifest['metadata']['resourceVersion']}", manifest)
+        return {**answer, "metadata": {"generation": 1, **answer["metadata"]}, "spec": SPEC}
 
     async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str, **_: int | None) -> Json:
         raw = {"kind": "Status", "metadata": {"namespace": namespace}}
@@ -117,11 +122,23 @@ class Bench:
             new_ssh_key=new_ssh_key,
             now=lambda: self.now,
             leadership=self.leadership,
+            clock=lambda: self.monotonic,
         )
         self.job(version="7")
 
-    def job(self, *, version: str, status: DDPJobStatus | None = None, uid: str = "job-uid") -> None:
-        self.caches.jobs.seen(JobRecord("default", "digits", uid, version, 1, deleting=False, spec=None, status=status))
+    def job(
+        self,
+        *,
+        version: str,
+        status: DDPJobStatus | None = None,
+        uid: str = "job-uid",
+        generation: int = 1,
+        deleting: bool = False,
+        **spec_fields: object,
+    ) -> None:
+        spec = DDPJobSpec.model_validate({**SPEC, **spec_fields})
+        record = JobRecord("default", "digits", uid, version, generation, deleting=deleting, spec=spec, status=status)
+        self.caches.jobs.seen(record)
 
     async def look(self, *plans: Plan | Exception) -> list[str]:
         """Reconcile once; the requests that it made."""
@@ -161,8 +178,8 @@ def manifest(name: str, kind: str = "Pod", **metadata: Any) -> Json:
     }
 
 
-def pods(count: int) -> tuple[Action, ...]:
-    return tuple(Create(manifest(f"digits-a0-{ordinal}")) for ordinal in range(count))
+def pods(count: int, *, nodes: int = 10) -> tuple[Action, ...]:
+    return tuple(CreatePod(pod_name("digits", 0, ordinal, nodes), 0, ordinal) for ordinal in range(count))
 
 
 SHARED = (Create(manifest("digits", "Service")), Create(manifest("digits-launcher", "ConfigMap")))

@@ -12,7 +12,8 @@ from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.api.status import Progress
-from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod
+from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod
+from ddpjob_core.children.pod import build_pod
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observed import (
@@ -41,10 +42,13 @@ def spec_of(**fields: object) -> DDPJobSpec:
 
 def words(actions: Iterable[Action]) -> list[str]:
     """What each action does, as `Create Pod` or `DeletePod`."""
-    return [
-        " ".join([type(action).__name__, *([action.manifest["kind"]] if isinstance(action, Create) else [])])
-        for action in actions
-    ]
+    return [_word(action) for action in actions]
+
+
+def _word(action: Action) -> str:
+    if isinstance(action, CreatePod):
+        return "Create Pod"
+    return f"Create {action.manifest['kind']}" if isinstance(action, Create) else type(action).__name__
 
 
 @dataclass
@@ -161,10 +165,12 @@ class World:
         kind = action.manifest["kind"] if isinstance(action, Create) else None
         if kind == "Service":
             self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
-        elif isinstance(action, Create) and kind != "Pod":
-            self.known[object_name(action.manifest)] = self.attempt()
         elif isinstance(action, Create):
-            name = action.manifest["metadata"]["name"]
+            self.known[object_name(action.manifest)] = self.attempt()
+        elif isinstance(action, CreatePod):
+            manifest = self.manifest_of(action)
+            name = manifest["metadata"]["name"]
+            assert name == action.name
             assert name not in self.pods, f"{name} was created while it existed"
             complete = self.status is not None and self.status.pods_created
             assert not complete, f"{name} was created although all pods of its attempt had been"
@@ -180,12 +186,16 @@ class World:
                 None,
                 "Pending",
                 created=self.now,
-                spec_hash=action.manifest["metadata"]["annotations"][ANNOTATION_SPEC_HASH],
+                spec_hash=manifest["metadata"]["annotations"][ANNOTATION_SPEC_HASH],
             )
         elif isinstance(action, DeletePod):
             self.delete_pod(action.name, action.grace_seconds)
         elif isinstance(action, DeleteJob):
             self.job_deleted = True
+
+    def manifest_of(self, action: CreatePod) -> dict[str, Any]:
+        """The pod that an action creates."""
+        return build_pod(self.job(), self.spec, action.attempt, action.ordinal, lost_nodes=action.lost_nodes)
 
     def report_rank(self, rank: int, step: int | None, *, since_step: float = 0.5, **fields: Any) -> None:
         """A rank answers on /progress at this moment."""

@@ -7,7 +7,8 @@ from ddpjob.manifests.documents import Document
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.status import ConditionType
-from ddpjob_core.children.actions import Create
+from ddpjob_core.children.actions import Create, CreatePod
+from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord, Observed
@@ -52,9 +53,13 @@ def rendered(job: JobRecord, now: datetime) -> list[Manifest]:
     if job.spec is None:
         raise UsageProblem(job.spec_error or "spec cannot be understood")
     spec = job.spec.model_copy(update={"suspend": False})
-    fresh = JobRecord(job.namespace, job.name, job.uid, "", job.generation, deleting=False, spec=spec)
+    fresh = JobRecord(
+        job.namespace, job.name, job.uid, "", job.generation, deleting=False, spec=spec, too_large=job.too_large
+    )
     plan = decide(Observed(fresh, now))
     failed = plan.status.condition(ConditionType.FAILED) if plan.status is not None else None
     if failed is not None:
         raise UsageProblem(f"the operator would refuse this job: {failed.message}")
-    return [action.manifest for action in plan.actions if isinstance(action, Create)]
+    shared = [action.manifest for action in plan.actions if isinstance(action, Create)]
+    pods = [action for action in plan.actions if isinstance(action, CreatePod)]
+    return [*shared, *(PodBuilder(fresh, spec, pod.attempt).build(pod.ordinal) for pod in pods)]

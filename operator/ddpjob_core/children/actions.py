@@ -14,6 +14,19 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create a pod of the job. Its manifest is made when it is posted: those of all pods at once would not fit.
+
+    `lost_nodes` are nodes that it should rather not run on.
+    """
+
+    name: str
+    attempt: int
+    ordinal: int
+    lost_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete a pod, its uid being a precondition; a pod that is gone or is another counts as deleted.
 
@@ -43,4 +56,4 @@ class DeleteJob:
     uid: str
 
 
-Action: TypeAlias = Create | DeletePod | DeleteStray | DeleteJob
+Action: TypeAlias = Create | CreatePod | DeletePod | DeleteStray | DeleteJob

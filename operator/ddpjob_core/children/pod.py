@@ -52,40 +52,64 @@ def build_pod(
 
     Expects a template without errors (`template_errors`).
     """
-    template_metadata = spec.template.get("metadata") or {}
-    template_spec = spec.template.get("spec") or {}
-    container = _trainer_container(job, spec, attempt, ordinal)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": pod_name(job.name, attempt, ordinal, spec.nodes),
-            "namespace": job.namespace,
-            "labels": {**(template_metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
-            "annotations": {
-                DEFAULT_CONTAINER_ANNOTATION: container["name"],
-                **(template_metadata.get("annotations") or {}),
-                ANNOTATION_SPEC_HASH: spec_hash(spec),
+    return PodBuilder(job, spec, attempt, lost_nodes).build(ordinal)
+
+
+class PodBuilder:
+    """Makes the manifests of an attempt's pods one by one. What is the same in all of them is made once."""
+
+    def __init__(self, job: JobRecord, spec: DDPJobSpec, attempt: int, lost_nodes: Sequence[str] = ()) -> None:
+        """Args:
+        job: whose pods they are.
+        spec: the job's spec; its template has no errors (`template_errors`).
+        attempt: number of the attempt.
+        lost_nodes: nodes that the pods should rather not run on.
+        """
+        self._job = job
+        self._spec = spec
+        self._attempt = attempt
+        self._lost_nodes = lost_nodes
+        self._metadata = spec.template.get("metadata") or {}
+        self._template = copy.deepcopy(spec.template.get("spec") or {})
+        self._trainer = merge_trainer(trainer_of(spec.template), spec.trainer)
+        self._others = others_of(spec.template)
+        self._spec_hash = spec_hash(spec)
+
+    def build(self, ordinal: int) -> Manifest:
+        """The manifest of one pod. It shares parts with the others: it is to be sent, not to be changed."""
+        job, spec, attempt, template = self._job, self._spec, self._attempt, self._template
+        container = _trainer_container(job, spec, attempt, ordinal, dict(self._trainer))
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": pod_name(job.name, attempt, ordinal, spec.nodes),
+                "namespace": job.namespace,
+                "labels": {**(self._metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
+                "annotations": {
+                    DEFAULT_CONTAINER_ANNOTATION: container["name"],
+                    **(self._metadata.get("annotations") or {}),
+                    ANNOTATION_SPEC_HASH: self._spec_hash,
+                },
+                "ownerReferences": [owner_reference(job)],
             },
-            "ownerReferences": [owner_reference(job)],
-        },
-        "spec": {
-            # A training does not need the API server: no credential in the pod unless it is requested.
-            "automountServiceAccountToken": False,
-            # A namespace with thousands of services would add as many variables to every container.
-            "enableServiceLinks": False,
-            **copy.deepcopy(template_spec),
-            **host_network_fields(spec.template),
-            **away_from(lost_nodes, template_spec.get("affinity")),
-            **_security_context(spec, template_spec.get("securityContext") or {}),
-            "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
-            "subdomain": service_name(job.name),
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": spec.grace_period_seconds,
-            "containers": [container, *others_of(spec.template)],
-            "volumes": _volumes(job, spec, container, template_spec.get("volumes") or []),
-        },
-    }
+            "spec": {
+                # A training does not need the API server: no credential in the pod unless it is requested.
+                "automountServiceAccountToken": False,
+                # A namespace with thousands of services would add as many variables to every container.
+                "enableServiceLinks": False,
+                **template,
+                **host_network_fields(spec.template),
+                **away_from(self._lost_nodes, template.get("affinity")),
+                **_security_context(spec, template.get("securityContext") or {}),
+                "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
+                "subdomain": service_name(job.name),
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": spec.grace_period_seconds,
+                "containers": [container, *self._others],
+                "volumes": _volumes(job, spec, container, template.get("volumes") or []),
+            },
+        }
 
 
 def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
@@ -94,8 +118,9 @@ def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
     return {"securityContext": {**_VOLUME_GROUP, **users}}
 
 
-def _trainer_container(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, Any]:
-    container = merge_trainer(trainer_of(spec.template), spec.trainer)
+def _trainer_container(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, container: dict[str, Any]
+) -> dict[str, Any]:
     resources = container.get("resources") or {}
     processes = resolve_procs_per_node(spec.procs_per_node, resources)
     backend = resolve_backend(spec.backend, resources)
@@ -155,7 +180,7 @@ def _volumes(
         ours.append(key_volume(job))
     if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:
         ours.append(checkpoint_volume(job, spec.checkpoint))
-    return [*ours, *copy.deepcopy(users)]
+    return [*ours, *users]
 
 
 def _has_shared_memory(container: dict[str, Any]) -> bool:

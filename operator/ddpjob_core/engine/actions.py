@@ -10,7 +10,8 @@ from ddpjob_core.api.constants import KIND
 from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.resources import JOBS, PODS
-from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.kinds import KINDS, Kind
@@ -18,7 +19,10 @@ from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
 
-_LARGEST_BATCH: Final = 64
+_LARGEST_BATCH: Final = 32
+"""Requests of one job at a time: the others' must not wait behind thousands of one job's."""
+_MOST_PODS: Final = 512
+"""Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
 
 
 @dataclass(slots=True)
@@ -31,6 +35,8 @@ class Outcome:
     failures: list[ApiError] = field(default_factory=list)
     known: set[ObjectName] = field(default_factory=set)
     """Objects that were created or found to exist and that no watch shows."""
+    more: bool = False
+    """Whether pods were left for the next reconcile although nothing stood in the way."""
 
 
 class ActionRunner:
@@ -52,32 +58,46 @@ class ActionRunner:
         outcome = Outcome()
         chosen = [action for action in actions if not skip(object_of(action))]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
-        creations = [action for action in chosen if isinstance(action, Create)]
-        pods = [action for action in creations if action.manifest["kind"] == "Pod"]
-        shared = [action for action in creations if action.manifest["kind"] != "Pod"]
-        await self._together(job, (*deletions, *shared), outcome)
+        shared = [action for action in chosen if isinstance(action, Create)]
+        pods = [action for action in chosen if isinstance(action, CreatePod)]
+        await self._in_batches(job, (*deletions, *shared), outcome)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:
-            await self._in_growing_batches(job, pods, outcome)
+            await self._create_pods(job, pods, outcome)
         if not outcome.failures:
             await self._together(job, [action for action in chosen if isinstance(action, DeleteJob)], outcome)
         return outcome
 
-    async def _in_growing_batches(self, job: JobRecord, actions: Sequence[Action], outcome: Outcome) -> None:
+    async def _in_batches(self, job: JobRecord, actions: Sequence[Action], outcome: Outcome) -> None:
+        for begin in range(0, len(actions), _LARGEST_BATCH):
+            await self._together(job, actions[begin : begin + _LARGEST_BATCH], outcome)
+
+    async def _create_pods(self, job: JobRecord, pods: Sequence[CreatePod], outcome: Outcome) -> None:
+        manifests = _Manifests(job)
         # An invalid manifest or a used-up quota stops all pods alike: a thousand requests are not needed to learn that.
-        size, rest = 1, list(actions)
-        while rest and not outcome.failures and not outcome.rejected:
-            batch, rest = rest[:size], rest[size:]
-            await self._together(job, batch, outcome)
-            size = min(size * 2, _LARGEST_BATCH)
+        begin, size = 0, 1
+        while begin < len(pods) and not outcome.failures and not outcome.rejected and self._is_wanted(job):
+            if begin >= _MOST_PODS:
+                outcome.more = True
+                return
+            await self._together(job, pods[begin : begin + size], outcome, manifests)
+            begin, size = begin + size, min(size * 2, _LARGEST_BATCH)
 
-    async def _together(self, job: JobRecord, actions: Iterable[Action], outcome: Outcome) -> None:
-        await asyncio.gather(*(self._one(job, action, outcome) for action in actions))
+    def _is_wanted(self, job: JobRecord) -> bool:
+        """Whether the job has not changed since: one that was deleted, suspended or changed is decided on again."""
+        now = self._caches.jobs.get(job.namespace, job.name)
+        return now is not None and now.uid == job.uid and not now.deleting and now.generation == job.generation
 
-    async def _one(self, job: JobRecord, action: Action, outcome: Outcome) -> None:
+    async def _together(
+        self, job: JobRecord, actions: Iterable[Action], outcome: Outcome, manifests: "_Manifests | None" = None
+    ) -> None:
+        made = manifests or _Manifests(job)
+        await asyncio.gather(*(self._one(job, action, outcome, made) for action in actions))
+
+    async def _one(self, job: JobRecord, action: Action, outcome: Outcome, manifests: "_Manifests") -> None:
         name = object_of(action)
         try:
-            await self._carry_out(job, action, outcome)
+            await self._carry_out(job, action, outcome, manifests)
         except _NameTaken as taken:
             outcome.rejected.append(Rejection(RejectionKind.NAME_TAKEN, name, str(taken)))
         except (Invalid, Forbidden) as failure:
@@ -91,8 +111,11 @@ class ActionRunner:
         else:
             outcome.done.add(name)
 
-    async def _carry_out(self, job: JobRecord, action: Action, outcome: Outcome) -> None:
+    async def _carry_out(self, job: JobRecord, action: Action, outcome: Outcome, manifests: "_Manifests") -> None:
         match action:
+            case CreatePod(name):
+                if not self._caches.holds_pod(job, name):
+                    await self._create(job, manifests.of(action), outcome)
             case Create(manifest):
                 await self._create(job, manifest, outcome)
             case DeletePod(name, uid, grace_seconds):
@@ -189,11 +212,29 @@ class _NameTaken(Exception):  # noqa: N818 caught right here
     """The name is taken; the text says by whom."""
 
 
+class _Manifests:
+    """The manifests of a job's pods, made one at a time."""
+
+    def __init__(self, job: JobRecord) -> None:
+        self._job = job
+        self._builder: tuple[int, tuple[str, ...], PodBuilder] | None = None
+
+    def of(self, action: CreatePod) -> Manifest:
+        """The manifest of one pod."""
+        wanted = (action.attempt, action.lost_nodes)
+        if self._builder is None or self._builder[:2] != wanted:
+            assert self._job.spec is not None  # noqa: S101 nothing is created for a job that cannot be understood
+            self._builder = (*wanted, PodBuilder(self._job, self._job.spec, *wanted))
+        return self._builder[2].build(action.ordinal)
+
+
 def object_of(action: Action) -> ObjectName:
     """Kind and name of an action's object; a deletion is never mistaken for a creation."""
     match action:
         case Create(manifest):
             return object_name(manifest)
+        case CreatePod(name):
+            return ObjectName("Pod", name)
         case DeletePod(name) | DeleteStray(name):
             return ObjectName("deletion of pod", name)
         case DeleteJob(uid):

@@ -49,7 +49,11 @@ class Caches:
         """Whether the job's own object of this kind and name is cached."""
         if manifest["kind"] == "Service":
             return self.service(job) is not None
-        pod = self.pods.get(job.namespace, manifest["metadata"]["name"]) if manifest["kind"] == "Pod" else None
+        return manifest["kind"] == "Pod" and self.holds_pod(job, manifest["metadata"]["name"])
+
+    def holds_pod(self, job: JobRecord, name: str) -> bool:
+        """Whether the job's own pod of this name is cached."""
+        pod = self.pods.get(job.namespace, name)
         return pod is not None and pod.owner_uid == job.uid
 
     def remember(self, kind: str, raw: object) -> None:

@@ -102,6 +102,7 @@ class Controller:
             new_ssh_key=new_ssh_key,
             now=now,
             leadership=leadership or Alone(),
+            clock=monotonic,
         )
 
     def prepare(self) -> None:
@@ -134,6 +135,9 @@ class Controller:
         key = (record.namespace, record.name)
         if after is not None:
             self.memories.of(after.uid, key)
+            if before is not None and before.generation != after.generation:
+                # What a user asks for is looked at, however often the job has acted lately.
+                self.queue.release(key)
         self.queue.add(key)
 
     def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:

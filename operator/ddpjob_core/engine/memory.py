@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ddpjob_core.api.kubernetes import ObjectName
+from ddpjob_core.engine.brake import Brake
 from ddpjob_core.engine.limiter import Turn
 from ddpjob_core.engine.store import Key
 from ddpjob_core.engine.vanished import VanishedPods
@@ -44,8 +45,8 @@ class JobMemory:
         attempt: the attempt that `known` and `rejections` belong to.
         known: objects that no watch shows and that exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
-        rounds: reconciles in a row that have each acted.
         taken_over: since when this process decides about the job.
+        brake: how often its reconciles have acted lately.
         last_status_write: when this process last wrote the status.
         turn: the job's place in the order of progress writes.
         vanished: pods that no longer exist, as they ended.
@@ -57,8 +58,8 @@ class JobMemory:
     attempt: int = 0
     known: set[ObjectName] = field(default_factory=set)
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
-    rounds: int = 0
     taken_over: datetime | None = None
+    brake: Brake = field(default_factory=Brake)
     last_status_write: datetime | None = None
     turn: Turn = field(default_factory=Turn)
     vanished: VanishedPods = field(default_factory=VanishedPods)

@@ -58,6 +58,7 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._delayed: dict[K, _Delayed] = {}
         self._failures: dict[K, int] = {}
+        self._held: dict[K, float] = {}
         self._available = asyncio.Event()
         self._open = True
 
@@ -82,6 +83,11 @@ class WorkQueue(Generic[K]):
         if key in self._running:
             self._again.add(key)
             return
+        left = self._held.get(key, 0.0) - self._clock()
+        if left > 0:
+            self.add_after(key, left)
+            return
+        self._held.pop(key, None)
         self._waiting.setdefault(key, self._clock())
         self._available.set()
 
@@ -102,6 +108,14 @@ class WorkQueue(Generic[K]):
                 return
             earlier.timer.cancel()
         self._delayed[key] = _Delayed(due, self._call_later(seconds, lambda: self._promote(key)))
+
+    def hold(self, key: K, seconds: float) -> None:
+        """Do not process the key for so many seconds, however often it is added; it is processed then, if it was."""
+        self._held[key] = self._clock() + seconds
+
+    def release(self, key: K) -> None:
+        """Process the key again whenever it is added."""
+        self._held.pop(key, None)
 
     def retry(self, key: K, after: float | None = None) -> float:
         """Process the key again after a failure; returns the delay in seconds.

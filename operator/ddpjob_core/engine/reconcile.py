@@ -31,8 +31,6 @@ _LEFT_ALONE: Final = TRY_AGAIN_AFTER - timedelta(seconds=1)
 """How long a refused object is not asked for again: a second less, since decide counts in whole seconds."""
 _CATCH_UP: Final = 5.0
 """Seconds after which a job is reconciled anyway although the watch has not shown its newer version."""
-_MOST_ROUNDS: Final = 16
-"""Reconciles in a row that may each act. A job needs a handful; more is a bug that must not become a storm."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +53,7 @@ class Reconciler:
         new_ssh_key: NewSshKey,
         now: Callable[[], datetime],
         leadership: Leadership,
+        clock: Callable[[], float],
     ) -> None:
         """Args:
         kube: the API server.
@@ -69,8 +68,10 @@ class Reconciler:
         new_ssh_key: makes the keys of jobs that need ssh.
         now: this process' clock.
         leadership: stamps statuses with the term in which they are written.
+        clock: monotonic seconds.
         """
         self._kube = kube
+        self._clock = clock
         self._decide = decide
         self._memories = memories
         self._caches = caches
@@ -130,18 +131,21 @@ class Reconciler:
             await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
         if outcome.failures:
             raise outcome.failures[0]
-        self._requeue(key, plan, memory, acted=bool(outcome.done) or news or (wrote and plan.urgent))
+        acted = bool(outcome.done) or news or (wrote and plan.urgent)
+        self._requeue(key, plan, memory, acted=acted, more=outcome.more)
 
-    def _requeue(self, key: Key, plan: Plan, memory: JobMemory, *, acted: bool) -> None:
+    def _requeue(self, key: Key, plan: Plan, memory: JobMemory, *, acted: bool, more: bool) -> None:
         if plan.requeue_after is not None:
             self._queue.add_after(key, plan.requeue_after.total_seconds())
-        memory.rounds = memory.rounds + 1 if acted else 0
-        if memory.rounds > _MOST_ROUNDS:
-            _log.error("%s/%s does not converge: %d reconciles in a row have acted", *key, memory.rounds)
-            self._queue.retry(key)
-        elif acted:
-            # The answers are in the caches: the next step does not have to wait for the watch to show them.
-            self._queue.add(key)
+        if not acted:
+            memory.brake.rested()
+            return
+        wait = 0.0 if more else memory.brake.acted(self._clock())
+        if wait > 0:
+            _log.error("%s/%s does not come to rest: left alone for %.1f s", *key, wait)
+            self._queue.hold(key, wait)
+        # The answers are in the caches: the next step does not have to wait for the watch to show them.
+        self._queue.add(key)
 
     def _observe(self, job: JobRecord, memory: JobMemory) -> Observed:
         now = self._now()

@@ -1,11 +1,10 @@
 """Creating the pods of an attempt, all of them or none."""
 
-from ddpjob_core.api.kubernetes import object_name
-from ddpjob_core.children.actions import Create
+from ddpjob_core.api.kubernetes import ObjectName, object_name
+from ddpjob_core.children.actions import Create, CreatePod
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
 from ddpjob_core.children.launcher_config import build_launcher
-from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.ssh_key import build_ssh_key, needs_ssh_key
 from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, abandoned_pods_run
@@ -61,7 +60,7 @@ def _shared_children(situation: Situation) -> tuple[Create, ...]:
     return tuple(Create(manifest) for manifest in (*service, *missing))
 
 
-def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create, ...]:
+def _allowed(children: tuple[Create | CreatePod, ...], situation: Situation) -> tuple[Create | CreatePod, ...]:
     """After a refusal only what was refused is requested again, and nothing else before that succeeds.
 
     A pod without its launcher would start only to fail, and a used-up quota refuses every pod alike.
@@ -69,15 +68,17 @@ def _allowed(children: tuple[Create, ...], situation: Situation) -> tuple[Create
     refused = {rejection.object for rejection in situation.observed.rejections}
     if not refused:
         return children
-    again = tuple(child for child in children if object_name(child.manifest) in refused)
+    again = tuple(child for child in children if _object_of(child) in refused)
     return again or children[:1]
 
 
-def _pods(situation: Situation) -> tuple[Create, ...]:
+def _object_of(child: Create | CreatePod) -> ObjectName:
+    return ObjectName("Pod", child.name) if isinstance(child, CreatePod) else object_name(child.manifest)
+
+
+def _pods(situation: Situation) -> tuple[CreatePod, ...]:
     states = situation.attempt.states()
     missing = [ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING]
-    lost = sorted(nodes_lost(situation.observed.pods))
-    number = situation.attempt.number
-    return tuple(
-        Create(build_pod(situation.job, situation.spec, number, ordinal, lost_nodes=lost)) for ordinal in missing
-    )
+    lost = tuple(sorted(nodes_lost(situation.observed.pods)))
+    attempt = situation.attempt
+    return tuple(CreatePod(attempt.names[ordinal], attempt.number, ordinal, lost) for ordinal in missing)

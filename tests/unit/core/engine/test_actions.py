@@ -1,11 +1,14 @@
 """How actions are carried out; what an API server decides is tested against one."""
 
+from typing import Any
+
 import pytest
 from reconciling import SHARED, Bench, manifest, pods
 
 from ddpjob_core.api.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
-from ddpjob_core.children.actions import Action, Create, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.decide import Plan
 from ddpjob_core.observations.observed import RejectionKind
 
@@ -18,16 +21,16 @@ async def test_a_pod_that_a_dead_process_had_created_counts_as_created(bench: Be
     assert [pod.uid for pod in bench.observed[-1].pods] == ["p"]
 
 
-@pytest.mark.parametrize("resource", ["pods", "services", "configmaps"])
-async def test_a_name_that_is_taken_is_reported_with_its_owner(bench: Bench, resource: str) -> None:
+@pytest.mark.parametrize(("resource", "name"), [("pods", "digits-a0-0"), ("services", "x"), ("configmaps", "x")])
+async def test_a_name_that_is_taken_is_reported_with_its_owner(bench: Bench, resource: str, name: str) -> None:
     actions: dict[str, Action] = {
-        "pods": Create(manifest("x")),
+        "pods": CreatePod("digits-a0-0", 0, 0),
         "services": Create(manifest("x", "Service")),
         "configmaps": Create(manifest("x", "ConfigMap")),
     }
-    bench.kube.failures[f"create {resource} x"] = AlreadyExists("there")
+    bench.kube.failures[f"create {resource} {name}"] = AlreadyExists("there")
     others = [{"uid": "other", "controller": True, "kind": "Deployment", "name": "web"}]
-    bench.kube.objects[f"get {resource} x"] = manifest("x", uid="p", ownerReferences=others)
+    bench.kube.objects[f"get {resource} {name}"] = manifest(name, uid="p", ownerReferences=others)
     await bench.look(Plan(actions=(actions[resource],)))
     await bench.look()
     [rejection] = bench.observed[-1].rejections
@@ -72,3 +75,47 @@ async def test_a_job_that_was_deleted_is_not_deleted_again(bench: Bench) -> None
     plan = Plan(actions=(DeleteJob("job-uid"),))
     assert await bench.look(plan) == ["delete ddpjobs digits job-uid"]
     assert await bench.look(plan) == []
+
+
+@pytest.mark.parametrize("change", ["deleted", "being deleted", "suspended"])
+async def test_no_more_pods_are_created_once_the_job_is_deleted_or_changed(bench: Bench, change: str) -> None:
+    def happen(pod: str) -> None:
+        if pod != "digits-a0-030":
+            return
+        if change == "deleted":
+            bench.caches.jobs.forget("default", "digits", "job-uid")
+        elif change == "being deleted":
+            bench.job(version="9", nodes=1000, deleting=True)
+        else:
+            bench.job(version="9", nodes=1000, generation=2, suspend=True)
+
+    bench.job(version="8", nodes=1000)
+    bench.kube.before_create = happen
+    requests = await bench.look(Plan(actions=pods(1000, nodes=1000)))
+    assert 31 <= len(requests) <= 63
+
+
+async def test_thousands_of_pods_are_created_in_parts_and_each_manifest_when_it_is_posted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unposted, most = 0, 0
+
+    def built(self: PodBuilder, ordinal: int) -> Any:
+        nonlocal unposted, most
+        unposted += 1
+        most = max(most, unposted)
+        return build(self, ordinal)
+
+    def posted(_: str) -> None:
+        nonlocal unposted
+        unposted -= 1
+
+    build = PodBuilder.build
+    monkeypatch.setattr(PodBuilder, "build", built)
+    bench.kube.before_create = posted
+    bench.job(version="8", nodes=1000)
+    begun = len(bench.kube.requests)
+    await bench.look(Plan(actions=pods(1000, nodes=1000)))
+    assert 500 <= len(bench.kube.requests) - begun <= 600
+    assert most <= 32
+    assert bench.looks_again()

@@ -1,5 +1,6 @@
 """What the reconciler does with a plan and with the answers to it; what an API server decides is tested against one."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -173,16 +174,6 @@ async def test_children_of_an_older_job_of_the_same_name_are_seen_as_foreign(ben
     }
 
 
-async def test_a_job_that_does_not_converge_is_slowed_down(bench: Bench) -> None:
-    immediate = 0
-    for _ in range(40):
-        bench.caches.pods.forget("default", "digits-a0-0", next((pod.uid for pod in bench.caches.pods), ""))
-        await bench.look(Plan(actions=pods(1)))
-        immediate += bench.looks_again()
-    assert 5 < immediate < 20
-    assert bench.delays
-
-
 class Term:
     """The term of a leader: it writes over older ones, and nothing over a newer one."""
 
@@ -211,3 +202,43 @@ async def test_a_former_leader_writes_and_does_nothing_to_a_job_of_its_successor
     plan = Plan(status=STATUS, urgent=True, actions=(*SHARED, *pods(2)), events=(EVENT,))
     assert await bench.look(plan) == []
     assert bench.delays
+
+
+async def look_for_an_hour(bench: Bench, plans: Callable[[], tuple[Plan, ...]]) -> list[float]:
+    """When the job was looked at, by a worker that is always free and a watch that shows something every second."""
+    begun, looks = bench.monotonic, []
+    while bench.monotonic < begun + 3600:
+        bench.queue.add(KEY)
+        if bench.queue.depth:
+            await bench.queue._take()
+            bench.queue._done(KEY)
+            looks.append(bench.monotonic - begun)
+            for plan in plans():
+                pod = next(iter(bench.caches.pods), None)
+                bench.caches.pods.forget("default", "digits-a0-0", "" if pod is None else pod.uid)
+                await bench.look(plan)
+        bench.monotonic += 1.0 if bench.queue.depth == 0 else 0.01
+    return looks
+
+
+async def test_a_job_that_never_comes_to_rest_is_left_alone_for_longer_and_longer(bench: Bench) -> None:
+    looks = await look_for_an_hour(bench, lambda: (Plan(actions=pods(1)),))
+    assert 16 <= len([at for at in looks if at < 10]) <= 32
+    assert len([at for at in looks if at > 600]) <= 60
+
+
+async def test_a_job_whose_pod_a_neighbour_deletes_again_and_again_is_made_no_faster_than_every_two_seconds(
+    bench: Bench,
+) -> None:
+    looks = await look_for_an_hour(bench, lambda: (Plan(actions=pods(1)), Plan()))
+    assert len([at for at in looks if at > 600]) <= 3000 / 2 + 10
+
+
+async def test_what_a_user_changes_is_looked_at_although_the_job_is_left_alone(bench: Bench) -> None:
+    bench.queue.hold(KEY, 60)
+    bench.queue.add(KEY)
+    assert not bench.looks_again()
+    bench.queue.hold(KEY, 60)
+    bench.queue.release(KEY)
+    bench.queue.add(KEY)
+    assert bench.looks_again()

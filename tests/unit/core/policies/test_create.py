@@ -10,7 +10,7 @@ from world import World, running_world, spec_of, words
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.launchers import Launcher
-from ddpjob_core.children.actions import DeleteStray
+from ddpjob_core.children.actions import CreatePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.observations.node_lost import SILENCE_OF_LOST
 from ddpjob_core.observations.observed import Rejection, RejectionKind
@@ -152,7 +152,7 @@ def test_the_next_attempt_prefers_other_nodes_and_does_not_wait_long_on_one_that
     world.remove("digits-a0-0")
     world.advance(5)
     world.settle()
-    created = [action.manifest for action in world.requests if words([action]) == ["Create Pod"]][-2:]
+    created = [world.manifest_of(action) for action in world.requests if isinstance(action, CreatePod)][-2:]
     assert [manifest["metadata"]["name"] for manifest in created] == ["digits-a1-0", "digits-a1-1"]
     for manifest in created:
         (wish,) = manifest["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
