@@ -64,18 +64,19 @@ class Admin:
         """Put a pod on the node."""
         target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-        await self._request("POST", PODS.path(namespace, pod, "binding"), body)
+        await self.ask("POST", PODS.path(namespace, pod, "binding"), body)
 
     async def change(self, resource: Resource, namespace: str, name: str, edit: Callable[[Json], object]) -> None:
         """Read, edit and write an object, again and again until nobody comes in between."""
         for _ in range(50):
             raw = await self.kube.get(resource, namespace, name)
             edit(raw)
-            if (await self._request("PUT", resource.path(namespace, name), raw)).get("kind") != "Status":
+            if (await self.ask("PUT", resource.path(namespace, name), raw)).get("kind") != "Status":
                 return
         raise AssertionError(f"{name} could not be changed")
 
-    async def _request(self, method: str, path: str, body: Json | None) -> Json:
+    async def ask(self, method: str, path: str, body: Json | None) -> Json:
+        """Send any request; the answer, which is a Status where the API server refuses it."""
         limits = aiohttp.ClientTimeout(total=30)
         answer = await self.connection.request(method, path, body, limits=limits)
         raw: Json = await answer.json()

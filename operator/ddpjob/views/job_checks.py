@@ -10,13 +10,13 @@ from ddpjob.views.job import Job, JobEvent
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.status import Condition, ConditionType
 from ddpjob_core.observations.listing import grouped_by_message
-from ddpjob_core.observations.observed import PodRecord, Running, Terminated, Waiting
+from ddpjob_core.observations.observed import PodRecord, RejectionKind, Running, Terminated, Waiting
 from ddpjob_core.observations.obstacle import IMAGE_REASONS, obstacle_of
 
 Json: TypeAlias = dict[str, Any]
 
 _NOTICED_WITHIN: Final = timedelta(seconds=30)
-_BLOCKED: Final = ("NameTaken", "Forbidden")
+_BLOCKED: Final = tuple(kind.value for kind in RejectionKind)
 _NAMED: Final = 3
 
 
@@ -99,11 +99,11 @@ def _ended(job: Job) -> Check | None:
 def _created(job: Job) -> Check:
     name, condition = "Objects", job.status.condition(ConditionType.PODS_SCHEDULED)
     if condition is not None and condition.status == "False" and condition.reason in _BLOCKED:
-        remedy = (
-            "delete the object if it is not needed, or give the job another name"
-            if condition.reason == "NameTaken"
-            else "a quota or a webhook refuses it: kubectl describe quota"
-        )
+        remedy = {
+            RejectionKind.NAME_TAKEN.value: "delete the object if it is not needed, or give the job another name",
+            RejectionKind.UNAVAILABLE.value: "tell the owner of the webhook that it names; the operator tries again",
+            RejectionKind.BEING_DELETED.value: "the operator creates it again; kubectl describe shows what keeps it",
+        }.get(condition.reason, "a quota or a webhook refuses it: kubectl describe quota")
         return Check(name, Outcome.FAIL, condition.message, remedy)
     if job.status.pods_created:
         return Check(name, Outcome.OK, f"the pods of attempt {job.status.attempt} have been created")

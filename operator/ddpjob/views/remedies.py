@@ -3,13 +3,15 @@
 import re
 from typing import Final
 
-from ddpjob_core.api.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unavailable
+from ddpjob_core.api.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unavailable, WebhookFailed
 
 _REMEDIES: Final[tuple[tuple[type[ApiError], str, str], ...]] = (
+    (WebhookFailed, "", "try again in a moment; if it lasts, tell the owner of the webhook"),
     (Unavailable, "", "try again in a moment"),
     (Unauthorized, "", "sign in again; kubectl config view shows which user the context names"),
     (Forbidden, "exceeded quota", "free some of it, request less, or have the quota raised: kubectl describe quota"),
     (Forbidden, "^admission webhook", "ask the owner of the webhook what it requires"),
+    (Forbidden, "AdmissionPolicy '", "ask the owner of the policy what it requires"),
     (Forbidden, "", "ask for the missing permission; ddpjob doctor checks your permissions"),
     (
         NotFound,

@@ -17,10 +17,16 @@ from ddpjob_core.api.errors import (
     Unauthorized,
     Unavailable,
     Unexpected,
+    WebhookFailed,
 )
 
 _LONGEST_WAIT: Final = 60.0
 _LONGEST_TEXT: Final = 300
+_BY_ADMISSION: Final = re.compile(r'admission webhook "|\S+ "[^"]*" is forbidden: ')
+"""How the message begins if an admission webhook, policy or plugin denies a request, each with a code of its own choice.
+
+The object may be well-formed all the same, and be admitted once the policy or other objects have changed."""
+_FAILED_WEBHOOK: Final = "failed calling webhook"
 _UNKNOWN_FIELD: Final = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _PLAIN: Final[Mapping[int, type[ApiError]]] = {
     HTTPStatus.FORBIDDEN: Forbidden,
@@ -53,26 +59,44 @@ def error_of_status(code: int, status: Mapping[str, Any], after: float | None = 
         after: seconds that the server asked to wait.
     """
     message = str(status.get("message") or "").strip() or f"the API server answered {code} {_phrase(code)}"
+    if _BY_ADMISSION.match(message):
+        return Forbidden(message)
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR or code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
-        return Unavailable(f"the API server is unavailable: {message}", after=after)
+        return _unavailable(message, after)
     if code == HTTPStatus.UNAUTHORIZED:
         return Unauthorized(f"the API server does not accept the credentials: {message}")
     if code == HTTPStatus.CONFLICT:
         return AlreadyExists(message) if status.get("reason") == "AlreadyExists" else Conflict(message)
     if code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
-        # A webhook chooses its own code, and may change its mind when other objects change.
-        is_webhook = message.startswith("admission webhook")
-        return Forbidden(message) if is_webhook else Invalid(message, fields=_fields(status, message))
+        return _refused(status, message)
     return _PLAIN.get(code, Unexpected)(message)
 
 
-def _fields(status: Mapping[str, Any], message: str) -> tuple[tuple[str, str], ...]:
+def _unavailable(message: str, after: float | None) -> ApiError:
+    if _FAILED_WEBHOOK in message:
+        return WebhookFailed(message.removeprefix("Internal error occurred: "), after=after)
+    return Unavailable(f"the API server is unavailable: {message}", after=after)
+
+
+def _refused(status: Mapping[str, Any], message: str) -> ApiError:
+    causes = _causes(status)
+    # What is wrong with the object itself names its field. A cause without one is a policy's, which may change.
+    if causes and not any(cause.get("field") for cause in causes):
+        return Forbidden(message)
+    return Invalid(message, fields=_fields(status, message))
+
+
+def _causes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
+    return [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+
+
+def _fields(status: Mapping[str, Any], message: str) -> tuple[tuple[str, str], ...]:
     named = tuple(
         (str(cause.get("field") or "").removeprefix("<nil>"), str(cause.get("message") or "").strip())
-        for cause in (causes if isinstance(causes, list) else ())
-        if isinstance(cause, dict) and cause.get("message")
+        for cause in _causes(status)
+        if cause.get("message")
     )
     return named or tuple((path, f"{kind} field") for kind, path in _UNKNOWN_FIELD.findall(message))
 

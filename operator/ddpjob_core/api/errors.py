@@ -53,12 +53,16 @@ class NotLeading(Unavailable):
     """This process does not lead, or leads no longer: it must not write."""
 
 
+class WebhookFailed(Unavailable):
+    """An admission webhook that the API server has to ask does not answer, or fails. A later try may succeed."""
+
+
 class Unauthorized(ApiError):
     """The API server does not accept the credentials. A token may be read again from its file for the next request."""
 
 
 class Forbidden(ApiError):
-    """A missing permission, a quota or an admission webhook refuses it: a later try may succeed."""
+    """A missing permission, a quota, an admission webhook or an admission policy refuses it: a later try may succeed."""
 
 
 class NotFound(ApiError):

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ddpjob_core.api.constants import KIND
-from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from ddpjob_core.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotLeading,
+    Unavailable,
+    WebhookFailed,
+)
 from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.resources import JOBS, PODS
 from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
@@ -23,6 +33,15 @@ _LARGEST_BATCH: Final = 32
 """Requests of one job at a time: the others' must not wait behind thousands of one job's."""
 _MOST_PODS: Final = 512
 """Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
+_BEING_DELETED: Final = "object is being deleted: "
+"""How the API server begins its message if an object that already exists is being deleted."""
+_DELETION: Final = "it is being deleted; what still uses it delays that"
+_REJECTIONS: Final = (
+    (Invalid, RejectionKind.INVALID),
+    (Forbidden, RejectionKind.FORBIDDEN),
+    (WebhookFailed, RejectionKind.UNAVAILABLE),
+)
+"""Errors that a creation is not simply repeated after, and what they mean for the object."""
 
 
 @dataclass(slots=True)
@@ -33,6 +52,8 @@ class Outcome:
     """Objects whose action succeeded."""
     rejected: list[Rejection] = field(default_factory=list)
     failures: list[ApiError] = field(default_factory=list)
+    not_created: dict[ObjectName, ApiError] = field(default_factory=dict)
+    """Objects whose creation is among the failures."""
     known: set[ObjectName] = field(default_factory=set)
     """Objects that were created or found to exist and that no watch shows."""
     more: bool = False
@@ -98,16 +119,16 @@ class ActionRunner:
         name = object_of(action)
         try:
             await self._carry_out(job, action, outcome, manifests)
-        except _NameTaken as taken:
-            outcome.rejected.append(Rejection(RejectionKind.NAME_TAKEN, name, str(taken)))
-        except (Invalid, Forbidden) as failure:
-            if isinstance(action, DeletePod | DeleteStray | DeleteJob):
-                outcome.failures.append(failure)
-            else:
-                kind = RejectionKind.INVALID if isinstance(failure, Invalid) else RejectionKind.FORBIDDEN
-                outcome.rejected.append(Rejection(kind, name, str(failure)))
+        except _Unusable as found:
+            outcome.rejected.append(Rejection(found.kind, name, str(found)))
         except ApiError as failure:
+            kind = next((kind for error, kind in _REJECTIONS if isinstance(failure, error)), None)
+            if isinstance(action, Create | CreatePod) and kind is not None:
+                outcome.rejected.append(Rejection(kind, name, str(failure)))
+                return
             outcome.failures.append(failure)
+            if isinstance(action, Create | CreatePod) and not isinstance(failure, NotLeading):
+                outcome.not_created[name] = failure
         else:
             outcome.done.add(name)
 
@@ -135,7 +156,7 @@ class ActionRunner:
         raw = await self._create_or_find(job, kind, manifest)
         objection = kind.objection(raw)
         if objection:
-            raise _NameTaken(objection)
+            raise _Unusable(RejectionKind.NAME_TAKEN, objection)
         if kind.watched:
             self._caches.remember(manifest["kind"], raw)
         else:
@@ -143,10 +164,14 @@ class ActionRunner:
 
     async def _create_or_find(self, job: JobRecord, kind: Kind, manifest: Manifest) -> Json:
         """The object as the API server has it; only the manifest where an existing one cannot be read."""
-        with contextlib.suppress(AlreadyExists), _gone_or_contended():
-            return await self._kube.create(kind.resource, manifest, strict=kind.strict)
-        if not kind.readable:
-            return manifest
+        try:
+            with _gone_or_contended():
+                return await self._kube.create(kind.resource, manifest, strict=kind.strict)
+        except AlreadyExists as taken:
+            if not kind.readable:
+                if str(taken).startswith(_BEING_DELETED):
+                    raise _Unusable(RejectionKind.BEING_DELETED, _DELETION) from taken
+                return manifest
         # Created by a process that died, or by a request whose answer was lost; or it belongs to another owner.
         name = manifest["metadata"]["name"]
         try:
@@ -154,7 +179,10 @@ class ActionRunner:
         except NotFound as failure:
             raise Unavailable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
         if not kind.is_own(raw, job, manifest):
-            raise _NameTaken(f"it belongs to {_owner(raw)}")
+            raise _Unusable(RejectionKind.NAME_TAKEN, f"it belongs to {_owner(raw)}")
+        if kind.resource is not PODS and raw["metadata"].get("deletionTimestamp"):
+            # A pod that is being deleted is an observed one: it has failed.
+            raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
         return raw
 
     async def _delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None) -> None:
@@ -208,8 +236,12 @@ def _gone_or_contended() -> Iterator[None]:
         raise Unavailable(str(failure)) from failure
 
 
-class _NameTaken(Exception):  # noqa: N818 caught right here
-    """The name is taken; the text says by whom."""
+class _Unusable(Exception):  # noqa: N818 caught right here
+    """An object of that name exists and cannot be used; the text says why."""
+
+    def __init__(self, kind: RejectionKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class _Manifests:

@@ -78,9 +78,10 @@ class Caches:
         return {name: holders[name] for name in sorted(holders) if ports_in_common(ours, holders[name])}
 
     def service(self, job: JobRecord) -> ServiceRecord | None:
-        """The job's own service."""
+        """The job's own service. One that is being deleted is none: it will be gone, with the names of the pods."""
         found = self.services.get(job.namespace, job.name)
-        return found if found is not None and found.owner_uid == job.uid else None
+        own = found is not None and found.owner_uid == job.uid and found.deletion_time is None
+        return found if own else None
 
 
 def groups_of(record: PodRecord | ServiceRecord) -> tuple[str, ...]:

@@ -45,6 +45,7 @@ class JobMemory:
         attempt: the attempt that `known` and `rejections` belong to.
         known: objects that no watch shows and that exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
+        failing: since when each object could not be created, each try having failed in a way that may pass by itself.
         taken_over: since when this process decides about the job.
         brake: how often its reconciles have acted lately.
         last_status_write: when this process last wrote the status.
@@ -58,6 +59,7 @@ class JobMemory:
     attempt: int = 0
     known: set[ObjectName] = field(default_factory=set)
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
+    failing: dict[ObjectName, datetime] = field(default_factory=dict)
     taken_over: datetime | None = None
     brake: Brake = field(default_factory=Brake)
     last_status_write: datetime | None = None
@@ -75,6 +77,7 @@ class JobMemory:
         """Forget what only answers to this process's own requests have shown."""
         self.known.clear()
         self.rejections.clear()
+        self.failing.clear()
 
 
 class Memories:

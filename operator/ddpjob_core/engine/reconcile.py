@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -22,13 +22,15 @@ from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import job_record
-from ddpjob_core.observations.observed import JobRecord, Observed
+from ddpjob_core.observations.observed import JobRecord, Observed, Rejection, RejectionKind
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER
 
 Decide: TypeAlias = Callable[[Observed], Plan]
 
 _LEFT_ALONE: Final = TRY_AGAIN_AFTER - timedelta(seconds=1)
 """How long a refused object is not asked for again: a second less, since decide counts in whole seconds."""
+_FAILS_AFTER: Final = timedelta(seconds=4)
+"""How long the creation of an object may fail before the status says so: a failure may pass with the next try."""
 _CATCH_UP: Final = 5.0
 """Seconds after which a job is reconciled anyway although the watch has not shown its newer version."""
 
@@ -110,10 +112,11 @@ class Reconciler:
     async def _reconcile(self, key: Key, job: JobRecord) -> None:
         memory = self._memories.of(job.uid, key)
         memory.enter(current_attempt(job, self._caches.pods_of(job)))
-        if memory.rejections:
+        if memory.rejections or memory.failing:
             # A later try may have succeeded and its answer been lost: then the watch shows the object.
-            for name in memory.rejections.keys() & self._caches.own(job):
-                del memory.rejections[name]
+            for name in self._caches.own(job):
+                memory.rejections.pop(name, None)
+                memory.failing.pop(name, None)
         plan = self._decide(self._observe(job, memory))
         self._poller.follow(memory, plan.poll)
         wrote = False
@@ -130,6 +133,9 @@ class Reconciler:
         if plan.status is None or wrote:
             await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
         if outcome.failures:
+            if news:
+                # The status has to say so now: the next try may be a minute away.
+                self._queue.add(key)
             raise outcome.failures[0]
         acted = bool(outcome.done) or news or (wrote and plan.urgent)
         self._requeue(key, plan, memory, acted=acted, more=outcome.more)
@@ -211,17 +217,34 @@ class Reconciler:
 
         def left_alone(name: ObjectName) -> bool:
             refused = memory.rejections.get(name)
-            return refused is not None and begun - refused[1] < _LEFT_ALONE
+            # What fails is tried again as its queue says: it may work again at any moment.
+            return refused is not None and name not in memory.failing and begun - refused[1] < _LEFT_ALONE
 
         outcome = await self._actions.run(job, plan.actions, skip=left_alone)
         for name in outcome.done:
             memory.rejections.pop(name, None)
+            memory.failing.pop(name, None)
         memory.known |= outcome.known
-        news = False
         for rejection in outcome.rejected:
+            memory.failing.pop(rejection.object, None)
+        news = False
+        for rejection in (*outcome.rejected, *_lasting(outcome, memory, self._now())):
             known = memory.rejections.get(rejection.object)
             if known is None or known[0] != rejection:
                 news = True
                 _log.warning("%s/%s: %s was refused: %s", job.namespace, job.name, rejection.object, rejection.message)
             memory.rejections[rejection.object] = (rejection, self._now())
         return outcome, news
+
+
+def _lasting(outcome: Outcome, memory: JobMemory, now: datetime) -> Iterator[Rejection]:
+    """What has failed for so long that it counts as refused.
+
+    Another wording of the same failure changes nothing.
+    """
+    for name, failure in outcome.not_created.items():
+        told = memory.rejections.get(name)
+        if told is not None and told[0].kind is RejectionKind.UNAVAILABLE and now - told[1] < TRY_AGAIN_AFTER:
+            continue
+        if now - memory.failing.setdefault(name, now) >= _FAILS_AFTER:
+            yield Rejection(RejectionKind.UNAVAILABLE, name, str(failure))

@@ -135,7 +135,11 @@ class RejectionKind(StrEnum):
     NAME_TAKEN = "NameTaken"
     """An object of that name exists and does not belong to this job."""
     FORBIDDEN = "Forbidden"
-    """A quota, an admission webhook or a missing permission; trying again may help."""
+    """A quota, an admission webhook, an admission policy or a missing permission; trying again may help."""
+    UNAVAILABLE = "Unavailable"
+    """The API server fails, or a webhook that it has to ask; trying again may help."""
+    BEING_DELETED = "BeingDeleted"
+    """The job's own object of that name is being deleted: it can be created again once it is gone."""
 
 
 @dataclass(frozen=True, slots=True)

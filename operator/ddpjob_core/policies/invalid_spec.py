@@ -12,6 +12,8 @@ from ddpjob_core.policies.decision import Decision, give_up
 from ddpjob_core.status.conditions import Fact, with_facts
 
 INVALID_SPEC = "InvalidSpec"
+_MADE_OF = {"Pod": "spec.template or spec.trainer", "PersistentVolumeClaim": "spec.checkpoint"}
+"""Kinds of objects that the API server may refuse for what the spec says, and the fields that say it."""
 _TOO_MANY_PROCESSES = (
     f"spec.procsPerNode: auto results in more than {MAX_PROCESSES} processes per node; "
     "check the CPU and GPU requests of spec.trainer.resources, or set a number"
@@ -51,11 +53,14 @@ def _may_have_gpus(spec: DDPJobSpec) -> bool:
 
 
 def refused_by_server(situation: Situation) -> Decision | None:
-    """A pod or service that the API server rejects as invalid: its message names the field inside the template."""
-    invalid = [r for r in situation.observed.rejections if r.kind is RejectionKind.INVALID]
-    if not invalid:
+    """A pod or claim that the API server rejects as invalid: its message names the field inside the template."""
+    refused = situation.observed.rejections
+    invalid = [each for each in refused if each.kind is RejectionKind.INVALID and each.object.kind in _MADE_OF]
+    # What was accepted once is not what the spec has wrong: it is created again while the pods run.
+    if not invalid or situation.status.pods_created:
         return None
-    message = f"the API server refuses {invalid[0].object}: {invalid[0].message}; correct spec.template or spec.trainer"
+    fields = _MADE_OF[invalid[0].object.kind]
+    message = f"the API server refuses {invalid[0].object}: {invalid[0].message}; correct {fields}"
     return give_up(situation, INVALID_SPEC, message, None)
 
 

@@ -7,7 +7,7 @@ from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
 from ddpjob_core.observations.observed import RejectionKind
 
-_BLOCKED: Final = (RejectionKind.NAME_TAKEN, RejectionKind.FORBIDDEN)
+_BLOCKED: Final = tuple(kind for kind in RejectionKind if kind is not RejectionKind.BEING_DELETED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
 
 _UNNOTICED: Final = timedelta(seconds=5)
 """Backoff that needs no explanation."""
+_WHY: Final = {
+    RejectionKind.UNAVAILABLE: "the API server fails to create",
+    RejectionKind.BEING_DELETED: "waiting to create",
+}
 
 
 def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, str]:
@@ -29,7 +33,8 @@ def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, st
         # Sorted by name: the answers arrive in any order, which must not look like a change.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
         listed = grouped_by_message([(str(each.object), each.message) for each in refused], NAMED_OBJECTS)
-        return refused[0].kind.value, f"the API server refuses to create {listed}"
+        kind = refused[0].kind
+        return kind.value, f"{_WHY.get(kind, 'the API server refuses to create')} {listed}"
     if (status.restarts.counted or status.restarts.ignored) and not status.holds(ConditionType.SUSPENDED):
         stopped = f"attempt {status.attempt} starts when the pods of the previous one have stopped"
         return "Restarting", stopped + _backoff(status, situation.spec.restart)

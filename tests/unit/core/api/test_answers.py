@@ -1,6 +1,7 @@
 """Answers of the API server become the errors that the reconciler and the command line tell apart."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,12 @@ from ddpjob_core.api.errors import (
     Unauthorized,
     Unavailable,
     Unexpected,
+    WebhookFailed,
 )
+
+_TOLERATION = {"reason": "FieldValueInvalid", "message": "Invalid value", "field": "spec.tolerations[0].operator"}
+_BY_POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: spec is invalid: no"
+_BY_WEBHOOK = 'failed calling webhook "w.example": failed to call webhook: Post "https://w.example/": refused'
 
 
 @pytest.mark.parametrize(
@@ -28,6 +34,16 @@ from ddpjob_core.api.errors import (
         (410, {"reason": "Expired"}, Expired),
         (422, {"reason": "Invalid"}, Invalid),
         (400, {"message": 'strict decoding error: unknown field "spec.foo"'}, Invalid),
+        (422, {"message": 'Pod "x" is invalid: spec.tol', "details": {"causes": [_TOLERATION]}}, Invalid),
+        (422, {"message": f'pods "x" is forbidden: {_BY_POLICY}', "reason": "Invalid"}, Forbidden),
+        (422, {"message": "in words of its own", "details": {"causes": [{"message": _BY_POLICY}]}}, Forbidden),
+        (422, {"message": 'admission webhook "w.example" denied the request: spec.x: no'}, Forbidden),
+        (401, {"message": f'pods "x" is forbidden: {_BY_POLICY}', "reason": "Unauthorized"}, Forbidden),
+        (404, {"message": 'admission webhook "w.example" denied the request: no such team'}, Forbidden),
+        (500, {"message": 'admission webhook "w.example" denied the request: out of order'}, Forbidden),
+        (413, {"message": f'pods "x" is forbidden: {_BY_POLICY}'}, Forbidden),
+        (500, {"message": f"Internal error occurred: {_BY_WEBHOOK}"}, WebhookFailed),
+        (504, {"message": "request did not complete within the allotted timeout"}, Unavailable),
         (400, {"message": 'admission webhook "quota.example" denied the request: later'}, Forbidden),
         (403, {"message": "exceeded quota"}, Forbidden),
         (401, {}, Unauthorized),
@@ -37,10 +53,10 @@ from ddpjob_core.api.errors import (
         (418, {}, Unexpected),
     ],
 )
-def test_each_code_is_the_error_that_it_means(code: int, status: dict[str, str], kind: type[ApiError]) -> None:
+def test_each_code_is_the_error_that_it_means(code: int, status: dict[str, Any], kind: type[ApiError]) -> None:
     error = error_of_answer(code, json.dumps(status).encode(), {}, "get /x")
     assert type(error) is kind
-    assert status.get("message", "") in str(error)
+    assert status.get("message", "").removeprefix("Internal error occurred: ") in str(error)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"\xff", b"[" * 100_000])

@@ -47,6 +47,29 @@ async def test_a_key_that_a_dead_process_had_created_counts_as_created_and_is_no
     assert not bench.observed[-1].rejections
 
 
+@pytest.mark.parametrize("resource", ["services", "configmaps", "persistentvolumeclaims"])
+async def test_an_object_that_is_being_deleted_is_not_taken_for_created(bench: Bench, resource: str) -> None:
+    kinds = {"services": "Service", "configmaps": "ConfigMap", "persistentvolumeclaims": "PersistentVolumeClaim"}
+    bench.kube.failures[f"create {resource} x"] = AlreadyExists("there")
+    bench.kube.objects[f"get {resource} x"] = manifest("x", uid="p", deletionTimestamp="2026-01-01T00:00:00Z")
+    await bench.look(Plan(actions=(Create(manifest("x", kinds[resource])), *pods(1))))
+    await bench.look()
+    [rejection] = bench.observed[-1].rejections
+    assert rejection.kind is RejectionKind.BEING_DELETED
+    assert not bench.observed[-1].known
+    assert not bench.observed[-1].pods
+
+
+async def test_a_key_that_is_being_deleted_is_known_by_the_servers_words(bench: Bench) -> None:
+    there = AlreadyExists('object is being deleted: secrets "digits-ssh" already exists')
+    bench.kube.failures["create secrets digits-ssh"] = there
+    await bench.look(Plan(actions=(Create(manifest("digits-ssh", "Secret")),)))
+    await bench.look()
+    [rejection] = bench.observed[-1].rejections
+    assert rejection.kind is RejectionKind.BEING_DELETED
+    assert not bench.observed[-1].known
+
+
 async def test_pods_wait_for_the_service_that_they_are_found_by(bench: Bench) -> None:
     bench.kube.failures["create services digits"] = Unavailable("busy")
     requests = await bench.look(Plan(actions=(*pods(2), *SHARED)))

@@ -7,7 +7,16 @@ import pytest
 from reconciling import EVENT, KEY, SHARED, STATUS, Bench, manifest, pod_of, pods
 
 from ddpjob_core.api import DDPJobStatus
-from ddpjob_core.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unavailable
+from ddpjob_core.api.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotLeading,
+    Unavailable,
+    WebhookFailed,
+)
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import PODS, SERVICES
 from ddpjob_core.decide import Plan
@@ -83,7 +92,11 @@ async def test_what_the_server_asks_to_wait_is_waited(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("failure", "kind"),
-    [(Invalid("spec.x: bad"), RejectionKind.INVALID), (Forbidden("quota"), RejectionKind.FORBIDDEN)],
+    [
+        (Invalid("spec.x: bad"), RejectionKind.INVALID),
+        (Forbidden("quota"), RejectionKind.FORBIDDEN),
+        (WebhookFailed('failed calling webhook "w"'), RejectionKind.UNAVAILABLE),
+    ],
 )
 async def test_a_refusal_stops_the_other_pods_and_is_observed_by_the_next_decision(
     bench: Bench, failure: ApiError, kind: RejectionKind
@@ -99,6 +112,35 @@ async def test_a_refusal_stops_the_other_pods_and_is_observed_by_the_next_decisi
         ObjectName("Pod", "digits-a0-1"),
         str(failure),
     )
+
+
+async def test_a_creation_that_fails_for_seconds_is_reported_and_not_given_up(bench: Bench) -> None:
+    plan = Plan(actions=pods(1))
+    for second in range(10):
+        # Each failure comes in words of its own.
+        bench.kube.failures["create pods digits-a0-0"] = Unavailable(f"connection {second} was reset")
+        assert await bench.look(plan) == ["create pods digits-a0-0"], "it may work again at any moment"
+        told = bench.looks_again()
+        assert told == (second == 4), "only what lasts is news, and only once"
+        bench.now += timedelta(seconds=1)
+    [rejection] = bench.observed[-1].rejections
+    assert (rejection.kind, rejection.message) == (RejectionKind.UNAVAILABLE, "connection 4 was reset")
+    bench.kube.failures.clear()
+    await bench.look(plan)
+    await bench.look()
+    assert bench.observed[-1].rejections == ()
+
+
+async def test_a_failure_that_passes_is_not_reported(bench: Bench) -> None:
+    for _ in range(3):
+        bench.kube.failures["create pods digits-a0-0"] = Unavailable("busy")
+        await bench.look(Plan(actions=pods(1)))
+        bench.now += timedelta(seconds=3)
+        bench.kube.failures.clear()
+        await bench.look(Plan(actions=pods(1)))
+        assert bench.observed[-1].rejections == ()
+        [pod] = bench.caches.pods
+        bench.caches.pods.forget("default", "digits-a0-0", pod.uid)
 
 
 async def test_what_was_refused_is_left_alone_for_a_while_and_forgotten_once_it_succeeds(bench: Bench) -> None:

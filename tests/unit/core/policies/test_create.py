@@ -101,6 +101,27 @@ def test_pods_that_are_refused_alike_are_named_together_with_the_first_message()
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (RejectionKind.UNAVAILABLE, "the API server fails to create pod digits-a0-0: failed calling webhook"),
+        (RejectionKind.FORBIDDEN, "the API server refuses to create pod digits-a0-0: failed calling webhook"),
+        (RejectionKind.BEING_DELETED, "waiting to create pod digits-a0-0: failed calling webhook"),
+    ],
+)
+def test_whatever_keeps_a_pod_from_being_created_for_now_is_reported_and_waited_for_alike(
+    kind: RejectionKind, words: str
+) -> None:
+    world = World(rejections=(Rejection(kind, ObjectName("Pod", "digits-a0-0"), "failed calling webhook"),))
+    plan = world.reconcile()
+    assert plan.status is not None
+    told = plan.status.condition(ConditionType.PODS_SCHEDULED)
+    assert told is not None
+    assert (told.status, told.reason, told.message) == ("False", kind.value, words)
+    assert not plan.status.finished
+    assert plan.requeue_after == timedelta(seconds=10)
+
+
 def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world = World()
     world.rejections = (

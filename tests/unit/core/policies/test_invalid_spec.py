@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from world import START, World, spec_of
+from world import START, World, running_world, spec_of
 
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
@@ -36,6 +36,27 @@ def test_a_pod_that_the_server_calls_invalid_fails_the_job_with_the_servers_word
     failed = world.status.condition(ConditionType.FAILED)
     assert failed is not None
     assert 'unknown field "spec.volums"' in failed.message
+
+
+@pytest.mark.parametrize("name", [ObjectName("Service", "digits"), ObjectName("ConfigMap", "digits-launcher")])
+def test_an_object_that_the_spec_does_not_describe_is_waited_for(name: ObjectName) -> None:
+    world = World(rejections=(Rejection(RejectionKind.INVALID, name, "spec.ipFamilyPolicy: Invalid value"),))
+    world.settle()
+    assert world.status is not None
+    assert not world.status.finished
+    told = world.status.condition(ConditionType.PODS_SCHEDULED)
+    assert told is not None
+    assert "spec.ipFamilyPolicy" in told.message
+
+
+def test_what_is_refused_while_the_pods_run_does_not_fail_the_job() -> None:
+    world = running_world()
+    claim = ObjectName("PersistentVolumeClaim", "digits-checkpoints")
+    world.rejections = (Rejection(RejectionKind.INVALID, claim, "spec.resources: too little"),)
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    assert not world.status.finished
 
 
 def test_a_request_that_comes_to_too_many_processes_is_refused_before_anything_is_built() -> None:
