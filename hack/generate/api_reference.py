@@ -58,7 +58,14 @@ def _rules(schema: Schema) -> str:
     return "\n".join(["Also validated:", "", *(f"- {line}" for line in lines)]) + "\n" if lines else ""
 
 
+def _is_quantity(schema: Schema) -> bool:
+    """Whether it takes text and numbers with a fraction, for which a structural schema has no type."""
+    return "type" not in schema and "pattern" in schema and "minimum" in schema
+
+
 def _type(schema: Schema) -> str:
+    if _is_quantity(schema):
+        return "quantity"
     if schema.get("x-kubernetes-int-or-string"):
         return "integer or string"
     if "items" in schema:
@@ -78,6 +85,8 @@ def _default(schema: Schema) -> str:
 def _bounds(schema: Schema) -> str:
     if "x-kubernetes-validations" in schema and schema.get("x-kubernetes-int-or-string"):
         return "see below"
+    if _is_quantity(schema):
+        return "not negative, such as 2, 0.5, 500m or 16Gi"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "minimum" in schema and "maximum" in schema:

@@ -9,7 +9,6 @@ from ddpjob.cluster.jobs import pods_of
 from ddpjob.cluster.transport import Json
 from ddpjob.views.checks import (
     Check,
-    Outcome,
     Right,
     check_api,
     check_crd,
@@ -49,8 +48,9 @@ _RIGHTS: Final = (
 
 def examine_installation(cluster: Cluster) -> list[Check]:
     """The checks of an installation; if the API server does not answer, there is nothing else to check."""
-    api = check_api(_tried(lambda: cluster.json("/version")), cluster.server)
-    if api.outcome is not Outcome.OK:
+    version = _tried(lambda: cluster.json("/version"))
+    api = check_api(version, cluster.server)
+    if isinstance(version, ApiError):
         return [api]
     deployments, pods = _operators(cluster, _DEPLOYMENTS), _operators(cluster, PODS)
     dns = _tried(lambda: cluster.find(SERVICES, "kube-system", labels="k8s-app=kube-dns"))

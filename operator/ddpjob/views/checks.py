@@ -1,12 +1,13 @@
 """`ddpjob doctor`: the checks of an installation. Pure functions of the API server's answers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from ddpjob.views.text import Line, Tone
-from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
+from ddpjob_core.api.constants import GROUP, LEAST_KUBERNETES, PLURAL, VERSION
 from ddpjob_core.api.crd import custom_resource_definition
 from ddpjob_core.api.errors import ApiError, Forbidden, NotFound
 from ddpjob_core.api.quantity import parse_quantity
@@ -43,10 +44,21 @@ def skipped(name: str, error: ApiError) -> Check:
 
 
 def check_api(version: Json | ApiError, server: str) -> Check:
-    """Whether the API server answers."""
+    """Whether the API server answers, and is new enough."""
     name = "API server"
     if isinstance(version, ApiError):
         return Check(name, Outcome.FAIL, str(version), version.remedy)
+    # Some providers write the minor version with a plus sign: 31+.
+    numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]
+    found = tuple(int(number[0]) for number in numbers if number is not None)
+    if len(found) == len(numbers) and found < LEAST_KUBERNETES:
+        least = ".".join(map(str, LEAST_KUBERNETES))
+        return Check(
+            name,
+            Outcome.FAIL,
+            f"Kubernetes {version.get('gitVersion', '?')} at {server} is too old",
+            f"upgrade the cluster to Kubernetes {least} or newer",
+        )
     return Check(name, Outcome.OK, f"Kubernetes {version.get('gitVersion', '?')} at {server}")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ddpjob_core.api.base import ApiModel
-from ddpjob_core.api.kubernetes import Quantity
+from ddpjob_core.api.kubernetes import Size
 
 
 class AccessMode(StrEnum):
@@ -44,7 +44,7 @@ class Checkpoint(ApiModel):
 
     claim_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """Name of an existing PersistentVolumeClaim in the job's namespace. Set either claimName or size."""
-    size: Quantity | None = None
+    size: Size | None = None
     """Size of the PersistentVolumeClaim that the operator creates, named <job>-checkpoints. Set either claimName or size."""
     storage_class_name: Annotated[str | None, Field(max_length=253)] = None
     """Storage class of the claim that the operator creates. Defaults to the cluster's default storage class."""

@@ -8,6 +8,9 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "DDPJob"
 PLURAL: Final = "ddpjobs"
 
+LEAST_KUBERNETES: Final = (1, 31)
+"""The first version that selects custom resources by a field, such as status.phase."""
+
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_UID: Final = f"{GROUP}/uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"

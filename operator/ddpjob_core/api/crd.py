@@ -31,6 +31,7 @@ _ORDER: Final = (
     "pattern",
     "minItems",
     "maxItems",
+    "minProperties",
     "maxProperties",
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
@@ -72,7 +73,7 @@ class _Converter:
             node.pop("type", None)
         if node.get(_PRESERVE) and "properties" not in node:
             # Without a type, CEL compares the whole value; for an object it would miss a key replaced by another.
-            node = {key: value for key, value in node.items() if key in ("description", _PRESERVE)}
+            node = {key: value for key, value in node.items() if key not in ("type", "additionalProperties", "items")}
         if "properties" in node:
             node["properties"] = {name: self.convert(each) for name, each in node["properties"].items()}
             node.pop("additionalProperties", None)
@@ -96,7 +97,7 @@ class _Converter:
             choices = [self._flat(each) for each in node.pop("anyOf") if each.get("type") != "null"]
             if len(choices) == 1:
                 node = {**choices[0], **node}
-            elif not node.get(_INT_OR_STRING):
+            elif not node.get(_INT_OR_STRING) and not node.get(_PRESERVE):
                 raise TypeError(f"a structural schema must have exactly one type: {raw}")
         return node
 

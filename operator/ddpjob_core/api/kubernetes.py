@@ -1,8 +1,9 @@
 """The parts of the Kubernetes Pod API that a DDPJob has outside `template`, declared so that the API server validates them."""
 
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+import re
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ddpjob_core.api.base import ApiModel
 from ddpjob_core.api.constants import RESERVED_ENV_NAMES, RESERVED_ENV_PREFIXES
@@ -27,7 +28,44 @@ def object_name(manifest: Manifest) -> ObjectName:
     return ObjectName(manifest["kind"], manifest["metadata"]["name"])
 
 
+_QUANTITY: Final = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$"
+_LARGEST_NUMBER: Final = 10**18
+_LONGEST_QUANTITY: Final = 64
+
+
+def _check_quantity(value: object) -> object:
+    """Refuse what the API server refuses, and `true`, which a schema without a type lets pass."""
+    if isinstance(value, str):
+        valid = len(value) <= _LONGEST_QUANTITY and re.fullmatch(_QUANTITY, value) is not None
+    else:
+        valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST_NUMBER
+    if not valid:
+        raise ValueError("must be a non-negative quantity, such as 2, 0.5, 500m or 16Gi")
+    return value
+
+
 Quantity = Annotated[
+    int | float | str,
+    BeforeValidator(_check_quantity),
+    Field(
+        json_schema_extra={
+            # A Pod takes a number with a fraction too. No type of a structural schema does, and CEL sees only types.
+            "x-kubernetes-preserve-unknown-fields": True,
+            "minimum": 0,
+            "maximum": _LARGEST_NUMBER,
+            "maxLength": _LONGEST_QUANTITY,
+            "pattern": _QUANTITY,
+            # No list and no object is both at once.
+            "minItems": 1,
+            "maxItems": 0,
+            "minProperties": 1,
+            "maxProperties": 0,
+        },
+    ),
+]
+"""An amount of a resource, as in a container."""
+
+Size = Annotated[
     int | str,
     Field(
         json_schema_extra={
@@ -36,12 +74,13 @@ Quantity = Annotated[
             "x-kubernetes-validations": [
                 {
                     "rule": "type(self) == int ? self >= 0 : isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
-                    "message": "must be a non-negative quantity, such as 2, 500m or 16Gi",
+                    "message": "must be a non-negative quantity, such as 500Mi or 16Gi",
                 },
             ],
         },
     ),
 ]
+"""An amount of storage, in bytes if it is a number."""
 
 
 class KeySelector(ApiModel):

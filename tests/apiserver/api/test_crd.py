@@ -115,11 +115,21 @@ INVALID: dict[str, tuple[Json, str]] = {
     ),
     "no quantity": (
         trainer(resources={"limits": {"memory": "much"}}),
-        r"spec\.trainer\.resources\.limits\[memory\].*such as 2, 500m or 16Gi",
+        r"spec\.trainer\.resources\.limits\.memory.*should match",
     ),
+    "a list as a quantity": (trainer(resources={"limits": {"cpu": []}}), r"resources\.limits\.cpu.*at least 1 items"),
+    "an object as a quantity": (trainer(resources={"limits": {"cpu": {"a": 1}}}), r"resources\.limits\.cpu.*Too many"),
     "less than nothing": (
         trainer(resources={"requests": {"cpu": "-1"}}),
-        r"spec\.trainer\.resources\.requests\[cpu\].*non-negative",
+        r"spec\.trainer\.resources\.requests\.cpu.*should match",
+    ),
+    "a number less than nothing": (
+        trainer(resources={"requests": {"cpu": -0.5}}),
+        r"spec\.trainer\.resources\.requests\.cpu.*greater than or equal to 0",
+    ),
+    "a size that is none": (
+        {"checkpoint": {"size": "much"}},
+        r"spec\.checkpoint\.size.*such as 500Mi or 16Gi",
     ),
     "an unknown pull policy": (trainer(imagePullPolicy="Often"), r'spec\.trainer\.imagePullPolicy.*"IfNotPresent"'),
     "fewer than no restarts": ({"restart": {"maxRestarts": -1}}, r"spec\.restart\.maxRestarts.*equal to 0"),
@@ -309,6 +319,11 @@ FIXED: dict[str, tuple[Json, Json, str]] = {
         trainer(resources={"limits": {"memory": 1}}),
         "trainer",
     ),
+    "half a processor": (
+        trainer(resources={"limits": {"cpu": 0.5}}),
+        trainer(resources={"limits": {"cpu": 0.6}}),
+        "trainer",
+    ),
     "a security setting": (
         trainer(securityContext={"runAsUser": 1}),
         trainer(securityContext={"runAsUser": 2}),
@@ -489,6 +504,18 @@ def test_kubectl_refuses_a_mistyped_field(kubectl: Kubectl, namespace: str, tmp_
     with pytest.raises(subprocess.CalledProcessError) as refused:
         kubectl("create", "-f", str(file))
     assert 'unknown field "spec.nods"' in refused.value.stderr
+
+
+@pytest.mark.parametrize("amount", [0.5, 2, 0, "500m", "1e3", "1.5", 1e-3])
+def test_a_quantity_is_taken_as_a_pod_takes_it_as_a_number_or_as_text(
+    admin: Client, make: Make, namespace: str, amount: float | str
+) -> None:
+    stored = make(**trainer(resources={"limits": {"cpu": amount}}))
+    assert stored["spec"]["trainer"]["resources"]["limits"]["cpu"] == amount
+    spec = DDPJobSpec.model_validate(stored["spec"])
+    name, uid = stored["metadata"]["name"], stored["metadata"]["uid"]
+    pod = build_pod(JobRecord(namespace, name, uid, "1", 1, deleting=False, spec=spec), spec, 0, 0)
+    admin.create(pod, dryRun="All")
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "manifests/examples").glob("*.yaml")), ids=lambda path: path.stem)

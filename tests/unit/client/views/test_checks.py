@@ -54,6 +54,12 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
     ("check", "outcome", "text"),
     [
         (check_api({"gitVersion": "v1.34.4"}, "https://api"), OK, "Kubernetes v1.34.4 at https://api"),
+        (check_api({"major": "1", "minor": "31+", "gitVersion": "v1.31.2-eks"}, "https://api"), OK, "v1.31.2-eks"),
+        (
+            check_api({"major": "1", "minor": "30", "gitVersion": "v1.30.9"}, "https://api"),
+            FAIL,
+            "v1.30.9 at https://api is too old",
+        ),
         (check_api(DOWN, "https://api"), FAIL, "no answer"),
         (check_crd({}, custom_resource_definition()), OK, "with all fields"),
         (check_crd({}, DENIED), OK, "is served"),

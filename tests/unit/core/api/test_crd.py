@@ -49,12 +49,15 @@ BOUNDS: dict[str, list[set[str]]] = {
     "object": [{"properties"}, {"maxProperties"}],
     "boolean": [set()],
     "integer or string": [{"maxLength", "x-kubernetes-validations"}],
+    "quantity": [{"minimum", "maximum", "maxLength", "pattern", "maxItems", "maxProperties"}],
     "preserved": [set()],
 }
 
 
 def is_bounded(node: dict[str, Any]) -> bool:
     kind = "integer or string" if "x-kubernetes-int-or-string" in node else node.get("type", "preserved")
+    if kind == "preserved" and "pattern" in node:
+        kind = "quantity"
     return node.get("format") == "date-time" or any(bounds <= node.keys() for bounds in BOUNDS[kind])
 
 
@@ -72,7 +75,10 @@ def test_the_schema_is_structural() -> None:
 def test_an_object_that_is_compared_as_a_whole_and_preserves_what_it_does_not_know_has_no_type() -> None:
     """CEL calls two typed objects equal where a key that it does not know is replaced by another."""
     untyped = [path for path, node in NODES.items() if "x-kubernetes-preserve-unknown-fields" in node]
-    assert untyped == ["spec.trainer.securityContext", "spec.template.metadata", "spec.template.spec"]
+    quantities = [f"spec.trainer.resources.{key}{{}}" for key in ("limits", "requests")]
+    divisor = "spec.trainer.env[].valueFrom.resourceFieldRef.divisor"
+    others = ["spec.trainer.securityContext", "spec.template.metadata", "spec.template.spec"]
+    assert untyped == [divisor, *quantities, *others]
     assert [path for path in untyped if "type" in NODES[path]] == ["spec.template.metadata"]
     # What a pod takes of it is declared, so a replaced key is seen.
     assert set(NODES["spec.template.metadata"]["properties"]) == {"labels", "annotations"}

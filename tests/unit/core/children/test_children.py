@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from world import spec_of
 
+from ddpjob_core.api.kubernetes import ResourceRequirements
 from ddpjob_core.api.names import parse_pod_name, pod_name
 from ddpjob_core.api.quantity import parse_quantity
 from ddpjob_core.api.template import template_errors
@@ -331,3 +333,19 @@ def test_a_wish_to_be_elsewhere_is_added_to_the_template_s_own_affinity() -> Non
 @pytest.mark.parametrize("affinity", ["x", {"nodeAffinity": "x"}, {"nodeAffinity": {PREFERRED: "x"}}])
 def test_a_malformed_affinity_is_left_to_the_api_server(affinity: object) -> None:
     assert away_from(["n1"], affinity) == {}
+
+
+@pytest.mark.parametrize(
+    ("amount", "processes"), [(0.5, 1), ("0.5", 1), (2.5, 2), ("2.5", 2), (3, 3), ("3", 3), (1e3, 256), ("1e3", 256)]
+)
+def test_a_number_counts_as_the_same_quantity_as_text(amount: float | str, processes: int) -> None:
+    spec = spec_of(
+        procsPerNode="auto", trainer={"image": "i", "script": "t.py", "resources": {"limits": {"cpu": amount}}}
+    )
+    assert min(processes_of(spec), 256) == processes
+
+
+@pytest.mark.parametrize("amount", [True, [], {}, -1, "-1", "much", "1" * 65, 1e19, "1 "])
+def test_anything_but_a_quantity_is_refused_where_it_is_read(amount: object) -> None:
+    with pytest.raises(ValidationError, match="must be a non-negative quantity"):
+        ResourceRequirements.model_validate({"limits": {"cpu": amount}})
