@@ -1,8 +1,8 @@
-"""Ranks that are forked from a process that has loaded torch: loading it is most of what a short training takes.
+"""Processes that are forked from one that has loaded torch: loading it is most of what a short training takes.
 
 From the program's first line to its last all is as in a process of its own: its arguments, environment, output, session
 and exit code, its process group and its collectives. The interpreter's own end is not: nothing is taken down. Who tests
-that, a launcher, or what a user types, starts real commands.
+that, or what a user types, starts real commands.
 """
 
 import contextlib
@@ -13,12 +13,19 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
 # An optimizer's first step loads what compiles models, without a need.
-LOADED = ["torch", "torch._dynamo", "ddpjob_trainer.loop.training_loop", "ddpjob_trainer.observability.telemetry"]
+LOADED = [
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.run",
+    "ddpjob_trainer.loop.training_loop",
+    "ddpjob_trainer.observability.telemetry",
+]
 """What is loaded before the first fork."""
 
 
@@ -58,16 +65,12 @@ def forked(program: Sequence[str], environments: Sequence[Mapping[str, str]]) ->
         program: what one would give to python: `-m module`, `-c code` or a file, with arguments.
         environments: of the processes, whole.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
+    context = _context()
     ranks: list[Rank] = []
-    # Read when torch is loaded.
-    with patch.dict(os.environ, OMP_NUM_THREADS="1"):
-        forkserver.ensure_running()
     try:
         for environment in environments:
             output, said = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(tuple(program), dict(environment), said))
+            process = context.Process(target=_run, args=(tuple(program), dict(environment), said, str(Path.cwd())))
             process.start()
             said.close()
             ranks.append(Rank(process, output))
@@ -77,9 +80,36 @@ def forked(program: Sequence[str], environments: Sequence[Mapping[str, str]]) ->
             rank.kill()
 
 
-def _run(program: tuple[str, ...], environment: dict[str, str], said: Connection) -> None:
+def forked_into(file: Path, program: Sequence[str], environment: Mapping[str, str], folder: Path) -> ForkServerProcess:
+    """A running process in a session of its own that writes all it says into a file.
+
+    Args:
+        file: made or emptied.
+        program: as for `forked`.
+        environment: of the process, whole.
+        folder: where it runs.
+    """
+    with file.open("wb") as output:
+        said = Connection(os.dup(output.fileno()), readable=False)
+    process = _context().Process(target=_run, args=(tuple(program), dict(environment), said, str(folder)))
+    process.start()
+    said.close()
+    return process
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    # Read when torch is loaded.
+    with patch.dict(os.environ, OMP_NUM_THREADS="1"):
+        forkserver.ensure_running()
+    return context
+
+
+def _run(program: tuple[str, ...], environment: dict[str, str], said: Connection, folder: str) -> None:
     # As torchrun starts its workers: who signals a rank's group reaches no other.
     os.setsid()
+    os.chdir(folder)
     multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]  # which is the default
     os.dup2(said.fileno(), 1)
     os.dup2(said.fileno(), 2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import forked_into
 
 from ddpjob_core.api.launchers import Launcher
 from ddpjob_launcher.archive import FILE, archive
@@ -21,24 +22,32 @@ from tests.ports import free_port
 class Node:
     """One launcher process as a pod would run it."""
 
-    def __init__(self, folder: Path, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, program: list[str], environment: dict[str, str], *, fresh: bool) -> None:
         self._log, self._output = folder / "termination-log", folder / "output"
         self._log.touch()
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=folder.parent,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**environment, "DDPJOB_TERMINATION_LOG": str(self._log)},
-                start_new_session=True,
-            )
+        environment = {**environment, "DDPJOB_TERMINATION_LOG": str(self._log)}
+        self._process = (
+            _Command(self._output, program, environment, folder.parent)
+            if fresh
+            else forked_into(self._output, program, environment, folder.parent)
+        )
 
     def end(self, timeout: float = 120) -> int:
-        try:
-            return self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
             pytest.fail(f"still runs after {timeout} s:\n{self.output}")
+        return self._process.exitcode
+
+    def stop(self) -> None:
+        """What the kubelet sends when the pod is deleted."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill it and all that it has started."""
+        assert self._process.pid is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.join()
 
     @property
     def output(self) -> str:
@@ -54,6 +63,33 @@ class Node:
         assert len(text) <= 2048
         report: dict[str, Any] = json.loads(text)
         return report
+
+
+class _Command:
+    """A process of a new interpreter, with what is used of multiprocessing's."""
+
+    def __init__(self, file: Path, program: list[str], environment: dict[str, str], folder: Path) -> None:
+        with file.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *program],
+                cwd=folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.poll()
+
+    def join(self, timeout: float | None = None) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def terminate(self) -> None:
+        self._process.terminate()
 
 
 class Job:
@@ -79,8 +115,15 @@ class Job:
         backend: str = "c10d",
         launcher: str = "torchrun",
         timeout: int = 60,
+        fresh: bool = False,
         **more: str,
     ) -> Node:
+        """Start the launcher of a node.
+
+        Args:
+            fresh: by a new interpreter, which has not yet loaded torch.
+            more: variables of the environment.
+        """
         host = "127.0.0.1"
         rendezvous = (
             {
@@ -123,6 +166,8 @@ class Job:
             **more,
         }
         if launcher in ("python", "mpirun"):
+            # They load no torch.
+            fresh = True
             environment = {name: value for name, value in environment.items() if not name.startswith("PET_")}
             environment["DDPJOB_PROCS_PER_NODE"] = str(processes)
             if launcher == "python":
@@ -132,7 +177,7 @@ class Job:
         folder.mkdir()
         file = folder / FILE
         file.write_bytes(archive(Launcher(launcher).traits.module))
-        started = Node(folder, [sys.executable, str(file), *arguments], environment)
+        started = Node(folder, [str(file), *arguments], environment, fresh=fresh)
         self._nodes.append(started)
         return started
 
@@ -144,9 +189,7 @@ class Job:
 
     def clear(self) -> None:
         for node in self._nodes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(node.process.pid, signal.SIGKILL)
-            node.process.wait()
+            node.kill()
 
 
 def wait_until(condition: Callable[[], bool], explain: Callable[[], str]) -> None:

@@ -1,7 +1,6 @@
 """The other launchers: torch.distributed.launch and python, as `spec.launcher` names them."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,7 +131,7 @@ def test_a_process_under_python_is_asked_to_stop_and_waited_for(job: Job, end: s
     )
     node = job.start(0, 1, program, launcher="python", processes=1)
     job.wait_for("up")
-    node.process.send_signal(signal.SIGTERM)
+    node.stop()
     assert node.end() == code
     assert (job.folder / "saved").exists()
     assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
@@ -149,6 +148,6 @@ def test_under_python_a_node_waits_until_node_0_has_a_name(job: Job) -> None:
         1, 2, job.program("print('never')"), launcher="python", processes=1, MASTER_ADDR="digits-a0-0.digits.invalid"
     )
     wait_until(lambda: "waiting for node 0" in waiting.output, lambda: waiting.output)
-    waiting.process.send_signal(signal.SIGTERM)
+    waiting.stop()
     assert waiting.end() == 143
     assert "never" not in waiting.output

@@ -1,7 +1,6 @@
 """The launcher mpirun on one node: Open MPI's real mpirun; that it reaches other nodes is tested on kind."""
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,7 +89,7 @@ def test_ranks_that_are_to_stop_may_finish_what_they_do_and_mpirun_does_not_end_
     )
     node = start(job, program)
     job.wait_for("up-0", "up-1")
-    node.process.send_signal(signal.SIGTERM)
+    node.stop()
     assert node.end() == 143, node.output
     assert (job.folder / "saved-0").exists()
     assert (job.folder / "saved-1").exists()
@@ -108,7 +107,7 @@ def test_a_rank_that_ends_immediately_when_it_is_to_stop_does_not_cut_off_one_th
     )
     node = start(job, program)
     job.wait_for("up-0", "up-1")
-    node.process.send_signal(signal.SIGTERM)
+    node.stop()
     assert node.end() == 143, node.output
     assert (job.folder / "saved-0").exists(), node.output
 

@@ -1,6 +1,5 @@
 """How launchers and workers stop: asked by Kubernetes, by agreement of the ranks, or because another has failed."""
 
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 def test_workers_that_save_and_end_are_waited_for(job: Job) -> None:
     node = job.start(0, 1, job.program(UNTIL_STOPPED), "save")
     job.wait_for("up-0", "up-1")
-    node.process.send_signal(signal.SIGTERM)
+    node.stop()
     assert node.end() == 143
     assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
     assert (job.folder / "asked-0").exists()
@@ -43,7 +42,7 @@ def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) ->
     node = job.start(0, 1, job.program(UNTIL_STOPPED), "stay", DDPJOB_GRACE_PERIOD_SECONDS="4")
     job.wait_for("up-0", "up-1")
     begin = time.monotonic()
-    node.process.send_signal(signal.SIGTERM)
+    node.stop()
     assert node.end() == 143
     assert 2 <= time.monotonic() - begin < 4
     assert node.report == {
@@ -61,7 +60,7 @@ def test_a_stop_does_not_wait_for_a_rendezvous(job: Job, node: int, backend: str
     waiting = job.start(node, 2, job.program(""), backend=backend)
     wait_until(lambda: sign in waiting.output, lambda: waiting.output)
     begin = time.monotonic()
-    waiting.process.send_signal(signal.SIGTERM)
+    waiting.stop()
     assert waiting.end() == 143
     assert time.monotonic() - begin < 3
     assert waiting.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
@@ -76,7 +75,7 @@ def test_a_node_whose_workers_have_finished_is_not_stopped_but_done(job: Job) ->
     _, second = job.both(program)
     job.wait_for("done-2", "done-3")
     wait_until(lambda: second.reported, lambda: second.output)
-    second.process.send_signal(signal.SIGTERM)
+    second.stop()
     assert second.end() == 0
     assert second.report == {"exitCode": 0}
 
@@ -187,6 +186,6 @@ def test_workers_have_the_pods_grace_period_whatever_torchs_own_limit_is(job: Jo
     node = job.start(0, 1, job.program(NEEDS_A_WHILE), why, PYTHONPATH=str(job.folder / "site"))
     job.wait_for("up-0", "up-1")
     if why == "asked":
-        node.process.send_signal(signal.SIGTERM)
+        node.stop()
     assert node.end() == (143 if why == "asked" else 7), node.output
     assert (job.folder / "saved-0").exists()

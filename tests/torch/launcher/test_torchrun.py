@@ -106,7 +106,7 @@ def test_two_nodes_train_with_the_rank_of_their_ordinal(job: Job, backend: str, 
         (job.folder / "site").mkdir()
         (job.folder / "site" / "sitecustomize.py").write_text(WITHOUT_WRAPPER)
         more = {"PYTHONPATH": str(job.folder / "site")}
-    first, second = job.both(job.program(ALL_REDUCE), backend=backend, **more)
+    first, second = job.both(job.program(ALL_REDUCE), backend=backend, fresh=True, **more)
     assert (first.end(), second.end()) == (0, 0), first.output + second.output
     for group, node in enumerate((first, second)):
         ranks = sorted(
@@ -185,7 +185,7 @@ def test_a_program_sees_what_it_sees_under_torchrun(job: Job, kind: str) -> None
         "print('SEEN', sys.argv, sys.path, __name__, __file__, __spec__ and __spec__.name, os.getcwd(), env)\n"
     )
     name = "train" if kind == "module" else "train.py"
-    node = job.start(0, 1, name, "--lr", "0.1", "x y", kind=kind, processes=1)
+    node = job.start(0, 1, name, "--lr", "0.1", "x y", kind=kind, processes=1, fresh=True)
     assert node.end() == 0, node.output
     torchrun = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
@@ -240,7 +240,7 @@ def test_the_report_names_the_rank_that_failed_and_how(
     assert before - 1 < failed["time"] < time.time() + 1
     assert f"ddpjob: rank 3: {message}" in second.output
     # The first node's workers wait in no collective and notice nothing; a real job's would lose a connection.
-    first.process.send_signal(signal.SIGTERM)
+    first.stop()
     assert first.end() == 143
 
 
