@@ -11,8 +11,8 @@ from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, 
 from ddpjob.cli.output import say
 from ddpjob.cluster.jobs import get_job
 from ddpjob.cluster.log_streams import follow_logs, sources_to_follow
-from ddpjob.cluster.logs import LogLine, Source, labelled, read_logs, sources_of
-from ddpjob_core.api.errors import ApiError
+from ddpjob.cluster.logs import LogLine, Source, labelled, read_logs, sources_of, stacks_of
+from ddpjob_core.api.errors import ApiError, NotFound
 
 
 def logs(
@@ -34,6 +34,7 @@ def logs(
     """Print the output of all nodes, merged by time, each line prefixed with its pod and the ranks on it.
 
     The processes of a node share one log: --rank selects the node of that rank. With -o json, each line is an object.
+    The pods of an attempt that stalled are gone: of its ranks, the stacks are printed that the status has kept.
     """
     cluster = connect(namespace, context, kubeconfig)
     job = get_job(cluster, name)
@@ -43,7 +44,15 @@ def logs(
         )
         lines = follow_logs(cluster, job, sources, tail=tail, missed=_report)
     else:
-        sources = sources_of(cluster, job, attempt=attempt, rank=rank)
+        try:
+            sources = sources_of(cluster, job, attempt=attempt, rank=rank)
+        except NotFound:
+            stacks = stacks_of(job, attempt=attempt, rank=rank)
+            if not stacks:
+                raise
+            say("the pods are gone, and their logs with them; this is where they were when the training had stalled:")
+            _print(stacks, len(stacks), output)
+            return
         lines = read_logs(cluster, job.namespace, sources, tail=tail, missed=_report)
     if not _print(lines, len(sources), output):
         say("there is no output yet")

@@ -10,6 +10,7 @@ from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import pods_of
 from ddpjob.views.job import Job, PodRecord
 from ddpjob_core.api.errors import ApiError, Invalid, NotFound
+from ddpjob_core.api.names import pod_name
 
 MOST_STREAMS: Final = 64
 """Logs that are read at the same time: each is a connection."""
@@ -162,6 +163,24 @@ def sources_of(cluster: Cluster, job: Job, *, attempt: int | None = None, rank: 
         attempt=attempt,
         rank=rank,
     )
+
+
+def stacks_of(job: Job, *, attempt: int | None = None, rank: int | None = None) -> list[LogLine]:
+    """Where ranks whose pods are gone were in the last stall, as lines of their logs without a time.
+
+    Args:
+        job: whose status has kept the stacks.
+        attempt: a number, or None for the current one.
+        rank: a global rank, or None for all.
+    """
+    status = job.status
+    chosen, nodes = status.attempt if attempt is None else attempt, status.nodes.desired if status.nodes else 1
+    return [
+        LogLine("", pod_name(job.name, chosen, stack.ordinal, nodes), chosen, stack.ordinal, str(stack.rank), text)
+        for stack in status.stacks or ()
+        if stack.attempt == chosen and rank in (None, stack.rank)
+        for text in stack.text.splitlines()
+    ]
 
 
 def labelled(line: LogLine, pods: int) -> str:

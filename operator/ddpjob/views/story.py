@@ -118,7 +118,10 @@ def _chapters(status: DDPJobStatus, events: Sequence[JobEvent]) -> list[Chapter]
 def _logs(job: Job, failure: Failure | None, pods: Sequence[PodRecord]) -> list[str]:
     there = {pod.name for pod in pods}
     commands = []
-    if failure is not None and failure.pod in there and failure.attempt is not None:
+    kept = failure is not None and any(
+        (stack.attempt, stack.rank) == (failure.attempt, failure.rank) for stack in job.status.stacks or ()
+    )
+    if failure is not None and (kept or failure.pod in there) and failure.attempt is not None:
         rank = f" --rank {failure.rank}" if failure.rank is not None else ""
         commands.append(f"ddpjob logs {job.name} -n {job.namespace} --attempt {failure.attempt}{rank}")
     if any(pod.attempt == job.status.attempt for pod in pods):

@@ -12,6 +12,8 @@ from ddpjob_core.api.columns import Summary
 _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
 """The largest whole number up to which every JSON reader is exact."""
+MAX_STACKS: Final = 4
+MAX_STACK: Final = 2048
 
 
 def _bounded(least: float, most: float) -> Callable[[object], object]:
@@ -160,7 +162,7 @@ class Failure(ApiModel):
     ordinal: Count | None = None
     """Ordinal of the pod that it ran in."""
     pod: Word | None = None
-    """Name of the pod that it ran in, which is kept so that kubectl logs still works."""
+    """Name of the pod that it ran in. A pod that had ended by itself is kept, so that kubectl logs still works."""
     node_name: Word | None = None
     """Name of the Kubernetes node that the pod ran on."""
     attempt: Count | None = None
@@ -181,6 +183,21 @@ class Failure(ApiModel):
         list[Annotated[str, Field(max_length=253), BeforeValidator(shortened(253))]] | None, Field(max_length=16)
     ] = None
     """Other failures that followed from this one, each in the form who: what."""
+
+
+class Stack(ApiModel):
+    """Where a rank was when the training had stalled."""
+
+    attempt: Count
+    """Attempt that the rank belonged to."""
+    rank: Count
+    """Global rank of the process."""
+    ordinal: Count
+    """Ordinal of the pod that it ran in."""
+    step: BigCount | None = None
+    """Last step that it had completed."""
+    text: Annotated[str, Field(max_length=MAX_STACK), BeforeValidator(shortened(MAX_STACK))]
+    """Innermost calls of the thread that trains, in the form of a Python traceback."""
 
 
 class DDPJobStatus(ApiModel):
@@ -239,6 +256,8 @@ class DDPJobStatus(ApiModel):
     """Columns of kubectl get ddpjobs."""
     failure: Failure | None = None
     """Root cause of the last failure."""
+    stacks: Annotated[list[Stack] | None, Field(max_length=MAX_STACKS)] = None
+    """Where ranks were in the last stall, those that the others waited for first. It outlives the pods, whose logs show the stacks of all ranks."""
     leader_epoch: Count | None = None
     """Term of the operator that wrote this status: leaseTransitions of its Lease. It never falls, so that a former leader cannot overwrite what its successor wrote."""
 

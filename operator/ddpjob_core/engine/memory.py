@@ -104,6 +104,8 @@ class Memories:
         """Another process may have written since: what its writes have changed is not known."""
         for memory in self._jobs.values():
             memory.forget_answers()
+            # The times in the status are those of another clock again.
+            memory.taken_over = memory.last_status_write = None
 
     def __iter__(self) -> Iterator[JobMemory]:
         return iter(tuple(self._jobs.values()))

@@ -5,7 +5,6 @@ progress apply from the first step on: a program that reports none is never judg
 rank, since the cause may be the operator's own network.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -13,10 +12,10 @@ from typing import Final
 
 from ddpjob_core.api.deadlines import DeadlineAction, ProgressDeadline
 from ddpjob_core.api.status import ConditionType, Failure
-from ddpjob_core.observations.attempt import Attempt
-from ddpjob_core.observations.listing import first_few
+from ddpjob_core.observations.attempt import Attempt, NodeState
 from ddpjob_core.observations.poll import poll_targets
 from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.stall_culprit import UNEXPLAINED, explain
 from ddpjob_core.wire.progress import PollTarget
 from ddpjob_core.wire.rank_report import Activity, RankReport
 
@@ -32,31 +31,33 @@ LONG_ACTIVITIES: Final = (Activity.CHECKPOINT, Activity.EVALUATION)
 PATIENCE_OF_LONG_ACTIVITIES: Final = 10
 """Number of deadlines that an evaluation or a checkpoint may take: they complete no steps, but a
 hanging volume is a stall too."""
-_NAMED_RANKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A stalled training: which ranks are behind or do not answer, and at which step the others wait."""
+    """A stalled training: for which ranks the others wait, none where all do the same, and what the ranks answer."""
 
     seconds: int
     message: str
-    culprit: RankReport | None
+    culprits: tuple[RankReport, ...]
     answers: tuple[RankReport, ...] = ()
 
 
 def suspected(situation: Situation) -> bool:
     """Whether all ranks should be polled: rank 0 has not completed a step for a good part of the deadline."""
-    deadline = situation.spec.progress_deadline
-    age = _age_of_newest_step(situation)
-    return age is not None and age >= _suspicion(deadline)
+    age, listened = _age_of_newest_step(situation), _listened_until(situation)
+    if listened is not None and situation.now < listened:
+        return False
+    return age is not None and age >= _suspicion(situation.spec.progress_deadline)
 
 
 def next_stall_check(situation: Situation) -> tuple[datetime, ...]:
     """When time alone may change the answer."""
-    age = _age_of_newest_step(situation)
+    age, listened = _age_of_newest_step(situation), _listened_until(situation)
     if age is None:
         return ()
+    if listened is not None and situation.now < listened:
+        return (listened,)
     deadline = situation.spec.progress_deadline
     left = (timedelta(seconds=deadline.seconds) if age >= _suspicion(deadline) else _suspicion(deadline)) - age
     if age >= _suspicion(deadline):
@@ -72,23 +73,35 @@ def find_stall(situation: Situation) -> Stall | None:
     """The stall, None if there is none or nothing is known."""
     limit = situation.spec.progress_deadline.seconds
     fresh = _answers(situation)
-    judged = [report for report in fresh if report.seconds_since_step is not None]
-    if not judged or any(report.activity is Activity.FINISHED for report in judged):
+    judged = [
+        report for report in fresh if report.seconds_since_step is not None and report.activity is not Activity.FINISHED
+    ]
+    if not judged:
         return None
     ages = {report.rank: _age(report, situation.now) for report in judged}
     # The newest step of any rank counts: with DDP no rank can make one without the others.
     seconds = int(min(ages.values()))
     if seconds < limit or not any(ages[report.rank] >= _limit(report, limit) for report in judged):
         return None
-    culprit, message = _explain(judged, _silent(situation, fresh))
+    silent = _silent(situation, fresh)
+    ended = _ended(situation)
+    done = {report.rank: report for report in (*ended, *fresh, *silent) if report.activity is Activity.FINISHED}
+    unknown = [report for report in silent if report.rank not in done]
+    culprits, message = explain(judged, unknown, [done[rank] for rank in sorted(done)])
     answers = tuple(sorted(fresh, key=lambda report: report.rank))
-    return Stall(seconds, f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}", culprit, answers)
+    what = f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}"
+    return Stall(seconds, what, tuple(culprits), answers)
+
+
+def is_unexplained(message: str) -> bool:
+    """Whether the message of a stall names no rank because all seemed to do the same."""
+    return message.endswith(UNEXPLAINED)
 
 
 def failure_of(stall: Stall, attempt: Attempt) -> Failure:
     """The stall as the cause of a restart or of a failed job, with the stack of the culprit or the lowest rank."""
-    culprit = stall.culprit
-    shown = next((report for report in (culprit, *stall.answers) if report is not None and report.stack), None)
+    culprit = next(iter(stall.culprits), None)
+    shown = next((report for report in (*stall.culprits, *stall.answers) if report.stack), None)
     pod = attempt.nodes[culprit.ordinal] if culprit is not None and culprit.ordinal < len(attempt.nodes) else None
     return Failure(
         rank=culprit.rank if culprit is not None else None,
@@ -119,8 +132,9 @@ def is_action_due(situation: Situation, stall: Stall | None) -> bool:
     due = _acts_at(situation)
     if stall is None or due is None:
         return False
-    has_stack = any(report.stack for report in stall.answers)
-    return situation.now >= (due if has_stack else due + STACK_PATIENCE)
+    # The stack of each rank may be that of the one which the others wait for.
+    missing = any(not report.stack for report in stall.answers if report.activity is not Activity.FINISHED)
+    return situation.now >= (due + STACK_PATIENCE if missing else due)
 
 
 def _acts_at(situation: Situation) -> datetime | None:
@@ -169,13 +183,38 @@ def _silent(situation: Situation, fresh: list[RankReport]) -> list[RankReport]:
     ]
 
 
+def _ended(situation: Situation) -> list[RankReport]:
+    """The first rank of each node whose program has ended with 0 while others go on."""
+    number, processes = situation.attempt.number, situation.status.procs_per_node or 1
+    return [
+        RankReport(number, ordinal * processes, ordinal, situation.now, activity=Activity.FINISHED)
+        for ordinal, state in enumerate(situation.attempt.states())
+        if state is NodeState.SUCCEEDED
+    ]
+
+
 def _age_of_newest_step(situation: Situation) -> timedelta | None:
+    """How long no step is known of: since a rank reported one, or else since the one in the status was read."""
     ages = [
         _age(report, situation.now)
         for report in situation.observed.ranks
         if report.attempt == situation.attempt.number and report.seconds_since_step is not None
     ]
-    return timedelta(seconds=min(ages)) if ages else None
+    if ages:
+        return timedelta(seconds=min(ages))
+    progress = situation.status.progress
+    if progress is None or progress.attempt != situation.attempt.number or not progress.step:
+        return None
+    return None if progress.observed_time is None else max(situation.now - progress.observed_time, timedelta())
+
+
+def _listened_until(situation: Situation) -> datetime | None:
+    """Until when a process that has taken over listens to rank 0 alone; None once it has heard of a rank."""
+    number, since = situation.attempt.number, situation.observed.taken_over
+    if since is None or any(report.attempt == number for report in situation.observed.ranks):
+        return None
+    # Decisions are made on whole seconds.
+    return (since + SILENT_AFTER + timedelta(seconds=1)).replace(microsecond=0)
 
 
 def _age(report: RankReport, now: datetime) -> float:
@@ -190,46 +229,3 @@ def _suspicion(deadline: ProgressDeadline) -> timedelta:
 
 def _limit(report: RankReport, seconds: int) -> int:
     return seconds * PATIENCE_OF_LONG_ACTIVITIES if report.activity in LONG_ACTIVITIES else seconds
-
-
-def _explain(fresh: list[RankReport], silent: list[RankReport]) -> tuple[RankReport | None, str]:
-    steps = [report.step for report in fresh if report.step is not None]
-    newest = max(steps, default=None)
-    if silent:
-        verb = "does" if len(silent) == 1 else "do"
-        return silent[0], f"{_ranks(silent)} {verb} not respond; the others are waiting at step {newest}"
-    behind = [report for report in fresh if report.step is not None and newest is not None and report.step < newest]
-    if behind:
-        return behind[0], f"{_ranks(behind)} {_is(behind)} behind; the others have completed step {newest}"
-    apart = [report for report in fresh if report.activity is not Activity.STEP]
-    if apart and len(apart) < len(fresh):
-        doing = _DOING.get(apart[0].activity, "outside the training step")
-        return apart[0], f"{_ranks(apart)}: {doing}; the others are waiting in the step after step {newest}"
-    if apart:
-        doing = _DOING.get(apart[0].activity, "outside the training step")
-        return None, f"all responding ranks: {doing}, after step {newest}"
-    return (
-        None,
-        f"all ranks are waiting in the step after step {newest}: a collective does not finish, or the program hangs",
-    )
-
-
-_DOING: Final[Mapping[Activity | None, str]] = {
-    Activity.DATA: "waiting for data",
-    Activity.CHECKPOINT: "saving a checkpoint",
-    Activity.EVALUATION: "evaluating",
-}
-
-
-def _ranks(reports: Iterable[RankReport]) -> str:
-    listed = sorted(reports, key=lambda report: report.rank)
-    named = [f"{report.rank} (node {report.ordinal}{_at(report)})" for report in listed]
-    return f"rank{'s' if len(listed) > 1 else ''} {', '.join(first_few(named, _NAMED_RANKS))}"
-
-
-def _at(report: RankReport) -> str:
-    return "" if report.step is None else f", step {report.step}"
-
-
-def _is(reports: list[RankReport]) -> str:
-    return "is" if len(reports) == 1 else "are"

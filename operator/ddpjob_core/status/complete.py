@@ -11,6 +11,7 @@ from ddpjob_core.status.phase import phase_of
 from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 from ddpjob_core.status.resolved import resolved_fields
+from ddpjob_core.status.stacks import kept_stacks
 from ddpjob_core.status.summary import summarize
 from ddpjob_core.status.training import training
 from ddpjob_core.status.training_stalled import stall_facts
@@ -30,6 +31,7 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
             **resolved_fields(situation.spec),
+            "stacks": kept_stacks(situation, decided),
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },
     )

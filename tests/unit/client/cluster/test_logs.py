@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from api_answers import pod
+from api_answers import pod, raw
 
-from ddpjob.cluster.logs import LogLine, Source, choose_sources, labelled
+from ddpjob.cluster.jobs import job_of
+from ddpjob.cluster.logs import LogLine, Source, choose_sources, labelled, stacks_of
+from ddpjob.views.job import Job
 from ddpjob_core.api.errors import (
     NotFound,
 )
@@ -51,3 +53,18 @@ def test_lines_of_several_pods_carry_pod_and_ranks() -> None:
     assert line == LogLine("2026-01-01T00:00:00.1Z", "digits-a0-1", 0, 1, "2-3", "loss 0.1  ")
     assert labelled(line, 2) == "[digits-a0-1 ranks 2-3] loss 0.1  "
     assert labelled(line, 1) == "loss 0.1  "
+
+
+def stalled() -> Job:
+    stack = {"attempt": 0, "rank": 3, "ordinal": 1, "step": 10, "text": 'File "train.py", line 9\n  while True:\n'}
+    waits = {**stack, "rank": 0, "ordinal": 0, "text": "work.wait()"}
+    status = {"attempt": 1, "podsCreated": True, "nodes": {"desired": 2}, "stacks": [stack, waits]}
+    return job_of({**raw(1), "status": status})
+
+
+def test_the_stacks_of_a_stall_are_read_where_the_logs_are_gone() -> None:
+    lines = [(line.pod, line.ranks, line.text) for line in stacks_of(stalled(), attempt=0, rank=3)]
+    assert lines == [("digits-a0-1", "3", 'File "train.py", line 9'), ("digits-a0-1", "3", "  while True:")]
+    assert [line.ranks for line in stacks_of(stalled(), attempt=0)] == ["3", "3", "0"]
+    assert stacks_of(stalled()) == []
+    assert stacks_of(stalled(), attempt=0, rank=1) == []

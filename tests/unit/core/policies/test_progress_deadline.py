@@ -7,6 +7,7 @@ from world import World, running_world, training
 
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.status import Progress
+from ddpjob_core.observations.stall_culprit import waits_for_others
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import Activity
 
@@ -188,3 +189,143 @@ def test_the_action_fail_ends_the_job_and_stops_what_hangs() -> None:
     assert condition.reason == "TrainingStalled"
     assert not stalled(world)
     assert not world.live()
+
+
+WAITS = 'File "/venv/torch/distributed/distributed_c10d.py", line 9, in all_reduce\n    work.wait()\n'
+SPINS = 'File "/job/train.py", line 12, in step\n    while True:\n'
+
+
+def hang(world: World, *stacks: str | None, step: int = 40) -> None:
+    """All ranks stand in the step after this one, each with its stack, or with none yet."""
+    for rank, stack in enumerate(stacks):
+        world.report_rank(rank, step, since_step=27, activity=Activity.STEP, stack=stack)
+    world.settle()
+
+
+def test_of_ranks_at_one_step_the_one_whose_stack_is_in_no_collective_is_named_with_its_own_stack() -> None:
+    world = training(nodes=4, progressDeadline={"seconds": 20, "action": "Restart"})
+    world.advance(21)
+    hang(world, WAITS, WAITS, WAITS, None)
+    world.advance(2)
+    hang(world, WAITS, WAITS, WAITS, SPINS)
+    assert world.status is not None
+    failure = world.status.failure
+    assert failure is not None
+    assert (failure.rank, failure.pod) == (3, "digits-a0-3")
+    assert (
+        "rank 3 (node 3, step 40) is in no collective operation; the others are waiting in the step" in failure.message
+    )
+    assert failure.traceback == f"rank 3 hangs in:\n{SPINS}"
+    assert world.status.stacks is not None
+    assert [(stack.attempt, stack.rank) for stack in world.status.stacks] == [(0, 3), (0, 0), (0, 1), (0, 2)]
+    assert world.status.stacks[0].text == SPINS
+
+
+def test_a_warning_names_the_rank_as_soon_as_the_stacks_are_there_and_is_not_written_again() -> None:
+    world = training()
+    world.advance(21)
+    hang(world, None, None)
+    assert "all ranks are waiting" in stalled(world)
+    world.advance(6)
+    hang(world, WAITS, SPINS)
+    assert "rank 1 (node 1, step 40) is in no collective" in stalled(world)
+    told = [event.message for event in world.events if event.reason == "TrainingStalled"]
+    assert len(told) == 2
+    assert "rank 1" in told[1]
+    written = len(world.status_writes)
+    for _ in range(5):
+        world.advance(6)
+        hang(world, WAITS, SPINS + "\n")
+    assert len(world.status_writes) == written
+
+
+@pytest.mark.parametrize("action", ["Restart", "Fail"])
+def test_the_stacks_of_a_stall_outlive_its_pods_and_a_later_failure(action: str) -> None:
+    world = training(progressDeadline={"seconds": 20, "action": action})
+    world.advance(21)
+    hang(world, WAITS, SPINS)
+    world.advance(6)
+    hang(world, WAITS, SPINS)
+    world.kubelet_removes_deleted_pods()
+    world.advance(30)
+    world.settle()
+    if action == "Restart":
+        world.run_all()
+        world.end("digits-a1-0", 1)
+        world.settle()
+    assert world.status is not None
+    assert world.status.stacks is not None
+    assert {stack.rank: stack.text for stack in world.status.stacks} == {0: WAITS, 1: SPINS}
+
+
+@pytest.mark.parametrize(
+    ("code", "waits"),
+    [
+        ("/venv/torch/autograd/graph.py", True),
+        ("/venv/torch/nn/parallel/distributed.py", True),
+        ("/venv/torch/utils/data/dataloader.py", False),
+        ("/job/train.py", False),
+        ("C:\\venv\\torch\\cuda\\streams.py", True),
+    ],
+)
+def test_the_innermost_call_shows_whether_a_rank_waits_for_others(code: str, waits: bool) -> None:  # noqa: FBT001 a column
+    outer = 'File "/venv/torch/nn/parallel/distributed.py", line 1, in forward\n    self.module()\n'
+    assert waits_for_others(f'{outer}File "{code}", line 2, in run\n') is waits
+    assert waits_for_others(f'{outer}File "/job/train.py", line 2, in run\n    loss = total.item()\n') is True
+    assert waits_for_others("") is None
+
+
+def test_a_rank_that_has_finished_is_named_where_others_still_wait_for_it() -> None:
+    world = training()
+    stand_still(world, 21, (0, 40, "finished"), (1, 40, "step"))
+    assert "rank 0 (node 0, step 40) has finished, the others are waiting at step 40" in stalled(world)
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_a_node_that_has_ended_well_is_named_where_another_still_waits_for_it(ended: int) -> None:
+    world = training()
+    world.end(f"digits-a0-{ended}", 0)
+    world.settle()
+    stand_still(world, 21, (1 - ended, 40, "step"))
+    assert f"rank {ended} (node {ended}" in stalled(world)
+    assert "has finished, the others are waiting at step 40" in stalled(world)
+
+
+def read_step(world: World, step: int) -> None:
+    """The operator reads a step of rank 0, and writes it."""
+    world.progress = ProgressReport(0, Progress(step=step, observed_time=world.now), "0.4")
+    world.advance(6)
+    world.settle()
+
+
+def test_a_hang_is_found_although_the_operator_was_restarted_while_rank_0_was_silent() -> None:
+    world = training(procsPerNode=2)
+    read_step(world, 41)
+    # Also where the clock of this operator is behind that of the one before.
+    world.take_over(-3600)
+    polled = []
+    for _ in range(40):
+        world.advance(1)
+        polled = world.reconcile().poll
+        if len(polled) > 2:
+            break
+    assert [target.rank for target in polled][:4] == [0, 1, 2, 3]
+    world.report_rank(1, 41, since_step=27, activity=Activity.STEP)
+    world.settle()
+    assert "ranks 0 (node 0), 2 (node 1), 3 (node 1) do not respond; the others are waiting at step 41" in stalled(
+        world
+    )
+
+
+def test_after_a_takeover_rank_0_is_listened_to_before_all_ranks_are_polled() -> None:
+    world = training(procsPerNode=2)
+    read_step(world, 41)
+    world.take_over(3600)
+    plan = world.reconcile()
+    # Rank 2 as node 1, which might still wait for node 0.
+    assert [target.rank for target in plan.poll] == [0, 2]
+    assert plan.requeue_after is not None
+    assert plan.requeue_after <= timedelta(seconds=6)
+    world.report_rank(0, 42)
+    world.advance(6)
+    assert [target.rank for target in world.reconcile().poll] == [0]
