@@ -94,6 +94,12 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self._dropped = Counter(
+            "ddpjob_operator_report_values_dropped",
+            "Values reported by pods (on /progress or at their termination) that were ignored for their type or range.",
+            ["source", "field"],
+            registry=self.registry,
+        )
         self._begin_at_zero()
         # CPU seconds, memory and open files, under the names that every Prometheus client uses.
         ProcessCollector(registry=self.registry)
@@ -128,7 +134,7 @@ class Metrics:
         self.registry.register(JobMetrics(readings.jobs))
 
     def reconciling(self) -> AbstractContextManager[object]:
-        """See `ddpjob_core.engine.protocols.Metrics`, which also documents the next four."""
+        """See `ddpjob_core.engine.protocols.Metrics`, which also documents the next five."""
         return self.reconcile_seconds.time()
 
     def reconcile_failed(self) -> None:
@@ -142,6 +148,10 @@ class Metrics:
     def polled(self, outcome: str) -> None:
         """A read of progress has ended."""
         self.polls.labels(outcome).inc()
+
+    def dropped(self, source: str, field: str) -> None:
+        """A reported value was ignored."""
+        self._dropped.labels(source, field).inc()
 
     def request(self, verb: str, resource: str, code: str) -> None:
         """Count a request to the API server."""

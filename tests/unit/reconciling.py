@@ -113,6 +113,7 @@ class Bench:
                 memories=memories,
                 changed=self.queue.add,
                 count=lambda _: None,
+                drop=lambda _: None,
                 open_transport=open_transport,
                 now=lambda: self.now,
             ),

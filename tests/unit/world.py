@@ -16,6 +16,7 @@ from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, D
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.attempt import current_attempt
+from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import (
     JobRecord,
     Observed,
@@ -249,7 +250,7 @@ class World:
                 phase="Succeeded" if code == 0 else "Failed",
                 scheduled=True,
                 unadmitted_since=None,
-                trainer=Terminated(code, None, why, message, self.others_now()),
+                trainer=terminated(code, message, reason=why, finished_at=self.others_now()),
             )
         )
 

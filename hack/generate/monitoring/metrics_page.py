@@ -88,6 +88,7 @@ def operator_text() -> str:
         progress=Progress(step=1, total_steps=2, loss=1.0, last_step_time=datetime(2026, 1, 1, tzinfo=UTC)),
     )
     metrics = Metrics()
+    metrics.dropped("progress", "step")
     job = JobRecord("default", "digits", "uid", "1", 1, deleting=False, spec=None, status=status)
     metrics.read(Readings(jobs=(job,), watch_ages={"pods": lambda: 0.0}))
     metrics.request("create", "pods", "201")

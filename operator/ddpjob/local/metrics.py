@@ -23,3 +23,6 @@ class NoMetrics:
 
     def polled(self, outcome: str) -> None:
         """See `Metrics.polled`."""
+
+    def dropped(self, source: str, field: str) -> None:
+        """See `Metrics.dropped`."""

@@ -23,7 +23,7 @@ from ddpjob_core.engine.queue import CallLater, WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
-from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord
+from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord, Terminated
 from ddpjob_core.observations.sightings import sighted
 
 _GATHER_SECONDS_PER_POD: Final = 0.0004
@@ -69,6 +69,7 @@ class Controller:
         advice: what messages say about where jobs run.
         leadership: who else may write; None if nobody does.
         """
+        self._metrics = metrics
         self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later)
         self.caches = Caches(
             jobs=Store(listener=self._job_changed),
@@ -84,6 +85,7 @@ class Controller:
             memories=memories,
             changed=self.queue.add,
             count=metrics.polled,
+            drop=partial(metrics.dropped, "progress"),
             open_transport=open_transport,
             now=now,
             interval=rates.poll_interval,
@@ -141,6 +143,8 @@ class Controller:
         self.queue.add(key)
 
     def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:
+        if isinstance(after, PodRecord):
+            self._count_dropped(before, after)
         for record in (before, after):
             if record is None:
                 continue
@@ -158,3 +162,9 @@ class Controller:
             if record.job and (job is None or named != job.key):
                 # A job whose names are taken by another job's children waits for them to be deleted.
                 self.queue.add(named)
+
+    def _count_dropped(self, before: PodRecord | ServiceRecord | None, pod: PodRecord) -> None:
+        known = isinstance(before, PodRecord) and before.uid == pod.uid and isinstance(before.trainer, Terminated)
+        if isinstance(pod.trainer, Terminated) and pod.trainer.report is not None and not known:
+            for name in pod.trainer.report.dropped:
+                self._metrics.dropped("termination", name)

@@ -3,7 +3,6 @@
 import asyncio
 import heapq
 import itertools
-import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +14,9 @@ from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.protocols import OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.wire.fields import LARGEST_MESSAGE, Fields, json_object
 from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait, parse_rank_report, parse_wait
-from ddpjob_core.wire.report import parse_report
-
-_LONGEST_ANSWER: Final = 64 * 1024
 
 _FRESH: Final = 0.25
 """Seconds before a write at which its progress is read: a poll takes a fraction of that."""
@@ -51,6 +48,7 @@ class ProgressPoller:
         memories: Memories,
         changed: Callable[[Key], None],
         count: Callable[[str], None],
+        drop: Callable[[str], None],
         open_transport: OpenTransport,
         now: Callable[[], datetime],
         interval: float = 2.0,
@@ -62,6 +60,7 @@ class ProgressPoller:
         memories: where the targets and the answers of each job are kept.
         changed: called with a job when one of its displayed values has changed.
         count: called with how each poll ended, in one word.
+        drop: called with the name of each field of an answer whose value could not be used.
         open_transport: opens the transport of the requests.
         now: this process' clock.
         interval: seconds between two polls of a target.
@@ -72,6 +71,7 @@ class ProgressPoller:
         self._memories = memories
         self._changed = changed
         self._count = count
+        self._drop = drop
         self._now = now
         self._interval = interval
         self._open_transport = open_transport
@@ -119,11 +119,11 @@ class ProgressPoller:
         """Keep what the first node reported at its end: a pod being deleted may be gone at the next reconcile."""
         if pod.ordinal != 0 or pod.attempt is None or not isinstance(pod.trainer, Terminated):
             return
-        report, known = parse_report(pod.trainer.message), job.polled.report
+        report, known = pod.trainer.report, job.polled.report
         if report is None or report.progress is None or (known is not None and known.attempt > pod.attempt):
             return
-        progress, loss = parse_progress(report.progress, self._now())
-        job.polled.report = ProgressReport(pod.attempt, progress, loss)
+        progress = report.progress.model_copy(update={"observed_time": self._now()})
+        job.polled.report = ProgressReport(pod.attempt, progress, report.loss_text)
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -167,10 +167,10 @@ class ProgressPoller:
         try:
             async with asyncio.timeout(self._patience):
                 raw = await _fetch(transport, *self._locate(target.ordinal, target.address, target.port))
-            answered = self._now()
-            wait = parse_wait(raw, target, answered)
-            rank = parse_rank_report(raw, target, answered)
-            progress, loss = parse_progress(raw, answered)
+            fields, answered = Fields(raw), self._now()
+            wait = parse_wait(fields, target, answered)
+            rank = parse_rank_report(fields, target, answered)
+            progress, loss = parse_progress(fields, answered)
         except TimeoutError:
             self._count("timeout")
         except OSError:
@@ -179,10 +179,12 @@ class ProgressPoller:
             self._end_wait(uid, target)
         except _BadAnswer as answer:
             self._count(str(answer))
-        except (ValueError, OverflowError, RecursionError):
+        except ValueError:
             self._count("invalid")
         else:
             self._count("ok")
+            for name in fields.dropped:
+                self._drop(name)
             if wait is not None:
                 self._keep_wait(uid, target, wait)
                 return
@@ -232,12 +234,12 @@ def _shown(report: ProgressReport) -> ProgressReport:
 
 
 async def _fetch(transport: Transport, address: str, port: int) -> dict[str, Any]:
-    answer = await transport.get(address, port, "/progress", limit=_LONGEST_ANSWER)
+    answer = await transport.get(address, port, "/progress", limit=LARGEST_MESSAGE)
     if answer.status != HTTPStatus.OK:
         raise _BadAnswer("status")
-    if len(answer.body) > _LONGEST_ANSWER:
+    if len(answer.body) > LARGEST_MESSAGE:
         raise _BadAnswer("huge")
-    raw = json.loads(answer.body)
-    if not isinstance(raw, dict):
+    raw = json_object(answer.body)
+    if raw is None:
         raise _BadAnswer("invalid")
     return raw

@@ -79,6 +79,9 @@ class Metrics(Protocol):
     def polled(self, outcome: str) -> None:
         """A poll of a rank's progress ended with this outcome, in one word."""
 
+    def dropped(self, source: str, field: str) -> None:
+        """A value that a pod reported was of a wrong type or out of range; `source` is progress or termination."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -12,7 +12,6 @@ from ddpjob_core.observations.observed import Running, Terminated
 from ddpjob_core.observations.root_cause import POD_MISSING, find_root_cause, is_consequence
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.stall import makes_steps
-from ddpjob_core.wire.report import parse_report
 
 SETTLE: Final = timedelta(seconds=5)
 """How long after the first node's end those still running may take to reveal the cause."""
@@ -80,7 +79,7 @@ def saved_at(situation: Situation, failure: Failure) -> datetime | None:
 
 def _left_together_at(stopped: Terminated) -> datetime | None:
     """When the other nodes should have ended by themselves: unlike deleted pods, they leave their logs."""
-    report, ended = parse_report(stopped.message), stopped.seen
+    report, ended = stopped.report, stopped.seen
     return ended + LEAVE_TOGETHER if report is not None and report.stopped and ended is not None else None
 
 

@@ -21,6 +21,7 @@ from ddpjob_core.api.extent import excess
 from ddpjob_core.api.restart import DISRUPTION_TARGET
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.api.text import one_line
 from ddpjob_core.observations.observed import (
     ContainerState,
     JobRecord,
@@ -31,6 +32,7 @@ from ddpjob_core.observations.observed import (
     Waiting,
 )
 from ddpjob_core.observations.obstacle import UNSCHEDULABLE, USUAL_REASONS
+from ddpjob_core.wire.report import parse_report
 
 Json: TypeAlias = dict[str, Any]
 
@@ -40,6 +42,8 @@ _SPEC_ERROR_LIMIT: Final = 1024
 # What stands in for a field that holds too much: a job with such a field is never started.
 _INSTEAD_OF: Final[Mapping[str, Json]] = {"template": {}, "trainer": {"image": "unknown", "command": ["unknown"]}}
 _LONGEST_GRACE: Final = 31_536_000
+_LONGEST_MESSAGE: Final = 2048
+_LONGEST_WORD: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,11 @@ def pod_record(raw: object) -> PodRecord | None:
         attempt=_number_label(identity.labels.get(LABEL_ATTEMPT)),
         ordinal=_number_label(identity.labels.get(LABEL_ORDINAL)),
         phase=intern(_text(status.get("phase"))),
-        reason=_text(status.get("reason")),
-        message=_text(status.get("message")),
+        reason=_word(status.get("reason")),
+        message=_line(status.get("message")),
         created=parse_time(identity.raw.get("creationTimestamp")),
         deletion_time=identity.deletion_time,
-        deletion_grace=min(max(_whole(identity.raw.get("deletionGracePeriodSeconds"), default=0), 0), _LONGEST_GRACE),
+        deletion_grace=min(max(_int32(identity.raw.get("deletionGracePeriodSeconds"), default=0), 0), _LONGEST_GRACE),
         scheduled=node_name is not None or conditions.get("PodScheduled", {}).get("status") == "True",
         ready=conditions.get("Ready", {}).get("status") == "True",
         node_name=node_name and intern(node_name),
@@ -88,7 +92,7 @@ def pod_record(raw: object) -> PodRecord | None:
         trainer=trainer,
         obstacle=_obstacle(conditions.get("PodScheduled", {}), init_states, states.values()),
         others_running=any(isinstance(state, Running) for state in (*states.values(), *init_states.values())),
-        disruption=(_text(disruption.get("reason")) or DISRUPTION_TARGET)
+        disruption=(_word(disruption.get("reason")) or DISRUPTION_TARGET)
         if disruption.get("status") == "True"
         else None,
         node_lost=_is_node_lost(conditions),
@@ -172,28 +176,45 @@ def _state(container: Json) -> ContainerState:
     state = _map(container.get("state"))
     ended = state.get("terminated")
     if isinstance(ended, dict):
-        return Terminated(
-            exit_code=_whole(ended.get("exitCode"), default=-1),
-            signal=_whole(ended.get("signal"), default=0) or None,
-            reason=_text(ended.get("reason")),
-            message=_text(ended.get("message")),
+        return terminated(
+            _int32(ended.get("exitCode"), default=-1),
+            _text(ended.get("message")),
+            signal=_int32(ended.get("signal"), default=0) or None,
+            reason=_word(ended.get("reason")),
             finished_at=parse_time(ended.get("finishedAt")),
         )
     if isinstance(state.get("running"), dict):
         return Running(parse_time(state["running"].get("startedAt")))
     if isinstance(state.get("waiting"), dict):
-        return Waiting(_text(state["waiting"].get("reason")), _text(state["waiting"].get("message")))
+        return Waiting(_word(state["waiting"].get("reason")), _line(state["waiting"].get("message")))
     return None
+
+
+def terminated(
+    exit_code: int, message: str, *, signal: int | None = None, reason: str = "", finished_at: datetime | None = None
+) -> Terminated:
+    """A container that has ended, its termination message read.
+
+    Args:
+        exit_code: of the container.
+        message: its termination message: the launcher's report, or any text.
+        signal: that ended it.
+        reason: the kubelet's.
+        finished_at: when it ended.
+    """
+    report = parse_report(message)
+    text = _line(message) if report is None else ""
+    return Terminated(exit_code, signal, reason, text, finished_at, report=report)
 
 
 def _obstacle(
     scheduling: Json, init_states: Mapping[str, ContainerState], others: Iterable[ContainerState]
 ) -> Waiting | None:
     if scheduling.get("status") == "False":
-        return Waiting(_text(scheduling.get("reason")) or UNSCHEDULABLE, _text(scheduling.get("message")))
+        return Waiting(_word(scheduling.get("reason")) or UNSCHEDULABLE, _line(scheduling.get("message")))
     for name, state in init_states.items():
         if isinstance(state, Terminated) and state.exit_code != 0:
-            detail = f": {state.message.strip()}" if state.message.strip() else ""
+            detail = f": {state.message}" if state.message else ""
             return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{detail}")
     for state in (*init_states.values(), *others):
         if isinstance(state, Waiting) and state.reason not in USUAL_REASONS:
@@ -237,9 +258,9 @@ def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(("spec", *(str(part) for part in first["loc"])))
-        return None, f"{where}: {first['msg']}"[:_SPEC_ERROR_LIMIT]
+        return None, one_line(f"{where}: {first['msg']}", _SPEC_ERROR_LIMIT)
     except (RecursionError, ValueError, OverflowError) as error:
-        return None, f"spec cannot be read: {error}"[:_SPEC_ERROR_LIMIT]
+        return None, one_line(f"spec cannot be read: {error}", _SPEC_ERROR_LIMIT)
 
 
 def _status(raw: object) -> DDPJobStatus | None:
@@ -287,12 +308,22 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _line(value: object) -> str:
+    """What the kubelet or the scheduler says, or a program in its termination message."""
+    return one_line(_text(value), _LONGEST_MESSAGE)
+
+
+def _word(value: object) -> str:
+    return one_line(_text(value), _LONGEST_WORD)
+
+
 def _interned(value: object) -> str | None:
     return intern(value) if isinstance(value, str) and value else None
 
 
-def _whole(value: object, *, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+def _int32(value: object, *, default: int) -> int:
+    valid = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
+    return value if isinstance(value, int) and valid else default
 
 
 def _number_label(value: object) -> int | None:

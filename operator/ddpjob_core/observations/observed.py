@@ -15,6 +15,7 @@ from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
+from ddpjob_core.wire.report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """A container that has ended. `message` is its termination message: the launcher's report, or any text.
+    """A container that has ended. `report` is the launcher's; without one, `message` is the termination message.
 
     `finished_at` is of its node's clock and only orders failures; `seen` is when the operator first saw that it ended.
     """
@@ -46,6 +47,7 @@ class Terminated:
     message: str
     finished_at: datetime | None
     seen: datetime | None = None
+    report: Report | None = None
 
 
 ContainerState: TypeAlias = Waiting | Running | Terminated | None

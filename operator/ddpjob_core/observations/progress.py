@@ -3,8 +3,7 @@
 from ddpjob_core.api.status import DDPJobStatus, Progress
 from ddpjob_core.observations.attempt import Attempt
 from ddpjob_core.observations.observed import Observed, Terminated
-from ddpjob_core.wire.progress import parse_progress, percent_of
-from ddpjob_core.wire.report import parse_report
+from ddpjob_core.wire.progress import percent_of
 
 
 def reported_progress(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
@@ -94,9 +93,9 @@ def is_current(status: DDPJobStatus) -> bool:
 def _from_rank_zero(observed: Observed, attempt: Attempt) -> tuple[Progress, str] | None:
     first = attempt.nodes[0]
     if first is not None and isinstance(first.trainer, Terminated):
-        report = parse_report(first.trainer.message)
+        report = first.trainer.report
         if report is not None and report.progress is not None:
-            return parse_progress(report.progress, observed.now)
+            return report.progress.model_copy(update={"observed_time": observed.now}), report.loss_text
     live = observed.progress
     if live is not None and live.attempt == attempt.number:
         return live.progress, live.loss_text
@@ -109,6 +108,6 @@ def _process_restarts(observed: Observed, attempt: Attempt) -> int:
     ended = [
         report.process_restarts
         for pod in attempt.present
-        if isinstance(pod.trainer, Terminated) and (report := parse_report(pod.trainer.message)) is not None
+        if isinstance(pod.trainer, Terminated) and (report := pod.trainer.report) is not None
     ]
     return max((*live, *ended), default=0)

@@ -22,7 +22,7 @@ from ddpjob_core.observations.failure_class import (
 )
 from ddpjob_core.observations.listing import first_few
 from ddpjob_core.observations.observed import PodRecord, Terminated
-from ddpjob_core.wire.report import Report, WorkerFailure, parse_report
+from ddpjob_core.wire.report import Report, WorkerFailure
 
 POD_MISSING: Final = "PodMissing"
 _UNKNOWN: Final = 1 << 30
@@ -119,13 +119,13 @@ def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_faile
 
 
 def _was_stopped(ended: Terminated) -> bool:
-    report = parse_report(ended.message)
+    report = ended.report
     killed = ended.exit_code in (SIGTERM_EXIT_CODE, _SIGNAL_BASE + signal.SIGKILL)
     return report.stopped if report is not None else killed
 
 
 def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, advice: Advice) -> Iterator[_Candidate]:
-    report = parse_report(ended.message) or Report()
+    report = ended.report or Report()
     if ended.reason == "OOMKilled" and not any(worker.oom for worker in report.failures):
         message = f"pod {pod.name} ran out of memory: {_MORE_MEMORY}"
         yield _of_pod(attempt, ordinal, FailureClass.OUT_OF_MEMORY, "OOMKilled", message, exit_code=ended.exit_code)
@@ -194,8 +194,7 @@ def _of_container(
 ) -> _Candidate:
     # The runtime reports a signal by the exit code alone.
     killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
-    detail = ended.message.strip() if parse_report(ended.message) is None else ""
-    kind = class_of_process(ended.exit_code, killed_by, detail, out_of_memory=False)
+    kind = class_of_process(ended.exit_code, killed_by, ended.message, out_of_memory=False)
     reason = _REASONS.get(kind) or "ExitCode"
     if stopped:
         kind, reason = FailureClass.STOPPED, _REASONS[FailureClass.STOPPED]
@@ -203,7 +202,7 @@ def _of_container(
         # StartError, ContainerCannotRun: the kubelet's own reason says more than the exit code 128 that comes with it.
         kind, reason = FailureClass.ERROR, ended.reason
     message = f"the container trainer of {pod.name} exited with code {ended.exit_code}" + (
-        f": {detail}" if detail else f"; {advice.see_log(pod.name)}"
+        f": {ended.message}" if ended.message else f"; {advice.see_log(pod.name)}"
     )
     failure = Failure(
         ordinal=ordinal,

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Final
 
-from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.status import Progress
-from ddpjob_core.wire.values import finite_number, text_or_none, whole_number
+from ddpjob_core.wire.fields import MOST_SECONDS, MOST_STEPS, Fields
+
+_LARGEST_LOSS: Final = 1e300
+_LARGEST_RATE: Final = 1e15
+_LONGEST_LOSS_TEXT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,37 +32,34 @@ class ProgressReport:
     loss_text: str = ""
 
 
-def parse_progress(raw: dict[str, Any], observed: datetime) -> tuple[Progress, str]:
-    """The progress in a /progress answer, and its loss as text. Values of a wrong type count as missing.
+def parse_progress(fields: Fields, observed: datetime | None = None) -> tuple[Progress, str]:
+    """The progress in a /progress answer, and its loss as text. Values of a wrong type or range count as missing.
 
     Args:
-        raw: the answer's JSON object.
-        observed: when it was read.
+        fields: the answer's JSON object.
+        observed: when it was read, None where that is not known yet.
     """
-    step, total = whole_number(raw.get("step")), whole_number(raw.get("totalSteps"))
-    loss = finite_number(raw.get("loss"))
-    loss_text = text_or_none(raw.get("lossText")) or ("" if loss is None else f"{loss:.4g}")
-    eta = finite_number(raw.get("etaSeconds"))
+    step, total = fields.whole("step", MOST_STEPS), fields.whole("totalSteps", MOST_STEPS)
+    loss = fields.number("loss", _LARGEST_LOSS, least=-_LARGEST_LOSS)
+    loss_text = fields.line("lossText", _LONGEST_LOSS_TEXT) or ("" if loss is None else f"{loss:.4g}")
+    eta = fields.number("etaSeconds", MOST_SECONDS)
+    rate = fields.number("samplesPerSecond", _LARGEST_RATE)
     progress = Progress(
-        epoch=whole_number(raw.get("epoch")),
-        total_epochs=whole_number(raw.get("totalEpochs")),
+        epoch=fields.whole("epoch", MOST_STEPS),
+        total_epochs=fields.whole("totalEpochs", MOST_STEPS),
         step=step,
         total_steps=total,
         percent=percent_of(step, total),
         loss=loss,
-        samples_per_second=_rounded(finite_number(raw.get("samplesPerSecond"))),
+        samples_per_second=None if rate is None else float(f"{rate:.6g}"),
         eta_seconds=None if eta is None else round(eta),
-        last_step_time=parse_time(raw.get("lastStepTime")),
-        last_checkpoint_step=whole_number(raw.get("lastCheckpointStep")),
+        last_step_time=fields.time("lastStepTime"),
+        last_checkpoint_step=fields.whole("lastCheckpointStep", MOST_STEPS),
         observed_time=observed,
     )
-    return progress, loss_text[:16]
+    return progress, loss_text
 
 
 def percent_of(step: int | None, total: int | None) -> int | None:
     """Completed steps in percent of all steps, at most 100; None if either is unknown."""
     return min(100, step * 100 // total) if step is not None and total else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")

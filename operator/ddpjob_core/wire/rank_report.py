@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from ddpjob_core.wire.fields import MOST_SECONDS, MOST_STEPS, Fields
 from ddpjob_core.wire.progress import PollTarget
-from ddpjob_core.wire.values import finite_number, whole_number
+from ddpjob_core.wire.report import MOST_RESTARTS
 
 _LONGEST_STACK: Final = 2048
 _LONGEST_MESSAGE: Final = 256
@@ -66,11 +67,11 @@ class RendezvousWait:
     message: str
 
 
-def parse_rank_report(raw: dict[str, Any], target: PollTarget, answered: datetime) -> RankReport:
-    """A rank's report in an answer of /progress. Values of a wrong type count as missing.
+def parse_rank_report(fields: Fields, target: PollTarget, answered: datetime) -> RankReport:
+    """A rank's report in an answer of /progress. Values of a wrong type or range count as missing.
 
     Args:
-        raw: the answer's JSON object.
+        fields: the answer's JSON object.
         target: who was polled.
         answered: when the answer was received.
     """
@@ -79,41 +80,28 @@ def parse_rank_report(raw: dict[str, Any], target: PollTarget, answered: datetim
         rank=target.rank,
         ordinal=target.ordinal,
         answered=answered,
-        step=whole_number(raw.get("step")),
-        activity=_activity(raw.get("activity")),
-        activity_seconds=finite_number(raw.get("activitySeconds")),
-        seconds_since_step=finite_number(raw.get("secondsSinceStep")),
-        quiet_seconds=finite_number(raw.get("quietSeconds")),
-        stack=_stack(raw.get("stack")),
-        process_restarts=max(0, whole_number(raw.get("processRestarts")) or 0),
+        step=fields.whole("step", MOST_STEPS),
+        activity=fields.choice("activity", Activity),
+        activity_seconds=fields.number("activitySeconds", MOST_SECONDS),
+        seconds_since_step=fields.number("secondsSinceStep", MOST_SECONDS),
+        quiet_seconds=fields.number("quietSeconds", MOST_SECONDS),
+        stack=fields.lines("stack", _LONGEST_STACK),
+        process_restarts=fields.whole("processRestarts", MOST_RESTARTS) or 0,
     )
 
 
-def parse_wait(raw: dict[str, Any], target: PollTarget, answered: datetime) -> RendezvousWait | None:
+def parse_wait(fields: Fields, target: PollTarget, answered: datetime) -> RendezvousWait | None:
     """What a launcher that waits for node 0 reports; None if the answer is not from a launcher.
 
     Args:
-        raw: the answer's JSON object.
+        fields: the answer's JSON object.
         target: who was polled.
         answered: when the answer was received.
     """
-    waiting = raw.get("waiting")
-    if not isinstance(waiting, dict):
+    waiting = fields.inner("waiting")
+    if waiting is None:
         return None
-    reason, message = waiting.get("reason"), waiting.get("message")
-    known = next((kind for kind in WaitReason if kind.value == reason), None)
-    if known is None or not isinstance(message, str):
+    reason, message = waiting.choice("reason", WaitReason), waiting.line("message", _LONGEST_MESSAGE)
+    if reason is None or message is None:
         return None
-    clean = "".join(character if character.isprintable() else " " for character in message[:_LONGEST_MESSAGE])
-    return RendezvousWait(target.attempt, target.ordinal, answered, known, clean)
-
-
-def _stack(value: object) -> str | None:
-    return value.encode("utf-8", "replace").decode()[-_LONGEST_STACK:] if isinstance(value, str) and value else None
-
-
-def _activity(value: object) -> Activity | None:
-    try:
-        return Activity(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
+    return RendezvousWait(target.attempt, target.ordinal, answered, reason, message)

@@ -14,19 +14,29 @@ this node were restarted in place; `failures` are the worker processes of this n
 `signal` being what the process itself ended with, `oom` that the kernel killed it because of its memory, `errorType`
 the class of the exception that ended it, `permanent` that the program could not be started and another try would end
 the same way; `progress` is the last progress that rank 0 reported, in the form of /progress.
-Every key may be missing: a program may write its own termination message.
+Every key may be missing: a program may write its own termination message. Failures after the sixteenth are left out.
 """
 
-import json
+import re
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-from ddpjob_core.wire.values import finite_number, text_or_none, whole_number
+from ddpjob_core.api.constants import MAX_NODES, MAX_PROCESSES
+from ddpjob_core.api.status import Progress
+from ddpjob_core.wire.fields import Fields, json_object
+from ddpjob_core.wire.progress import parse_progress
 
-# A program may write anything; restarts of many pods are added up.
-_MOST_RESTARTS: Final = 1_000_000
+MOST_RESTARTS: Final = 1_000_000
+"""The most process restarts of one attempt that a report may name."""
+_MOST_FAILURES: Final = 16
+_LAST_RANK: Final = MAX_NODES * MAX_PROCESSES - 1
+_LARGEST_CODE: Final = 2**31 - 1
+_LATEST: Final = 2.0**33
+"""In seconds since the epoch, in the year 2242."""
 _LONGEST_TYPE: Final = 128
+_LONGEST_MESSAGE: Final = 1024
+_LONGEST_TRACEBACK: Final = 2048
+_SIGNAL: Final = re.compile(r"SIG[A-Z0-9]{1,12}|signal [0-9]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +61,48 @@ class WorkerFailure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A node's end as its launcher reported it: `stopped` if it was requested."""
+    """A node's end as its launcher reported it: `stopped` if it was requested.
+
+    `progress` and `loss_text` are the last progress of rank 0, as in a `ProgressReport`. `dropped` are names of fields
+    whose values could not be used.
+    """
 
     failures: tuple[WorkerFailure, ...] = ()
-    progress: dict[str, Any] | None = None
+    progress: Progress | None = None
+    loss_text: str = ""
     process_restarts: int = 0
     stopped: bool = False
+    dropped: frozenset[str] = frozenset()
 
 
-@lru_cache(maxsize=4096)
 def parse_report(termination_message: str) -> Report | None:
     """The report in a termination message, or None if it holds none."""
-    try:
-        raw = json.loads(termination_message)
-    except (ValueError, RecursionError):
+    raw = json_object(termination_message)
+    if raw is None or "exitCode" not in raw:
         return None
-    if not isinstance(raw, dict) or "exitCode" not in raw:
-        return None
-    failures = raw.get("failures")
-    progress = raw.get("progress")
+    fields = Fields(raw)
+    last = fields.inner("progress")
+    progress, loss_text = parse_progress(last) if last is not None else (None, "")
     return Report(
-        failures=tuple(_failure(item) for item in failures if isinstance(item, dict))
-        if isinstance(failures, list)
-        else (),
-        progress=progress if isinstance(progress, dict) else None,
-        process_restarts=min(max(0, whole_number(raw.get("processRestarts")) or 0), _MOST_RESTARTS),
-        stopped=raw.get("stopped") is True,
+        failures=tuple(_failure(each) for each in fields.each("failures", _MOST_FAILURES)),
+        progress=progress,
+        loss_text=loss_text,
+        process_restarts=fields.whole("processRestarts", MOST_RESTARTS) or 0,
+        stopped=fields.flag("stopped"),
+        dropped=frozenset(fields.dropped),
     )
 
 
-def _failure(raw: dict[str, Any]) -> WorkerFailure:
+def _failure(fields: Fields) -> WorkerFailure:
     return WorkerFailure(
-        rank=whole_number(raw.get("rank")),
-        local_rank=whole_number(raw.get("localRank")),
-        exit_code=whole_number(raw.get("exitCode")),
-        signal=text_or_none(raw.get("signal")),
-        time=finite_number(raw.get("time")) or 0.0,
-        message=text_or_none(raw.get("message")) or "",
-        traceback=text_or_none(raw.get("traceback")),
-        oom=raw.get("oom") is True,
-        error_type=(text_or_none(raw.get("errorType")) or "")[:_LONGEST_TYPE] or None,
-        permanent=raw.get("permanent") is True,
+        rank=fields.whole("rank", _LAST_RANK),
+        local_rank=fields.whole("localRank", MAX_PROCESSES - 1),
+        exit_code=fields.whole("exitCode", _LARGEST_CODE, least=-_LARGEST_CODE),
+        signal=fields.word("signal", _SIGNAL),
+        time=fields.number("time", _LATEST) or 0.0,
+        message=fields.line("message", _LONGEST_MESSAGE) or "",
+        traceback=fields.lines("traceback", _LONGEST_TRACEBACK),
+        oom=fields.flag("oom"),
+        error_type=fields.line("errorType", _LONGEST_TYPE),
+        permanent=fields.flag("permanent"),
     )

@@ -14,7 +14,7 @@ texts = st.one_of(st.text(), st.text(min_size=900), st.text(alphabet='\x00\n"\\Ã
 failures = st.fixed_dictionaries(
     {
         "rank": st.integers(0, 10**6),
-        "local_rank": st.integers(0, 1000),
+        "local_rank": st.integers(0, 255),
         "exit_code": st.integers(1, 255),
         "time": st.floats(0, 4e9),
         "message": texts,

@@ -10,6 +10,7 @@ from ddpjob_core.api.columns import Summary
 from ddpjob_core.api.crd import structural_schema
 from ddpjob_core.api.status import DDPJobStatus, Failure, Nodes, Progress
 from ddpjob_core.status.summary import summarize
+from ddpjob_core.wire.fields import Fields
 from ddpjob_core.wire.progress import parse_progress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,7 +47,7 @@ def properties(schema: dict[str, Any]) -> dict[str, Any]:
 
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES), VALUES)
 def test_whatever_a_program_reports_can_be_written(raw: dict[str, Any], loss_text: object) -> None:
-    progress, loss = parse_progress({**raw, "lossText": loss_text}, NOW)
+    progress, loss = parse_progress(Fields({**raw, "lossText": loss_text}), NOW)
     status = DDPJobStatus(progress=progress, nodes=Nodes(desired=10_000, ready=10_000))
     wire = status.model_copy(update={"summary": summarize(status, loss)}).to_wire()
     assert misfits("status", wire, SCHEMA) == []

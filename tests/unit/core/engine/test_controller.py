@@ -12,7 +12,8 @@ from ddpjob.local.transport import open_transport
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json, SshKey
-from ddpjob_core.observations.observed import JobRecord, PodRecord, Terminated
+from ddpjob_core.observations.observe import terminated
+from ddpjob_core.observations.observed import JobRecord, PodRecord
 from ddpjob_core.wire.progress import PollTarget
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,7 +46,7 @@ async def controller() -> Controller:
 
 
 def pod(version: int, *, owner: str | None = "job-uid") -> PodRecord:
-    ended = Terminated(143, None, "Error", '{"exitCode": 143, "progress": {"step": 7}}', NOW)
+    ended = terminated(143, '{"exitCode": 143, "progress": {"step": 7}}', reason="Error", finished_at=NOW)
     return PodRecord("default", "digits-a0-0", "pod-uid", str(version), owner, "digits", 0, 0, "Failed", trainer=ended)
 
 

@@ -20,7 +20,8 @@ from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import OpenTransport
 from ddpjob_core.engine.store import Key
-from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.observations.observe import terminated
+from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.wire.progress import PollTarget, ProgressReport
 from ddpjob_core.wire.rank_report import WaitReason
 from ddpjob_operator.transport import open_transport as aiohttp_transport
@@ -33,6 +34,7 @@ KEY = ("default", "digits")
 class Seen:
     changed: list[Key] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
     memories: Memories = field(default_factory=Memories)
 
     def job(self, uid: str) -> JobMemory:
@@ -71,6 +73,7 @@ async def polling_by(
         memories=seen.memories,
         changed=seen.changed.append,
         count=seen.outcomes.append,
+        drop=seen.dropped.append,
         open_transport=open_transport,
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         interval=interval,
@@ -286,6 +289,7 @@ async def test_values_of_a_wrong_type_count_as_missing(polling: Polling) -> None
         poller.follow(seen.job("u1"), (target,))
         progress = (await report_of(seen.job("u1"))).progress
         assert (progress.step, progress.loss, progress.epoch) == (None, None, 2)
+        assert {"step", "loss", "lastStepTime"} == set(seen.dropped)
 
 
 async def test_slow_and_dead_endpoints_do_not_delay_the_others(polling: Polling) -> None:
@@ -316,7 +320,7 @@ def ended_pod(ordinal: int, attempt: int, step: int) -> PodRecord:
         attempt,
         ordinal,
         "Failed",
-        trainer=Terminated(143, None, "Error", message, None),
+        trainer=terminated(143, message, reason="Error"),
     )
 
 

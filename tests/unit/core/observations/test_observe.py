@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
-from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record
+from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record, terminated
 from ddpjob_core.observations.observed import Running, Terminated, Waiting
 
 Json = dict[str, Any]
@@ -134,7 +134,7 @@ def test_only_the_container_named_trainer_shows_the_state_of_the_training() -> N
         )
     )
     assert record is not None
-    assert record.trainer == Terminated(7, None, "Error", "m", None)
+    assert record.trainer == terminated(7, "m", reason="Error")
     assert record.others_running
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ddpjob_core.observations.attempt import view_attempt
 from ddpjob_core.observations.failure_class import FailureClass
+from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import PodRecord, Running, Terminated
 from ddpjob_core.observations.root_cause import find_root_cause
 
@@ -24,7 +25,7 @@ def pod(ordinal: int, trainer: Any = None, **fields: Any) -> PodRecord:
 
 def ended(code: int, *failures: dict[str, Any], reason: str = "Error", text: str = "") -> Terminated:
     message = json.dumps({"exitCode": code, "failures": list(failures)}) if failures else text
-    return Terminated(code, None, reason, message, NOW)
+    return terminated(code, message, reason=reason, finished_at=NOW)
 
 
 LOST = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Connection closed by peer [10.0.0.2]:4711"}
@@ -129,9 +130,9 @@ def test_the_others_that_failed_are_listed_as_consequences() -> None:
 
 
 def test_a_thousand_consequences_fit_into_a_status() -> None:
-    failures = [{**LOST, "rank": rank} for rank in range(1000)]
-    pods = (pod(0, ended(1, *failures)), pod(1, ended(137, KILLED)))
-    failure = find_root_cause(view_attempt("j", 0, 2, pods), missing_is_failed=True)
+    ends = [*(ended(1, {**LOST, "rank": rank}) for rank in range(1000)), ended(137, KILLED)]
+    pods = tuple(pod(rank, end, name=f"j-a0-{rank:04}") for rank, end in enumerate(ends))
+    failure = find_root_cause(view_attempt("j", 0, len(pods), pods), missing_is_failed=True)
     assert failure is not None
     assert failure.consequences is not None
     assert (len(failure.consequences), failure.consequences[-1]) == (9, "and 992 more")
