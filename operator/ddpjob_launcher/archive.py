@@ -2,8 +2,9 @@
 
     python3 launcher.pyz [arguments of the program]
 
-Comments and docstrings are left out, and every statement keeps its line. In the archive our package has a name that no
-import statement can use: neither can a program's module be taken for one of ours, nor one of ours for the program's.
+Comments, docstrings and the types of functions are left out, and every statement keeps its line. In the archive our
+package has a name that no import statement can use: neither can a program's module be taken for one of ours, nor one of
+ours for the program's.
 """
 
 import ast
@@ -43,7 +44,8 @@ def sources(module: str) -> Mapping[str, str]:
         name = missing.pop()
         path = f"{PACKAGE}/{name}.py"
         if path not in found:
-            found[path] = _without_comments(files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8"))
+            written = files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8")
+            found[path] = _without_types(_without_comments(written))
             missing += _imported(found[path])
     return MappingProxyType(dict(sorted(found.items())))
 
@@ -68,6 +70,21 @@ def _without_comments(source: str) -> str:
             lines[words.lineno - 1] = " " * words.col_offset + '""'
             lines[words.lineno : words.end_lineno] = [""] * ((words.end_lineno or words.lineno) - words.lineno)
     return "\n".join(lines) + "\n"
+
+
+def _without_types(source: str) -> str:
+    """A module whose functions do not say what they take and return; a dataclass needs the types of its fields."""
+    lines = [line.encode() for line in source.splitlines()]
+    cuts: list[tuple[int, int, int]] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.arg) and node.annotation is not None and node.lineno == node.annotation.end_lineno:
+            cuts.append((node.lineno, node.col_offset + len(node.arg.encode()), node.annotation.end_col_offset or 0))
+        elif isinstance(node, ast.FunctionDef) and node.returns is not None:
+            line, column = node.returns.lineno, node.returns.col_offset
+            cuts.append((line, lines[line - 1].rindex(b" ->", 0, column), node.returns.end_col_offset or 0))
+    for line, begin, end in sorted(cuts, reverse=True):
+        lines[line - 1] = lines[line - 1][:begin] + lines[line - 1][end:]
+    return b"\n".join(lines).decode() + "\n"
 
 
 @cache

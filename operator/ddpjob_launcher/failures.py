@@ -42,6 +42,7 @@ def worker_failure(rank: int, end: Any, error_file: str, *, out_of_memory: bool 
         failure.message = str(recorded.get("message") or failure.message)
         failure.traceback = str(extra.get("py_callstack") or "")
         failure.time = float(extra.get("time") or end.timestamp)
+        failure.permanent = extra.get("permanent") is True
         name = failure.message.partition(":")[0]
         if name.isidentifier():
             failure.error_type = clip(name, 64)

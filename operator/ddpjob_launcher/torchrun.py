@@ -158,6 +158,9 @@ class TorchrunAgent(Agent):
 
     def on_restart(self, *, elsewhere: bool) -> None:
         """All workers restart in place, because one of another node has failed where `elsewhere` says so."""
+        if self._code:
+            # torch does not know that each restart would end the same way.
+            leave(self._code)
         if elsewhere:
             self._last_round = None
             say(f"workers on another node have exited: all workers restart, process restart {self._rounds}")
@@ -181,7 +184,7 @@ class TorchrunAgent(Agent):
         if agreed:
             self._end(code, found)
             leave(code)
-        if restarts_left(context):
+        if restarts_left(context) and not found[0].permanent:
             self._restarting, self._last_round = True, (code, found)
             cause, most = found[0], context.envs[0]["TORCHELASTIC_MAX_RESTARTS"]
             again = f"all workers restart in their running pods, process restart {self._rounds} of {most}"

@@ -108,7 +108,14 @@ def _record(error: BaseException) -> None:
         message = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 -- a __str__ of the program's own
         message = type(error).__name__
-    stack = "".join(traceback.format_exception(type(error), error, _trimmed(error.__traceback__)))
+    trace = _trimmed(error.__traceback__)
+    stack = "".join(traceback.format_exception(type(error), error, trace))
     extra = {"py_callstack": stack[-16384:], "timestamp": str(int(time.time())), "time": time.time()}
+    # What judges an error must not itself keep it from being recorded.
+    with contextlib.suppress(Exception):
+        from .permanent import is_permanent, said  # noqa: PLC0415 -- seldom needed
+
+        extra["permanent"] = is_permanent(error, trace)
+        message = ": ".join(filter(None, (message, said(error, trace))))
     with contextlib.suppress(OSError), open(path, "w") as file:
         json.dump({"message": {"message": message[:4096], "extraInfo": extra}}, file)

@@ -11,7 +11,7 @@ from ddpjob_core.api.base import ApiModel
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 """Condition of a pod that Kubernetes removes for reasons outside the pod."""
 CANNOT_START: Final = "CannotStart"
-"""Reason of a failure, and of a failed job, whose program does not exist: each attempt would end the same way."""
+"""Reason of a failure, and of a failed job, whose program cannot even begin: each attempt would end the same way."""
 
 
 class RestartAction(StrEnum):
@@ -77,7 +77,7 @@ DEFAULT_RULES: Final = (
     ),
     DefaultRule(
         RestartRule(action=RestartAction.FAIL, reasons=[CANNOT_START]),
-        failures="a program that is missing from the image (reason CannotStart)",
+        failures="a program that cannot start, because it or a module is missing or not valid Python, or it rejects its arguments (reason CannotStart)",
         because="another attempt would end the same way",
         reason=CANNOT_START,
     ),

@@ -6,6 +6,7 @@ Some of them may reveal the cause when only its consequences are known; others m
 from datetime import datetime, timedelta
 from typing import Final
 
+from ddpjob_core.api.restart import CANNOT_START
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.observed import Running, Terminated
@@ -35,6 +36,8 @@ def find_failure(situation: Situation) -> Failure | None:
         return None
     found = find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost, advice=situation.advice)
     known = situation.status.failure
+    if found is not None and _could_start_before(situation, found):
+        found = found.model_copy(update={"reason": "ExitCode"})
     if found is not None and found.reason == POD_MISSING and known is not None and known.attempt == found.attempt:
         # It was seen being removed before it was gone.
         return known if known.pod == found.pod else found
@@ -81,6 +84,12 @@ def _left_together_at(stopped: Terminated) -> datetime | None:
     """When the other nodes should have ended by themselves: unlike deleted pods, they leave their logs."""
     report, ended = stopped.report, stopped.seen
     return ended + LEAVE_TOGETHER if report is not None and report.stopped and ended is not None else None
+
+
+def _could_start_before(situation: Situation, failure: Failure) -> bool:
+    """Whether what a program lacks that cannot begin was there when an earlier attempt made its steps."""
+    of_program = failure.reason == CANNOT_START and failure.rank is not None
+    return of_program and bool(situation.status.restarts.furthest_step)
 
 
 def _has_made_steps(situation: Situation) -> bool:

@@ -12,8 +12,8 @@ of at most 2,048 bytes:
 `exitCode` is the node's own; `stopped` says that the end was requested; `processRestarts` is how often the workers of
 this node were restarted in place; `failures` are the worker processes of this node that failed, `exitCode` or
 `signal` being what the process itself ended with, `oom` that the kernel killed it because of its memory, `errorType`
-the class of the exception that ended it, `permanent` that the program could not be started and another try would end
-the same way; `progress` is the last progress that rank 0 reported, in the form of /progress.
+the class of the exception that ended it, `permanent` that the program could not begin and another try would end the
+same way; `progress` is the last progress that rank 0 reported, in the form of /progress.
 Every key may be missing: a program may write its own termination message. Failures after the sixteenth are left out.
 """
 
@@ -44,7 +44,7 @@ class WorkerFailure:
     """A worker process that failed: `time` in seconds since the epoch, 0 where unknown.
 
     `oom` says that the kernel killed it because of its memory, `error_type` is the name of the exception's class,
-    `permanent` says that it could not be started and that another try would end the same way.
+    `permanent` says that it could not begin and that another try would end the same way.
     """
 
     rank: int | None

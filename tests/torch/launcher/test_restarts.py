@@ -98,6 +98,36 @@ def test_a_budget_that_is_used_up_leaves_the_cause_of_the_last_round(job: Job) -
     assert {failure.get("rank") for failure in first.report["failures"]} <= {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("program", "code", "message"),
+    [
+        ("import torch, gone", 1, "ModuleNotFoundError: No module named 'gone'"),
+        pytest.param(
+            "import argparse, torch; argparse.ArgumentParser(prog='train').parse_args(['--fast'])",
+            2,
+            "SystemExit: 2: train: error: unrecognized arguments: --fast",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_a_program_that_python_cannot_begin_is_started_once(job: Job, program: str, code: int, message: str) -> None:
+    first, second = job.both(job.program(f"print('STARTED')\n{program}"), PET_MAX_RESTARTS="3")
+    assert first.end() == code, first.output
+    assert (first.report["failures"][0]["message"], first.report["failures"][0]["permanent"]) == (message, True)
+    # The store goes with the first node: the other may report that before its own processes have ended.
+    assert second.end() in (1, code), second.output
+    for node in (first, second):
+        assert node.output.count("STARTED") <= 2, node.output
+        assert "processRestarts" not in node.report
+
+
+def test_a_module_that_is_missing_once_the_ranks_have_met_does_not_end_the_restarts(job: Job) -> None:
+    program = "import torch.distributed as dist\ndist.init_process_group('gloo')\nimport gone\n"
+    node = job.start(0, 1, job.program(program), PET_MAX_RESTARTS="1")
+    assert node.end() == 1, node.output
+    assert node.report["processRestarts"] == 1
+
+
 def test_a_worker_that_fails_after_another_node_has_finished_is_reported_immediately(job: Job) -> None:
     program = job.program(
         "import os, pathlib, time\n"

@@ -288,8 +288,7 @@ def test_a_program_that_is_not_there_is_named(job: Job, kind: str, program: str)
     assert node.end() == 1
     (failure,) = node.report["failures"]
     assert "gone" in failure["message"]
-    # A submodule is looked for by importing its package, which is the program's.
-    assert failure.get("permanent", False) is (program != "package.gone")
+    assert failure["permanent"] is True
 
 
 # A node that is not there

@@ -113,6 +113,66 @@ def test_what_ends_a_program_is_recorded_in_torchs_form(
     assert "launcher" not in recorded["extraInfo"]["py_callstack"]
 
 
+GROUP = "import types; sys.modules['torch.distributed'] = types.SimpleNamespace(is_initialized=lambda: True)"
+ARGUMENTS = "import argparse; argparse.ArgumentParser(prog='train').parse_args(['--fast'])"
+
+
+@pytest.mark.parametrize(
+    ("program", "message", "permanent"),
+    [
+        ("def f(:\n    pass", "SyntaxError: ", True),
+        ("print('\0')", "", True),
+        ("import broken", "SyntaxError: ", True),
+        ("def main():\n    import broken\nmain()", "SyntaxError: ", True),
+        ("import gone", "ModuleNotFoundError: No module named 'gone'", True),
+        ("from pkg import gone", "ImportError: cannot import name 'gone' from 'pkg'", True),
+        ("import pkg.needs", "ModuleNotFoundError: No module named 'gone'", True),
+        ("import importlib; importlib.import_module('gone')", "ModuleNotFoundError: ", True),
+        (ARGUMENTS, "SystemExit: 2: train: error: unrecognized arguments: --fast", True),
+        ("import sys; sys.exit(2)", "SystemExit: 2", False),
+        ("import sys; sys.exit('no data')", "SystemExit: no data", False),
+        ("1 / 0", "ZeroDivisionError: division by zero", False),
+        ("open('gone')", "FileNotFoundError: ", False),
+        ("raise ValueError('bad')", "ValueError: bad", False),
+        ("import ast; ast.literal_eval('1 +')", "SyntaxError: ", False),
+        ("compile('1 +', '<string>', 'exec')", "SyntaxError: ", False),
+        ("raise ImportError('libcuda.so.1: cannot open shared object file')", "ImportError: libcuda.so.1", False),
+        (f"import sys; {GROUP}; import gone", "ModuleNotFoundError: ", False),
+        (f"import sys; {GROUP}; {ARGUMENTS}", "SystemExit: 2: train: error: ", False),
+    ],
+)
+def test_an_error_that_each_start_meets_is_recorded_as_such(
+    folder: Path, launcher: Path, program: str, message: str, *, permanent: bool
+) -> None:
+    (folder / "train.py").write_text(program)
+    (folder / "broken.py").write_text("def f(:")
+    (folder / "pkg" / "needs.py").write_text("import gone")
+    for count, expected in (("0", permanent), ("1", False)):
+        file = folder / f"error-{count}.json"
+        run(
+            worker(launcher, "script", "train.py"),
+            folder,
+            TORCHELASTIC_ERROR_FILE=str(file),
+            TORCHELASTIC_RESTART_COUNT=count,
+        )
+        recorded = json.loads(file.read_text())["message"]
+        assert recorded["message"].startswith(message)
+        assert recorded["extraInfo"]["permanent"] is expected
+
+
+@pytest.mark.parametrize(
+    ("module", "message"), [("pkg", "No module named pkg.__main__"), ("pkg.gone", "No module named pkg.gone")]
+)
+def test_a_module_that_the_interpreter_does_not_find_is_not_there_at_the_next_start_either(
+    folder: Path, launcher: Path, module: str, message: str
+) -> None:
+    file = folder / "error.json"
+    run(worker(launcher, "module", module), folder, TORCHELASTIC_ERROR_FILE=str(file))
+    recorded = json.loads(file.read_text())["message"]
+    assert message in recorded["message"]
+    assert recorded["extraInfo"]["permanent"] is True
+
+
 @pytest.mark.parametrize("ending", ["exit none", "atexit", "killed"])
 def test_nothing_is_recorded_where_there_is_no_exception(folder: Path, launcher: Path, ending: str) -> None:
     (folder / "train.py").write_text(ENDINGS[ending])

@@ -125,6 +125,23 @@ def test_a_program_that_cannot_be_started_fails_the_job_immediately(
             assert "another attempt would end the same way" in condition.message
 
 
+@pytest.mark.parametrize("step", [None, 7])
+def test_a_module_that_is_missing_fails_a_job_only_before_its_first_step(step: int | None) -> None:
+    world = started()
+    if step is not None:
+        crash(world, step=step)
+    assert world.status is not None
+    attempt = world.status.attempt
+    missing = {"rank": 1, "exitCode": 1, "message": "ModuleNotFoundError: No module named 'gone'", "permanent": True}
+    world.end(f"digits-a{attempt}-1", 1, json.dumps({"exitCode": 1, "failures": [missing]}))
+    world.advance(6)
+    world.settle()
+    assert world.status.failure is not None
+    assert world.status.failure.reason == ("CannotStart" if step is None else "ExitCode")
+    assert world.status.finished is (step is None)
+    assert world.status.restarts.counted == (0 if step is None else 2)
+
+
 def test_a_rule_that_says_ignore_starts_the_next_attempt_without_counting() -> None:
     world = started(maxRestarts=0, rules=[{"action": "Ignore", "exitCodes": [75]}])
     crash(world, code=75)
