@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ddpjob_core.api.constants import API_VERSION, KIND
+from ddpjob_core.api.constants import API_VERSION, INVALID_SPEC, KIND
 from ddpjob_core.api.crd import Schema, custom_resource_definition
 
 _INTRODUCTION: Final = f"""\
@@ -13,6 +13,10 @@ _INTRODUCTION: Final = f"""\
 
 `{API_VERSION}`. `kubectl explain ddpjob.spec` shows the same text. Fields in **bold** are required.
 """
+_OF_AN_INVALID_SPEC: Final = (
+    f"after it has failed with the reason {INVALID_SPEC}: any change of the spec then starts it again "
+    "as a new attempt, which is not counted as a restart, and spec.ttlSecondsAfterFinished no longer runs"
+)
 
 
 def api_reference() -> str:
@@ -46,10 +50,10 @@ def _rules(schema: Schema) -> str:
     """What the API server validates besides types and bounds."""
     own = schema.get("x-kubernetes-validations", [])
     # The rule on a change of one field of the spec names that field.
-    frozen = [rule["fieldPath"].removeprefix(".") for rule in own if "oldSelf" in rule["rule"] and "fieldPath" in rule]
+    fixed = [rule["fieldPath"].removeprefix(".") for rule in own if "oldSelf" in rule["rule"] and "fieldPath" in rule]
     lines = [rule["message"] for rule in own if not ("oldSelf" in rule["rule"] and "fieldPath" in rule)]
-    if frozen:
-        lines.append(f"can change only while the job is suspended: {', '.join(frozen)}")
+    if fixed:
+        lines.append(f"{', '.join(fixed)}: can change only while the job is suspended, or {_OF_AN_INVALID_SPEC}")
     for name, field in schema["properties"].items():
         if "properties" not in field:
             value = field.get("additionalProperties", {})

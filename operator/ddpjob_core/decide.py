@@ -24,6 +24,7 @@ from ddpjob_core.policies.clean_pod_policy import clean_pod_policy, pods_to_clea
 from ddpjob_core.policies.create import creating
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server, unreadable
+from ddpjob_core.policies.mended_spec import mended_spec
 from ddpjob_core.policies.progress_deadline import progress_deadline
 from ddpjob_core.policies.restart import restart
 from ddpjob_core.policies.spec_changed import spec_changed
@@ -39,6 +40,7 @@ from ddpjob_core.wire.progress import PollTarget
 Policy: TypeAlias = Callable[[Situation], Decision | None]
 
 POLICIES: Final[tuple[Policy, ...]] = (
+    mended_spec,
     ttl_seconds_after_finished,
     clean_pod_policy,
     suspending,

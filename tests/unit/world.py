@@ -72,6 +72,7 @@ class World:
     """The attempt for which an object that no watch shows was created."""
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     vanished: dict[str, PodRecord] = field(default_factory=dict)
+    generation: int = 1
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
     creations: list[str] = field(default_factory=list)
@@ -84,7 +85,7 @@ class World:
             name="digits",
             uid="job-uid",
             resource_version="1",
-            generation=1,
+            generation=self.generation,
             deleting=False,
             spec=self.spec,
             # What was written comes back through JSON.

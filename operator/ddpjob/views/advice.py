@@ -54,7 +54,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "PodMissing": "the pod was deleted: kubectl get events and the audit log show by whom",
 }
 _BY_FAILED_REASON: Final[Mapping[str, str]] = {
-    "InvalidSpec": "correct the field that the message names, then delete the job and create it again",
+    "InvalidSpec": "correct the field that the message names, with kubectl edit or apply: the job then starts again",
     "MaxRestartsExceeded": "raise spec.restart.maxRestarts if another attempt could succeed",
     "NoProgress": "each attempt ended before a newer step: save checkpoints more often, or fix what ends the attempts",
     "CannotStart": "correct what the message names, then delete the job and create it again: restarts cannot help",

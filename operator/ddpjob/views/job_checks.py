@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from ddpjob.views.checks import Check, Outcome, Read, addresses, because, skipped
 from ddpjob.views.job import Job, JobEvent
+from ddpjob_core.api.constants import INVALID_SPEC
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.status import Condition, ConditionType
 from ddpjob_core.observations.listing import grouped_by_message
@@ -68,10 +69,8 @@ def _accepted(found: Findings) -> Check:
     name, failed = "Spec", found.job.status.condition(ConditionType.FAILED)
     if found.job.record.spec is None:
         return Check(name, Outcome.FAIL, found.job.record.spec_error or "cannot be understood", "correct it")
-    if failed is not None and failed.reason == "InvalidSpec":
-        return Check(
-            name, Outcome.FAIL, failed.message, f"correct the field, ddpjob delete {found.job.name}, create it again"
-        )
+    if failed is not None and (failed.status, failed.reason) == ("True", INVALID_SPEC):
+        return Check(name, Outcome.FAIL, failed.message, f"kubectl edit ddpjob {found.job.name}: it then starts again")
     return Check(name, Outcome.OK, "it is valid")
 
 

@@ -11,6 +11,9 @@ PLURAL: Final = "ddpjobs"
 LEAST_KUBERNETES: Final = (1, 31)
 """The first version that selects custom resources by a field, such as status.phase."""
 
+INVALID_SPEC: Final = "InvalidSpec"
+"""Reason of the condition Failed of a job whose spec cannot work; editing the spec starts such a job again."""
+
 LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_UID: Final = f"{GROUP}/uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"

@@ -10,6 +10,7 @@ import yaml
 from ddpjob_core.api.base import ApiModel
 from ddpjob_core.api.columns import COLUMNS, Column
 from ddpjob_core.api.constants import GROUP, KIND, MAX_NAME_LENGTH, PLURAL, VERSION
+from ddpjob_core.api.fixed_fields import fixed_field_rules
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 
@@ -173,6 +174,7 @@ def _root() -> Schema:
                 "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
                 "message": f"metadata.name {NAME_RULE}",
             },
+            *fixed_field_rules(),
         ],
         "required": ["spec"],
         "properties": {

@@ -177,18 +177,6 @@ _TEMPLATE: JsonValue = {
     },
 }
 
-_ALWAYS_THERE = (
-    "nodes",
-    "procsPerNode",
-    "launcher",
-    "rendezvous",
-    "backend",
-    "trainer",
-    "gracePeriodSeconds",
-    "metrics",
-)
-_CAN_BE_LEFT_OUT = ("template", "checkpoint")
-
 
 _PORTS_APART: JsonValue = {
     "rule": "self.rendezvous.port < self.metrics.port || self.rendezvous.port >= self.metrics.port "
@@ -241,18 +229,6 @@ _COMMAND_OF_MPIRUN: JsonValue = {
 }
 
 
-def _immutable(field: str) -> JsonValue:
-    same = f"self.{field} == oldSelf.{field}"
-    if field in _CAN_BE_LEFT_OUT:
-        same = f"(has(self.{field}) ? has(oldSelf.{field}) && {same} : !has(oldSelf.{field}))"
-    return {
-        "rule": f"oldSelf.suspend || {same}",
-        "message": f"spec.{field} can change only while the job is suspended: set spec.suspend to true, change the field, "
-        "then set spec.suspend to false; a finished job does not start again: delete it, then apply it again",
-        "fieldPath": f".{field}",
-    }
-
-
 class DDPJobSpec(ApiModel):
     """Desired DistributedDataParallel training job."""
 
@@ -265,7 +241,6 @@ class DDPJobSpec(ApiModel):
                 _RESTARTS_OF_LAUNCHER,
                 _BACKEND_MPI,
                 _COMMAND_OF_MPIRUN,
-                *(_immutable(field) for field in (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)),
             ],
         },
     }

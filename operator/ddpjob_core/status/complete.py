@@ -19,7 +19,7 @@ from ddpjob_core.status.training_stalled import stall_facts
 
 def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     """The decided status with its counts, conditions, phase and columns."""
-    if situation.job.status is not None and situation.job.status.finished:
+    if decided.finished and situation.job.status is not None and situation.job.status.finished:
         return _of_finished_job(situation, decided)
     reported = reported_progress(situation.observed, situation.attempt)
     loss_text = "" if reported is None else reported[1]

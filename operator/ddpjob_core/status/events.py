@@ -38,6 +38,9 @@ def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts:
         )
     if new.first_step_time is not None and before.first_step_time is None:
         events.append(Event("Normal", "Training", _first_step(new)))
+    mended = _newly(before, new, ConditionType.FAILED, "False")
+    if mended is not None:
+        events.append(Event("Normal", mended.reason, mended.message))
     for kind, level in (
         (ConditionType.SUSPENDED, "Normal"),
         (ConditionType.SUCCEEDED, "Normal"),

@@ -383,6 +383,29 @@ def test_what_runs_is_held_fixed_until_the_job_is_suspended(
         admin.replace({**changed, "spec": {"trainer": TRAINER, **before}})
 
 
+@pytest.mark.parametrize(("before", "after", "field"), FIXED.values(), ids=FIXED.keys())
+def test_a_job_that_failed_for_its_spec_is_mended_by_an_edit_and_no_other(
+    admin: Client, make: Make, before: Json, after: Json, field: str
+) -> None:
+    job = make(**before)
+
+    def fail(reason: str, status: str = "True") -> None:
+        failed = {"type": "Failed", "status": status, "reason": reason, "message": "spec.template: no"}
+        failed["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Failed", "conditions": [failed]}})
+
+    def edit() -> Json:
+        found = admin.get(path_of(job))
+        return admin.replace({**found, "spec": {"trainer": TRAINER, **after}, "status": {}})
+
+    for reason, status in (("MaxRestartsExceeded", "True"), ("InvalidSpec", "False")):
+        fail(reason, status)
+        with pytest.raises(ApiError, match=rf"spec\.{field} can change only while the job is suspended"):
+            edit()
+    fail("InvalidSpec")
+    assert edit()["metadata"]["generation"] == job["metadata"]["generation"] + 1
+
+
 def test_what_concerns_only_the_end_can_change_at_any_time(admin: Client, make: Make) -> None:
     job = make(template={"spec": {"nodeSelector": {"a": "b"}}}, **trainer(securityContext={"runAsUser": 1}))
     change = {

@@ -135,6 +135,10 @@ async def test_what_only_the_server_can_refuse_becomes_the_jobs_failure_with_its
             assert await stage.pods(name) == []
         refused = [str(write) for write in stage.proxy.writes if not write.done]
         assert sorted(refused) == ["POST pods/invalid-a0-0", "POST pods/strict-a0-0"]
+        await stage.set_spec("strict", template={})
+        await until("it is mended by an edit", partial(phase_is, stage, "strict", "Running"))
+        status = await stage.status("strict")
+        assert (status["attempt"], status["restarts"]["counted"], "completionTime" in status) == (1, 0, False)
 
 
 async def test_a_job_that_is_deleted_and_created_again_at_once_gets_pods_of_its_own(
