@@ -262,7 +262,7 @@ class World:
 
     def remove(self, name: str) -> None:
         pod = self.pods.pop(name)
-        if isinstance(pod.trainer, Terminated):
+        if isinstance(pod.trainer, Terminated) or pod.disruption is not None:
             self.vanished[name] = pod
 
     def advance(self, seconds: float) -> None:

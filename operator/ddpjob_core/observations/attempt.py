@@ -61,8 +61,8 @@ def has_stopped(pod: PodRecord, now: datetime) -> bool:
 class Attempt:
     """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts.
 
-    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `vanished` are ended pods
-    of the current attempt that no longer exist, by name.
+    `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `vanished` are pods of the
+    current attempt that had ended or were being removed and no longer exist, by name.
     """
 
     number: int

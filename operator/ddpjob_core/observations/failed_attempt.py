@@ -76,7 +76,8 @@ def saved_at(situation: Situation, failure: Failure) -> datetime | None:
         return None
     if isinstance(pod.trainer, Terminated):
         return _left_together_at(pod.trainer) if NodeState.RUNNING in attempt.states() else None
-    stopping = isinstance(pod.trainer, Running) and pod.deletion_time is not None
+    # One that is gone although it ran was removed by force.
+    stopping = isinstance(pod.trainer, Running) and pod in attempt.present
     return pod.deletion_time + SETTLE if stopping and pod.deletion_time is not None else None
 
 

@@ -158,13 +158,13 @@ class Observed:
     """One job and all that belongs to it.
 
     `pods` are those whose controller is this very job (by uid), of all attempts. `vanished` are pods of it that no
-    longer exist, as they were last seen, their trainers ended. `foreign` maps objects that carry our label but another
-    owner's uid to a description of that owner: names that must be waited for.
+    longer exist, as they were last seen: their trainers had ended, or Kubernetes was removing them. `foreign` maps
+    objects that carry our label but another owner's uid to a description of that owner: names that must be waited for.
     `known` are objects that no watch shows (ConfigMap, claim, Secret), which this process has created or found for the
     current attempt. `ranks` are the newest answers of the ranks that were asked, `waits` those of nodes that wait for
     another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their
-    ports. `last_status_write` is when this process last wrote the job's status,
-    `taken_over` when it began to decide about the job; both are None where it has not.
+    ports. `last_status_write` is when this process last wrote the job's status, `taken_over` when it began to decide
+    about the job; both are None where it has not.
     """
 
     job: JobRecord

@@ -91,7 +91,7 @@ def _who(rank: int | None, ordinal: int) -> str:
 def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_failed: bool) -> Iterator[_Candidate]:
     pod, name = attempt.last_seen(ordinal), attempt.names[ordinal]
     state = attempt.state(ordinal)
-    if state is NodeState.MISSING and node_state(pod) is NodeState.FAILED:
+    if state is NodeState.MISSING and pod is not None and (pod.disruption or node_state(pod) is NodeState.FAILED):
         state = NodeState.FAILED
     if pod is None or state is NodeState.MISSING:
         message = f"pod {name} is gone: it was deleted, or its node was removed"

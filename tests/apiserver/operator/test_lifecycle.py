@@ -171,6 +171,26 @@ async def test_a_pod_that_loses_its_label_is_a_failed_one_and_does_not_train_on(
         assert (await stage.status("digits"))["failure"]["reason"] == "PodMissing"
 
 
+async def test_a_pod_that_is_evicted_without_any_grace_while_it_trains_is_not_counted(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("digits", nodes=2)
+        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "digits-a0-1", "namespace": stage.namespace},
+            "deleteOptions": {"gracePeriodSeconds": 0},
+        }
+        await stage.admin.ask("POST", PODS.path(stage.namespace, "digits-a0-1", "eviction"), eviction)
+        await until("it is restarted", lambda: attempt_runs(stage, "digits", 1))
+        status = await stage.status("digits")
+        assert (status["restarts"]["counted"], status["restarts"]["ignored"]) == (0, 1)
+        assert (status["failure"]["class"], status["failure"]["reason"]) == ("Disruption", "EvictionByEvictionAPI")
+
+
 async def test_a_status_that_was_erased_is_rebuilt_from_the_pods(control_plane: ControlPlane, tmp_path: Path) -> None:
     async with set_stage(control_plane, tmp_path) as stage:
         await stage.operator.start()

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ddpjob_core.engine.vanished import VanishedPods
@@ -18,6 +19,14 @@ def test_the_end_of_a_pod_is_known_after_it_is_gone_and_only_then() -> None:
     vanished.saw(pod(1), gone=True)
     vanished.saw(pod(2, trainer=Running(NOW)), gone=True)
     assert vanished.pods == (pod(1),)
+
+
+def test_a_pod_that_was_removed_by_force_is_known_with_its_condition() -> None:
+    vanished, evicted = VanishedPods(), replace(pod(0, trainer=Running(NOW)), disruption="DeletionByPodGC")
+    vanished.saw(evicted, gone=False)
+    assert vanished.pods == ()
+    vanished.saw(evicted, gone=True)
+    assert vanished.pods == (evicted,)
 
 
 def test_the_pods_of_a_newer_attempt_replace_those_of_an_older_one_and_not_the_other_way_round() -> None:

@@ -408,3 +408,31 @@ def test_a_job_that_fails_for_good_waits_a_moment_for_what_else_failed_because_o
     assert world.status.finished
     assert world.status.failure is not None
     assert world.status.failure.consequences == [f"rank 0: ConnectionLost: exited with code 1: {lost}"]
+
+
+@pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "DeletionByPodGC"])
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_pod_that_is_removed_by_force_while_it_runs_is_not_counted_where_its_condition_says_why(
+    reason: str,
+    steps: bool,  # noqa: FBT001 a column
+) -> None:
+    world = running_world()
+    if steps:
+        world.progress = ProgressReport(0, Progress(step=40), "0.5")
+        world.report_rank(0, 40)
+        world.settle()
+    world.pods["digits-a0-1"] = replace(world.pods["digits-a0-1"], disruption=reason)
+    world.remove("digits-a0-1")
+    world.settle()
+    assert world.status is not None
+    assert (world.status.attempt, world.status.restarts.ignored, world.status.restarts.counted) == (1, 1, 0)
+    assert world.status.failure is not None
+    assert (world.status.failure.failure_class, world.status.failure.reason) == ("Disruption", reason)
+
+
+def test_a_pod_that_is_removed_by_force_without_a_reason_is_counted() -> None:
+    world = running_world()
+    world.remove("digits-a0-1")
+    world.settle()
+    assert world.status is not None
+    assert (world.status.attempt, world.status.restarts.ignored, world.status.restarts.counted) == (1, 0, 1)
