@@ -20,16 +20,12 @@ class Polled:
 
     Attributes:
         targets: ranks that are asked; none stops the polls and keeps what was read last.
-        scheduled: whether the next regular poll has been scheduled.
-        extra_at: when one more poll is due, shortly before its result is to be written.
         report: last answer of rank 0, in any attempt.
         ranks: what each rank answered last.
         waits: last answers of the nodes that are waiting for another node, by ordinal.
     """
 
     targets: tuple[PollTarget, ...] = ()
-    scheduled: bool = False
-    extra_at: float | None = None
     report: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)

@@ -1,8 +1,7 @@
 """Reads the progress of running jobs from their pods, alongside the reconciles and without delaying them."""
 
 import asyncio
-import heapq
-import itertools
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from ddpjob_core.engine.memory import JobMemory, Memories
+from ddpjob_core.engine.poll_schedule import Endpoint, PollSchedule
 from ddpjob_core.engine.protocols import OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
@@ -39,7 +39,7 @@ class ProgressPoller:
     """GETs /progress of each job's targets about every `interval` seconds, spread over it.
 
     An endpoint is a user's program: it may be slow, redirect, or answer too much or nonsense. Only the progress of its
-    own job suffers.
+    own job suffers (see `PollSchedule`).
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class ProgressPoller:
         now: Callable[[], datetime],
         interval: float = 2.0,
         patience: float = 2.0,
-        concurrency: int = 64,
         locate: Locate = own_address,
     ) -> None:
         """Args:
@@ -65,7 +64,6 @@ class ProgressPoller:
         now: this process' clock.
         interval: seconds between two polls of a target.
         patience: seconds that an endpoint may take.
-        concurrency: largest number of polls at a time.
         locate: where a target is reached.
         """
         self._memories = memories
@@ -73,47 +71,26 @@ class ProgressPoller:
         self._count = count
         self._drop = drop
         self._now = now
-        self._interval = interval
         self._open_transport = open_transport
         self._patience = patience
-        self._concurrency = concurrency
         self._locate = locate
-        self._due: list[tuple[float, int, JobMemory]] = []
-        self._order = itertools.count()
-        self._added = asyncio.Event()
+        self._schedule = PollSchedule(interval, spread=random.random)
+        self._wake = asyncio.Event()
 
     def follow(self, job: JobMemory, targets: tuple[PollTarget, ...]) -> None:
         """Poll these targets for a job from now on; none stops it and keeps what was read last."""
-        polled, before = job.polled, len(job.polled.targets)
-        polled.targets = targets
-        if not targets:
-            return
-        loop = asyncio.get_running_loop()
-        if not polled.scheduled:
-            # Not immediately: when the operator starts, all jobs arrive at the same time.
-            polled.scheduled = True
-            self._schedule(job, loop.time() + random.uniform(0, self._interval))  # noqa: S311 spreads polls
-        elif before and len(targets) > before:
-            # The training seems to have stalled: the reports of the other ranks are needed now.
-            self._due = [entry for entry in self._due if entry[2] is not job]
-            polled.extra_at = None
-            heapq.heapify(self._due)
-            self._schedule(job, loop.time())
+        job.polled.targets = targets
+        self._schedule.follow(job, targets, asyncio.get_running_loop().time())
+        self._wake.set()
 
     def freshen(self, job: JobMemory, seconds: float) -> None:
         """Read a job's progress once more shortly before it is to be written in so many seconds.
 
         Where many jobs wait for their turn to be written, what was read at the last regular poll would add its own age.
         """
-        polled = job.polled
-        if not polled.targets or polled.extra_at is not None or seconds <= _FRESH:
-            return
-        polled.extra_at = asyncio.get_running_loop().time() + seconds - _FRESH
-        self._schedule(job, polled.extra_at)
-
-    def _schedule(self, job: JobMemory, due: float) -> None:
-        heapq.heappush(self._due, (due, next(self._order), job))
-        self._added.set()
+        if job.polled.targets and seconds > _FRESH:
+            self._schedule.freshen(job, asyncio.get_running_loop().time() + seconds - _FRESH)
+            self._wake.set()
 
     def ended(self, job: JobMemory, pod: PodRecord) -> None:
         """Keep what the first node reported at its end: a pod being deleted may be gone at the next reconcile."""
@@ -127,43 +104,32 @@ class ProgressPoller:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        slots = asyncio.Semaphore(self._concurrency)
         loop = asyncio.get_running_loop()
         async with self._open_transport() as transport, asyncio.TaskGroup() as polls:
             while True:
-                await self._sleep_until_due()
-                due, _, job = heapq.heappop(self._due)
-                if self._memories.get(job.uid) is not job:
+                self._wake.clear()
+                endpoint = self._schedule.take(loop.time())
+                if endpoint is not None:
+                    polls.create_task(self._ask(transport, endpoint))
                     continue
-                polled = job.polled
-                extra = polled.extra_at == due
-                if extra:
-                    polled.extra_at = None
-                if not polled.targets:
-                    if not extra:
-                        polled.scheduled = False
-                    continue
-                for target in polled.targets:
-                    await slots.acquire()
-                    poll = polls.create_task(self._poll(transport, job.uid, target))
-                    poll.add_done_callback(lambda _: slots.release())
-                if not extra:
-                    heapq.heappush(self._due, (loop.time() + self._interval, next(self._order), job))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._schedule.wait(loop.time())):
+                        await self._wake.wait()
 
-    async def _sleep_until_due(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            self._added.clear()
-            wait = self._due[0][0] - loop.time() if self._due else None
-            if wait is not None and wait <= 0:
-                return
-            try:
-                async with asyncio.timeout(wait):
-                    await self._added.wait()
-            except TimeoutError:
-                return
+    async def _ask(self, transport: Transport, endpoint: Endpoint) -> None:
+        answered = True
+        job = endpoint.job.memory
+        try:
+            if self._memories.get(job.uid) is job:
+                answered = await self._poll(transport, job.uid, endpoint.target)
+            else:
+                self._schedule.follow(job, (), asyncio.get_running_loop().time())
+        finally:
+            self._schedule.ended(endpoint, asyncio.get_running_loop().time(), answered=answered)
+            self._wake.set()
 
-    async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> None:
+    async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> bool:
+        """Ask an endpoint; whether it answered, with whatever, before the end of patience."""
         try:
             async with asyncio.timeout(self._patience):
                 raw = await _fetch(transport, *self._locate(target.ordinal, target.address, target.port))
@@ -173,6 +139,7 @@ class ProgressPoller:
             progress, loss = parse_progress(fields, answered)
         except TimeoutError:
             self._count("timeout")
+            return False
         except OSError:
             # A refused connection is ordinary: the pod runs, but its program has not opened the endpoint yet.
             self._count("unreachable")
@@ -187,9 +154,10 @@ class ProgressPoller:
                 self._drop(name)
             if wait is not None:
                 self._keep_wait(uid, target, wait)
-                return
-            self._end_wait(uid, target)
-            self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
+            else:
+                self._end_wait(uid, target)
+                self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
+        return True
 
     def _asked(self, uid: str, target: PollTarget) -> JobMemory | None:
         """The job; None if it moved on to another attempt or was deleted while its old pod was being polled."""

@@ -1,0 +1,175 @@
+"""How often endpoints are asked when others do not answer: days of polls in a simulated time."""
+
+import heapq
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from ddpjob_core.engine.memory import JobMemory
+from ddpjob_core.engine.poll_schedule import POLLS_PER_SECOND, SLOTS, Endpoint, PollSchedule
+from ddpjob_core.wire.progress import PollTarget
+
+INTERVAL = PATIENCE = 2.0
+ANSWER = 0.01
+
+
+def answers(_: float) -> float | None:
+    return ANSWER
+
+
+def silent(_: float) -> float | None:
+    return None
+
+
+@dataclass
+class Simulation:
+    """Endpoints that take a while to answer, or never do."""
+
+    schedule: PollSchedule = field(
+        default_factory=lambda: PollSchedule(INTERVAL, spread=random.Random(1).random)  # noqa: S311
+    )
+    now: float = 0.0
+    asked: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    busiest: int = 0
+
+    def __post_init__(self) -> None:
+        self._behave: dict[str, Callable[[float], float | None]] = {}
+        self._ends: list[tuple[float, int, Endpoint, bool]] = []
+        self._order = itertools.count()
+        self.memories: dict[str, JobMemory] = {}
+
+    def job(self, namespace: str, name: str, behave: Callable[[float], float | None], ranks: int = 1) -> None:
+        memory = self.memories.setdefault(name, JobMemory(f"uid-{name}", (namespace, name)))
+        self._behave[name] = behave
+        targets = tuple(PollTarget(0, f"10.0.0.{rank}", 9401, rank, rank) for rank in range(ranks))
+        self.schedule.follow(memory, targets, self.now)
+
+    def run(self, until: float) -> None:
+        while self.now < until:
+            endpoint = self.schedule.take(self.now)
+            if endpoint is not None:
+                self._begin(endpoint)
+                continue
+            wait = self.schedule.wait(self.now)
+            moments = [until, *([self.now + wait] if wait is not None else []), *(end[0] for end in self._ends[:1])]
+            self.now = min(moments)
+            while self._ends and self._ends[0][0] <= self.now:
+                _, _, ended, answered = heapq.heappop(self._ends)
+                self.schedule.ended(ended, self.now, answered=answered)
+
+    def _begin(self, endpoint: Endpoint) -> None:
+        name = endpoint.job.memory.key[1]
+        self.asked[f"{name}/{endpoint.target.rank}"].append(self.now)
+        takes = self._behave[name](self.now)
+        end = self.now + (PATIENCE if takes is None else takes)
+        heapq.heappush(self._ends, (end, next(self._order), endpoint, takes is not None))
+        self.busiest = max(self.busiest, len(self._ends))
+        assert len(self._ends) <= SLOTS
+
+    def longest_gap(self, name: str, since: float = 10.0) -> float:
+        asked = [at for at in self.asked[name] if at >= since]
+        return max((after - before for before, after in itertools.pairwise(asked)), default=float("inf"))
+
+
+def two_hundred_dead(simulation: Simulation) -> None:
+    for number in range(200):
+        simulation.job("team", f"dead-{number}", silent)
+
+
+def one_of_512_silent_ranks(simulation: Simulation) -> None:
+    simulation.job("team", "large", silent, ranks=512)
+
+
+def ten_thousand_dead(simulation: Simulation) -> None:
+    for number in range(10_000):
+        simulation.job("other", f"dead-{number}", silent)
+
+
+def a_thousand_that_answer_at_the_last_moment(simulation: Simulation) -> None:
+    for number in range(1_000):
+        simulation.job("team", f"slow-{number}", lambda _: 0.95 * PATIENCE)
+
+
+def two_thousand_healthy_of_another_namespace(simulation: Simulation) -> None:
+    for number in range(2_000):
+        simulation.job("other", f"busy-{number}", answers)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        two_hundred_dead,
+        one_of_512_silent_ranks,
+        ten_thousand_dead,
+        a_thousand_that_answer_at_the_last_moment,
+        two_thousand_healthy_of_another_namespace,
+    ],
+)
+def test_a_healthy_job_is_asked_every_two_seconds_whatever_the_others_do(others: Callable[[Simulation], None]) -> None:
+    simulation = Simulation()
+    others(simulation)
+    simulation.job("team", "healthy", answers)
+    simulation.run(60)
+    assert simulation.longest_gap("healthy/0") <= INTERVAL + 0.1
+    assert simulation.asked["healthy/0"][0] <= 2 * INTERVAL + PATIENCE
+
+
+def test_an_endpoint_that_does_not_answer_is_asked_less_and_less_often_and_every_two_seconds_once_it_does() -> None:
+    simulation = Simulation()
+    simulation.job("team", "back", lambda now: None if now < 60 else ANSWER)
+    simulation.run(120)
+    asked = simulation.asked["back/0"]
+    assert len([at for at in asked if at < 60]) <= 8
+    assert next(at for at in asked if at >= 60) <= 60 + 16
+    assert simulation.longest_gap("back/0", since=80) == pytest.approx(INTERVAL)
+
+
+def test_all_ranks_that_answer_are_asked_at_once_when_a_stall_is_suspected_although_others_do_not() -> None:
+    simulation = Simulation()
+    simulation.job("team", "large", answers)
+    simulation.run(10)
+    # One memory and one way to answer for all ranks: those that are silent belong to another job here.
+    simulation.job("team", "silent", silent, ranks=100)
+    simulation.job("team", "large", answers, ranks=512)
+    simulation.run(12.5)
+    first = [simulation.asked[f"large/{rank}"] for rank in range(1, 512)]
+    assert all(asked and asked[0] <= 10 + 512 / POLLS_PER_SECOND + 0.5 for asked in first)
+    simulation.run(40)
+    assert max(simulation.longest_gap(f"large/{rank}", since=15) for rank in range(512)) <= INTERVAL + 0.1
+
+
+def test_no_more_is_asked_than_the_event_loop_can_bear() -> None:
+    simulation = Simulation()
+    two_thousand_healthy_of_another_namespace(simulation)
+    simulation.run(20)
+    assert sum(map(len, simulation.asked.values())) <= 20 * POLLS_PER_SECOND + 60
+    assert min(map(len, simulation.asked.values())) >= 3
+
+
+def test_a_job_that_is_gone_is_not_asked_and_leaves_nothing() -> None:
+    simulation = Simulation()
+    simulation.job("team", "large", silent, ranks=512)
+    simulation.run(1)
+    simulation.schedule.follow(simulation.memories["large"], (), simulation.now)
+    assert len(simulation.schedule) == 0
+    simulation.asked.clear()
+    simulation.job("team", "next", answers)
+    simulation.run(60)
+    assert set(simulation.asked) == {"next/0"}
+    assert simulation.schedule._running == 0
+
+
+def test_one_more_poll_before_a_write_leaves_the_regular_ones_where_they_are() -> None:
+    simulation = Simulation(PollSchedule(INTERVAL, spread=lambda: 0.0))
+    simulation.job("team", "digits", answers)
+    simulation.run(10.1)
+    last = simulation.asked["digits/0"][-1]
+    simulation.schedule.freshen(simulation.memories["digits"], last + 0.7)
+    simulation.schedule.freshen(simulation.memories["digits"], last + 0.9)
+    simulation.run(last + 4.5)
+    later = [round(at - last, 3) for at in simulation.asked["digits/0"] if at > last]
+    assert later == [0.7, 2.0, 4.0]
