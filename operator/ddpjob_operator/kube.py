@@ -122,13 +122,20 @@ class KubeClient:
         return await self._request("update", resource, path, {}, manifest)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
     ) -> Json:
         """See `Kube.delete`."""
         options: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})},
             "propagationPolicy": "Background",
         }
         if grace_seconds is not None:

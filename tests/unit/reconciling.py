@@ -70,9 +70,12 @@ class Answers:
         answer = self._answer(f"status at {manifest['metadata']['resourceVersion']}", manifest)
         return {**answer, "metadata": {"generation": 1, **answer["metadata"]}, "spec": SPEC}
 
-    async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str, **_: int | None) -> Json:
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, resource_version: str = "", **_: int | None
+    ) -> Json:
         raw = {"kind": "Status", "metadata": {"namespace": namespace}}
-        return self._answer(f"delete {resource.plural} {name} {uid}", raw)
+        version = f" at {resource_version}" if resource_version else ""
+        return self._answer(f"delete {resource.plural} {name} {uid}{version}", raw)
 
     def list_pages(self, *_: object, **__: object) -> AsyncGenerator[Page, None]:
         raise AssertionError("a reconcile lists nothing")

@@ -141,12 +141,21 @@ class LocalKube:
         )
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
     ) -> Json:
         """See `ObjectApi.delete`."""
         found = self._objects.get(resource, namespace, name)
         if found["metadata"]["uid"] != uid:
             raise Conflict(f"{resource.plural} {name} has another uid")
+        if resource_version not in ("", found["metadata"]["resourceVersion"]):
+            raise Conflict(f"{resource.plural} {name} has changed")
         if resource != PODS:
             self._objects.remove(resource, namespace, name)
             return found

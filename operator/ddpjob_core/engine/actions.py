@@ -210,8 +210,10 @@ class ActionRunner:
 
     async def _delete_job(self, job: JobRecord, uid: str) -> None:
         try:
-            answer = await self._kube.delete(JOBS, job.namespace, job.name, uid=uid)
-        except (NotFound, Conflict):
+            # A job that was changed in this moment, for example to be kept for longer, is decided on again.
+            version = job.resource_version
+            answer = await self._kube.delete(JOBS, job.namespace, job.name, uid=uid, resource_version=version)
+        except NotFound:
             answer = {}
         record = job_record(answer) if answer.get("kind") == KIND else None
         if record is not None and record.deleting:

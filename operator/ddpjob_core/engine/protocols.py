@@ -31,10 +31,18 @@ class ObjectApi(Protocol):
         ...
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
     ) -> Json:
         """DELETE the object with this uid (Conflict if another has the name), what it owns in the background.
 
+        With a `resource_version` also Conflict if it has another.
         Returns the object, which may live on until its grace period has passed, or a Status.
         """
         ...

@@ -119,17 +119,18 @@ class Reconciler:
                 memory.failing.pop(name, None)
         plan = self._decide(self._observe(job, memory))
         self._poller.follow(memory, plan.poll)
-        wrote = False
+        decided_on, wrote = job, False
         if plan.status is not None:
             wait = 0.0 if plan.urgent else self._progress_writes.ask(memory.turn)
             if wait > 0:
                 self._queue.add_after(key, wait)
                 self._poller.freshen(memory, wait)
-            elif await self._write_status(key, job, plan, memory):
-                wrote = True
             else:
-                return
-        outcome, news = await self._act(job, plan, memory)
+                written = await self._write_status(key, job, plan, memory)
+                if written is None:
+                    return
+                decided_on, wrote = written, True
+        outcome, news = await self._act(decided_on, plan, memory)
         if plan.status is None or wrote:
             await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
         if outcome.failures:
@@ -173,8 +174,8 @@ class Reconciler:
             taken_over=memory.taken_over,
         )
 
-    async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> bool:
-        """Whether the status was written; if not, the job is reconciled again when its newer version is known."""
+    async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> JobRecord | None:
+        """The job with its new status; None if it has changed: it is reconciled again when its new version is known."""
         assert plan.status is not None  # noqa: S101 the caller has looked
         epoch = self._leadership.epoch_over(job.status.leader_epoch if job.status is not None else None)
         status = plan.status.model_copy(update={"leader_epoch": epoch})
@@ -193,7 +194,7 @@ class Reconciler:
             answer = await self._kube.replace_status(JOBS, manifest)
         except NotFound:
             self._caches.jobs.forget(job.namespace, job.name, job.uid)
-            return False
+            return None
         except Conflict:
             self._metrics.status_conflict()
             cached = self._caches.jobs.get(*key)
@@ -202,14 +203,15 @@ class Reconciler:
             else:
                 # The watch will show the newer version, which starts the next reconcile.
                 self._queue.add_after(key, _CATCH_UP)
-            return False
+            return None
         self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
         memory.turn.due = None
         record = job_record(answer)
-        if record is not None:
-            self._caches.jobs.remember(record)
-        return True
+        if record is None:
+            return job
+        self._caches.jobs.remember(record)
+        return record
 
     async def _act(self, job: JobRecord, plan: Plan, memory: JobMemory) -> tuple[Outcome, bool]:
         """The outcome of the actions, and whether there is a refusal that the status does not report yet."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from reconciling import SHARED, Bench, manifest, pods
+from reconciling import KEY, SHARED, STATUS, Bench, manifest, pods
 
 from ddpjob_core.api.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
@@ -96,8 +96,21 @@ async def test_a_stray_is_deleted_only_where_it_is_this_jobs_own(bench: Bench) -
 
 async def test_a_job_that_was_deleted_is_not_deleted_again(bench: Bench) -> None:
     plan = Plan(actions=(DeleteJob("job-uid"),))
-    assert await bench.look(plan) == ["delete ddpjobs digits job-uid"]
+    assert await bench.look(plan) == ["delete ddpjobs digits job-uid at 7"]
     assert await bench.look(plan) == []
+
+
+async def test_a_job_is_deleted_in_the_version_that_was_decided_on(bench: Bench) -> None:
+    expired = Plan(status=STATUS, urgent=True, actions=(DeleteJob("job-uid"),))
+    # Its status is written first, which makes a version of its own.
+    assert await bench.look(expired) == ["status at 7", "delete ddpjobs digits job-uid at 101"]
+
+
+async def test_a_job_that_was_changed_in_the_moment_of_its_deletion_stays_and_is_decided_on_again(bench: Bench) -> None:
+    bench.kube.failures["delete ddpjobs digits job-uid at 7"] = Conflict("it has changed")
+    await bench.look(Plan(actions=(DeleteJob("job-uid"),)))
+    assert bench.caches.jobs.get(*KEY) is not None
+    assert bench.delays
 
 
 @pytest.mark.parametrize("change", ["deleted", "being deleted", "suspended"])
