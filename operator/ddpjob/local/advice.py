@@ -14,7 +14,7 @@ class LocalAdvice:
 
     folder: Path
 
-    def see_log(self, pod: str) -> str:
+    def see_log(self, pod: str, container: str = "") -> str:  # noqa: ARG002 a pod is one process here
         """The pod's log file."""
         return f"see {self.folder / pod / 'log'}"
 

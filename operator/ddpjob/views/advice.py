@@ -51,6 +51,7 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
 }
 _BY_REASON: Final[Mapping[str, str]] = {
     **dict.fromkeys(START_REASONS, "check spec.trainer.command: the container's program could not be started"),
+    "InitContainerFailed": "the program has not run: fix what the init container of spec.template does",
     "PodMissing": "the pod was deleted: kubectl get events and the audit log show by whom",
 }
 _BY_FAILED_REASON: Final[Mapping[str, str]] = {

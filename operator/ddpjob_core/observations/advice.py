@@ -8,8 +8,8 @@ from ddpjob_core.api.constants import LABEL_JOB
 class Advice(Protocol):
     """What a person is advised to look at or to do in the place where a job runs."""
 
-    def see_log(self, pod: str) -> str:
-        """Where the log of a pod is found."""
+    def see_log(self, pod: str, container: str = "") -> str:
+        """Where the log of a pod is found, or that of one of its containers other than the trainer."""
         ...
 
     def see_output(self, job: str) -> str:
@@ -28,9 +28,9 @@ class Advice(Protocol):
 class ClusterAdvice:
     """For jobs of a cluster, by kubectl."""
 
-    def see_log(self, pod: str) -> str:
+    def see_log(self, pod: str, container: str = "") -> str:
         """See `Advice.see_log`."""
-        return f"see kubectl logs {pod}"
+        return f"see kubectl logs {pod}" + (f" -c {container}" if container else "")
 
     def see_output(self, job: str) -> str:
         """See `Advice.see_output`."""

@@ -24,6 +24,7 @@ from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.api.text import one_line
 from ddpjob_core.observations.observed import (
     ContainerState,
+    InitFailure,
     JobRecord,
     PodRecord,
     Running,
@@ -91,6 +92,7 @@ def pod_record(raw: object) -> PodRecord | None:
         pod_ip=_text(status.get("podIP")) or None,
         trainer=trainer,
         obstacle=_obstacle(conditions.get("PodScheduled", {}), init_states, states.values()),
+        init_failure=_init_failure(init_states),
         others_running=any(isinstance(state, Running) for state in (*states.values(), *init_states.values())),
         disruption=(_word(disruption.get("reason")) or DISRUPTION_TARGET)
         if disruption.get("status") == "True"
@@ -212,13 +214,21 @@ def _obstacle(
 ) -> Waiting | None:
     if scheduling.get("status") == "False":
         return Waiting(_word(scheduling.get("reason")) or UNSCHEDULABLE, _line(scheduling.get("message")))
-    for name, state in init_states.items():
-        if isinstance(state, Terminated) and state.exit_code != 0:
-            detail = f": {state.message}" if state.message else ""
-            return Waiting(state.reason or "Error", f"init container {name} exited with code {state.exit_code}{detail}")
+    failed = _init_failure(init_states)
+    if failed is not None:
+        ended, detail = failed.ended, f": {failed.ended.message}" if failed.ended.message else ""
+        text = f"init container {failed.container} exited with code {ended.exit_code}{detail}"
+        return Waiting(ended.reason or "Error", text)
     for state in (*init_states.values(), *others):
         if isinstance(state, Waiting) and state.reason not in USUAL_REASONS:
             return state
+    return None
+
+
+def _init_failure(init_states: Mapping[str, ContainerState]) -> InitFailure | None:
+    for name, state in init_states.items():
+        if isinstance(state, Terminated) and state.exit_code != 0:
+            return InitFailure(_word(name), state)
     return None
 
 

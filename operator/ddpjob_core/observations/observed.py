@@ -50,6 +50,14 @@ class Terminated:
     report: Report | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InitFailure:
+    """An init container that has ended with an error, so that the pod's other containers never start."""
+
+    container: str
+    ended: Terminated
+
+
 ContainerState: TypeAlias = Waiting | Running | Terminated | None
 
 
@@ -88,6 +96,7 @@ class PodRecord:
     pod_ip: str | None = None
     trainer: ContainerState = None
     obstacle: Waiting | None = None
+    init_failure: InitFailure | None = None
     others_running: bool = False
     disruption: str | None = None
     node_lost: bool = False

@@ -18,13 +18,15 @@ from ddpjob_core.observations.failure_class import (
     SIGTERM_EXIT_CODE,
     FailureClass,
     class_of_process,
+    is_permanent,
     likelihood,
 )
 from ddpjob_core.observations.listing import first_few
-from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.observations.observed import InitFailure, PodRecord, Terminated
 from ddpjob_core.wire.report import Report, WorkerFailure
 
 POD_MISSING: Final = "PodMissing"
+INIT_CONTAINER_FAILED: Final = "InitContainerFailed"
 _UNKNOWN: Final = 1 << 30
 _SIGNAL_BASE: Final = 128
 _NAMED_CONSEQUENCES: Final = 8
@@ -111,6 +113,8 @@ def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_faile
     elif pod.deletion_time is not None and (ended is None or _was_stopped(ended)):
         message = f"pod {name} was deleted while it was training"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "PodDeleted", message)
+    elif ended is None and pod.init_failure is not None:
+        yield _of_init_container(attempt, ordinal, pod, pod.init_failure, advice)
     elif ended is None:
         message = pod.message or f"pod {name} failed"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, pod.reason or "PodFailed", message)
@@ -213,6 +217,31 @@ def _of_container(
         exit_code=ended.exit_code,
         signal=killed_by,
         reason=reason,
+        message=_cut(message, 1024),
+    )
+    time = ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2
+    return _Candidate(kind, time, _UNKNOWN, ordinal, failure, message)
+
+
+def _of_init_container(
+    attempt: Attempt, ordinal: int, pod: PodRecord, failed: InitFailure, advice: Advice
+) -> _Candidate:
+    """The end of an init container: the program has not run."""
+    ended = failed.ended
+    killed_by = _signal_name(ended.signal or ended.exit_code - _SIGNAL_BASE)
+    kind = FailureClass.OUT_OF_MEMORY if ended.reason == "OOMKilled" else FailureClass.ERROR
+    how = f"exited with code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason not in ("", "Error") else "")
+    detail = f": {ended.message}" if ended.message else f"; {advice.see_log(pod.name, failed.container)}"
+    message = f"the init container {failed.container} of {pod.name} {how}{detail}"
+    failure = Failure(
+        ordinal=ordinal,
+        pod=pod.name,
+        node_name=pod.node_name,
+        attempt=attempt.number,
+        failure_class=kind.value,
+        exit_code=ended.exit_code,
+        signal=killed_by,
+        reason=CANNOT_START if is_permanent(ended.reason, ended.message) else INIT_CONTAINER_FAILED,
         message=_cut(message, 1024),
     )
     time = ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record, terminated
-from ddpjob_core.observations.observed import Running, Terminated, Waiting
+from ddpjob_core.observations.observed import InitFailure, Running, Terminated, Waiting
 
 Json = dict[str, Any]
 
@@ -176,6 +176,17 @@ def test_what_prevents_a_pod_from_starting_is_reported(status: Json, obstacle: W
     record = pod_record(pod(status=status))
     assert record is not None
     assert record.obstacle == obstacle
+
+
+def test_an_init_container_that_failed_is_known_by_name() -> None:
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no such bucket"}}
+    record = pod_record(pod(status={"phase": "Failed", "initContainerStatuses": [{"name": "fetch", "state": ended}]}))
+    assert record is not None
+    assert record.init_failure == InitFailure("fetch", Terminated(3, None, "Error", "no such bucket", None))
+    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    record = pod_record(pod(status={"initContainerStatuses": [{"name": "fetch", "state": done}]}))
+    assert record is not None
+    assert record.init_failure is None
 
 
 def test_a_pod_is_owned_by_its_controller_alone() -> None:

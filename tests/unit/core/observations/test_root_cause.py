@@ -10,7 +10,7 @@ import pytest
 from ddpjob_core.observations.attempt import view_attempt
 from ddpjob_core.observations.failure_class import FailureClass
 from ddpjob_core.observations.observe import terminated
-from ddpjob_core.observations.observed import PodRecord, Running, Terminated
+from ddpjob_core.observations.observed import InitFailure, PodRecord, Running, Terminated, Waiting
 from ddpjob_core.observations.root_cause import find_root_cause
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,6 +28,13 @@ def ended(code: int, *failures: dict[str, Any], reason: str = "Error", text: str
     return terminated(code, message, reason=reason, finished_at=NOW)
 
 
+def not_begun(ordinal: int, init: Terminated) -> PodRecord:
+    """A pod whose init container has ended like this, as its kubelet leaves it."""
+    waits = Waiting("PodInitializing", "")
+    return pod(ordinal, waits, phase="Failed", init_failure=InitFailure("fetch", init))
+
+
+NO_PROGRAM = 'exec: "fetch": executable file not found in $PATH'
 LOST = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Connection closed by peer [10.0.0.2]:4711"}
 TIMED_OUT = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Timed out waiting 1800000ms for recv"}
 KILLED = {"rank": 3, "signal": "SIGKILL", "time": 9.0, "message": ""}
@@ -58,6 +65,15 @@ STOPPED = {"rank": 1, "signal": "SIGTERM", "time": 0.5, "message": ""}
         ([pod(0, ended(1, LOST))], "PodMissing", None, 1),
         ([pod(0, ended(128, reason="StartError", text="exec: not found")), pod(1)], "StartError", None, 0),
         ([pod(0, ended(2, text="usage: train.py")), pod(1)], "ExitCode", None, 0),
+        ([pod(0), not_begun(1, ended(3, text="no such bucket"))], "InitContainerFailed", None, 1),
+        ([pod(0), not_begun(1, ended(137, reason="OOMKilled"))], "InitContainerFailed", None, 1),
+        (
+            [pod(0), not_begun(1, ended(128, reason="StartError", text="exec: not found"))],
+            "InitContainerFailed",
+            None,
+            1,
+        ),
+        ([pod(0), not_begun(1, ended(128, reason="StartError", text=NO_PROGRAM))], "CannotStart", None, 1),
         ([pod(0, ended(1, text="boom")), pod(1, ended(137))], "Signal", None, 1),
         (
             [pod(0, ended(1, {**RAISED, "message": "ValueError: bad rendezvous date", "rank": 0})), pod(1)],
@@ -177,3 +193,16 @@ def test_a_pod_that_is_gone_after_its_success_is_a_missing_one() -> None:
     failure = find_root_cause(attempt, missing_is_failed=True)
     assert failure is not None
     assert failure.reason == "PodMissing"
+
+
+def test_an_init_container_that_failed_is_named_with_its_exit_code_and_its_log() -> None:
+    attempt = view_attempt("j", 0, 1, (not_begun(0, ended(3)),))
+    failure = find_root_cause(attempt, missing_is_failed=True)
+    assert failure is not None
+    assert (failure.failure_class, failure.exit_code) == ("Error", 3)
+    assert failure.message == "the init container fetch of j-a0-0 exited with code 3; see kubectl logs j-a0-0 -c fetch"
+    short = view_attempt("j", 0, 1, (not_begun(0, ended(137, reason="OOMKilled", text="lost its memory")),))
+    failure = find_root_cause(short, missing_is_failed=True)
+    assert failure is not None
+    assert (failure.failure_class, failure.exit_code) == ("OutOfMemory", 137)
+    assert failure.message == "the init container fetch of j-a0-0 exited with code 137 (OOMKilled): lost its memory"
