@@ -32,6 +32,7 @@ from ddpjob_core.policies.startup_deadline import startup_deadline
 from ddpjob_core.policies.success import succeeded
 from ddpjob_core.policies.suspend import resuming, suspending
 from ddpjob_core.policies.ttl_seconds_after_finished import ttl_seconds_after_finished
+from ddpjob_core.status.bounds import within_bounds
 from ddpjob_core.status.complete import completed
 from ddpjob_core.status.events import Event, events_between
 from ddpjob_core.status.writes import differs, may_write_at, recheck_at
@@ -89,7 +90,9 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
     at = replace(observed, job=job, now=moment, pods=with_lost_nodes(observed.pods, moment))
     if job.spec is None:
         status = unreadable(at)
-        return Plan() if status is None else Plan(status, urgent=True, events=events_between(job.status, status))
+        if status is None:
+            return Plan()
+        return Plan(within_bounds(status), urgent=True, events=events_between(job.status, status))
     situation = situation_of(at, job.spec, advice)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)
@@ -97,6 +100,8 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
 
 def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     old, status = situation.job.status, completed(situation, decision.status)
+    if differs(old, status):
+        status = within_bounds(status)
     finishes = status.finished and not (old is not None and old.finished)
     actions = (*decision.actions, *(pods_to_clean(situation) if finishes else ()))
     changed = not decision.unwritten and differs(old, status)

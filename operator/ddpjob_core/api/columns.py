@@ -8,9 +8,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ddpjob_core.api.base import ApiModel, shortened
+from ddpjob_core.api.base import ApiModel, as_line
 
-_Cell = Annotated[str, Field(max_length=40), BeforeValidator(shortened(40))]
+_Cell = Annotated[str, Field(max_length=40), BeforeValidator(as_line(40))]
 
 
 class Summary(ApiModel):

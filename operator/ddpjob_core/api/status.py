@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ddpjob_core.api.base import ApiModel, Time, shortened
+from ddpjob_core.api.base import ApiModel, Time, as_line, as_lines
 from ddpjob_core.api.columns import Summary
 
 _INT32: Final = 2**31 - 1
@@ -32,8 +32,9 @@ BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _E
 ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
 Measure = Annotated[float, Field(ge=-1e300, le=1e300), BeforeValidator(_bounded(-1e300, 1e300))]
 Rate = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_bounded(0, 1e15))]
-Word = Annotated[str, Field(max_length=253), BeforeValidator(shortened(253))]
-Text = Annotated[str, Field(max_length=8192), BeforeValidator(shortened(8192))]
+Word = Annotated[str, Field(max_length=253), BeforeValidator(as_line(253))]
+Text = Annotated[str, Field(max_length=8192), BeforeValidator(as_line(8192))]
+Lines = Annotated[str, Field(max_length=8192), BeforeValidator(as_lines(8192))]
 
 
 class Phase(StrEnum):
@@ -177,11 +178,9 @@ class Failure(ApiModel):
     """Reason for the failure, in one PascalCase word for programs: ExitCode, Signal, OOMKilled, PodMissing, Evicted, ..."""
     message: Text
     """Human-readable explanation and remedy."""
-    traceback: Text | None = None
+    traceback: Lines | None = None
     """End of the Python traceback, if there is one."""
-    consequences: Annotated[
-        list[Annotated[str, Field(max_length=253), BeforeValidator(shortened(253))]] | None, Field(max_length=16)
-    ] = None
+    consequences: Annotated[list[Word] | None, Field(max_length=16)] = None
     """Other failures that followed from this one, each in the form who: what."""
 
 
@@ -196,7 +195,7 @@ class Stack(ApiModel):
     """Ordinal of the pod that it ran in."""
     step: BigCount | None = None
     """Last step that it had completed."""
-    text: Annotated[str, Field(max_length=MAX_STACK), BeforeValidator(shortened(MAX_STACK))]
+    text: Annotated[str, Field(max_length=MAX_STACK), BeforeValidator(as_lines(MAX_STACK))]
     """Innermost calls of the thread that trains, in the form of a Python traceback."""
 
 

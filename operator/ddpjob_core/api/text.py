@@ -31,7 +31,7 @@ def last_lines(text: str, most: int) -> str:
     A line keeps its indentation, since a traceback is read by it.
     """
     lines = _LINE_BREAKS.split(_ESCAPES.sub("", text[-most * _ROOM :]))
-    kept = "\n".join(line if line.isprintable() else _printable(line) for line in lines).strip("\n")
+    kept = "\n".join(line if line.isprintable() else _printable(line) for line in lines)
     return kept if len(kept) <= most else "…" + kept[len(kept) - most + 1 :]
 
 

@@ -89,7 +89,7 @@ class Fields:
         """Lines of text, of which the last `most` characters are kept; None for an empty one."""
         value = self._raw.get(name)
         if isinstance(value, str):
-            return last_lines(value, most) or None
+            return last_lines(value, most).strip("\n") or None
         self._drop(name, value)
         return None
 

@@ -45,7 +45,7 @@ def test_of_a_stack_the_last_lines_are_kept_without_anything_that_moves_a_cursor
     stack = "\n".join(f'  File "train.py", line {number}' for number in range(1000)) + "\x1b[2J\x9b1mend\u2028"
     report = parse_rank_report(Fields({"stack": stack}), TARGET, NOW)
     assert report.stack is not None
-    assert len(report.stack) == 2048
+    assert 2000 < len(report.stack) <= 2048
     assert report.stack.startswith("…")
     assert report.stack.endswith("line 999end")
     assert "\x1b" not in report.stack
