@@ -7,6 +7,8 @@ from typing import Any, Final, TypeAlias
 
 from ddpjob.views.checks import Check, Outcome, Read, addresses, because, skipped
 from ddpjob.views.job import Job, JobEvent
+from ddpjob.views.remedies import remedy_of_refusal
+from ddpjob.views.start_remedies import remedy_of_scheduling, remedy_of_start
 from ddpjob_core.api.constants import INVALID_SPEC
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.status import Condition, ConditionType
@@ -58,7 +60,7 @@ def check_job(found: Findings) -> list[Check]:
         *checks,
         _scheduled(current),
         _image(current),
-        _starts(current, found.warnings),
+        _starts(found.job, current, found.warnings),
         _addresses(found, current),
         _rendezvous(found, current),
         _progress(found.job),
@@ -92,7 +94,9 @@ def _ended(job: Job) -> Check | None:
     failed = job.status.condition(ConditionType.FAILED)
     if failed is None or failed.status != "True":
         return None
-    return Check("End", Outcome.FAIL, f"{failed.reason}: {failed.message}", f"ddpjob why {job.name} explains it")
+    # What is wrong with the spec has been said by its own check.
+    why = "" if failed.reason == INVALID_SPEC else f": {failed.message}"
+    return Check("End", Outcome.FAIL, f"{failed.reason}{why}", f"ddpjob why {job.name} explains it")
 
 
 def _created(job: Job) -> Check:
@@ -102,7 +106,7 @@ def _created(job: Job) -> Check:
             RejectionKind.NAME_TAKEN.value: "delete the object if it is not needed, or give the job another name",
             RejectionKind.UNAVAILABLE.value: "tell the owner of the webhook that it names; the operator tries again",
             RejectionKind.BEING_DELETED.value: "the operator creates it again; kubectl describe shows what keeps it",
-        }.get(condition.reason, "a quota or a webhook refuses it: kubectl describe quota")
+        }.get(condition.reason) or remedy_of_refusal(condition.message)
         return Check(name, Outcome.FAIL, condition.message, remedy)
     if job.status.pods_created:
         return Check(name, Outcome.OK, f"the pods of attempt {job.status.attempt} have been created")
@@ -114,7 +118,7 @@ def _scheduled(pods: Sequence[PodRecord]) -> Check:
     waiting = [pod for pod in pods if not pod.scheduled]
     problems = [(pod.name, pod.obstacle.message) for pod in waiting if pod.obstacle is not None]
     if problems:
-        hint = "compare spec.trainer.resources, nodeSelector and tolerations with kubectl describe nodes"
+        hint = remedy_of_scheduling(problems[0][1])
         return Check(name, Outcome.FAIL, grouped_by_message(problems, _NAMED, "pods"), hint)
     if waiting:
         return Check(name, Outcome.SKIP, f"{len(waiting)} of {len(pods)} pods wait for the scheduler")
@@ -131,7 +135,7 @@ def _image(pods: Sequence[PodRecord]) -> Check:
     return Check(name, Outcome.OK, "no pod waits for an image")
 
 
-def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ApiError) -> Check:
+def _starts(job: Job, pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] | ApiError) -> Check:
     name = "Containers"
     problems = [
         (pod.name, because(obstacle.reason, obstacle.message))
@@ -142,13 +146,11 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
     if isinstance(warnings, ApiError):
         warnings = ()
     # For a pod whose volume is missing, the kubelet reports only that it is being created.
-    named = {pod.name for pod, _ in _obstacles(pods) if pod.scheduled}
-    mounts = {
-        pod: event.message for pod, event in warnings if pod in not_up - named and _is_about_the_pod(event.reason)
-    }
+    silent = not_up - {pod.name for pod, _ in _obstacles(pods)} - {pod.name for pod in pods if not pod.scheduled}
+    mounts = {pod: event.message for pod, event in warnings if pod in silent and _is_about_the_pod(event.reason)}
     problems += mounts.items()
     if problems:
-        hint = "check the claims, ConfigMaps and Secrets that spec names: kubectl get pvc,configmaps"
+        hint = remedy_of_start(job.name, *problems[0])
         return Check(name, Outcome.FAIL, grouped_by_message(problems, _NAMED, "pods"), hint)
     up = len(pods) - len(not_up)
     outcome = Outcome.OK if not not_up else Outcome.SKIP
@@ -156,8 +158,8 @@ def _starts(pods: Sequence[PodRecord], warnings: Sequence[tuple[str, JobEvent]] 
 
 
 def _is_about_the_pod(reason: str) -> bool:
-    """Whether a warning says what its pod waits for, as FailedMount does; plain Failed is about a container."""
-    return reason.startswith("Failed") and reason != "Failed"
+    """Whether a warning says what its pod waits for on its node, as FailedMount does; plain Failed is a container's."""
+    return reason.startswith("Failed") and reason not in ("Failed", "FailedScheduling")
 
 
 def _obstacles(pods: Sequence[PodRecord]) -> list[tuple[PodRecord, Waiting]]:

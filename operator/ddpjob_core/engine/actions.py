@@ -28,6 +28,7 @@ from ddpjob_core.engine.kinds import KINDS, Kind
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
+from ddpjob_core.observations.refusals import name_taken
 
 _LARGEST_BATCH: Final = 32
 """Requests of one job at a time: the others' must not wait behind thousands of one job's."""
@@ -179,7 +180,7 @@ class ActionRunner:
         except NotFound as failure:
             raise Unavailable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
         if not kind.is_own(raw, job, manifest):
-            raise _Unusable(RejectionKind.NAME_TAKEN, f"it belongs to {_owner(raw)}")
+            raise _Unusable(RejectionKind.NAME_TAKEN, name_taken(_owner(raw)))
         if kind.resource is not PODS and raw["metadata"].get("deletionTimestamp"):
             # A pod that is being deleted is an observed one: it has failed.
             raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
@@ -279,4 +280,4 @@ def _owner(raw: Json) -> str:
     for reference in raw.get("metadata", {}).get("ownerReferences") or []:
         if reference.get("controller"):
             return f"{reference.get('kind')} {reference.get('name')} (uid {reference.get('uid')})"
-    return "an unknown owner"
+    return ""

@@ -21,7 +21,7 @@ class Caches:
     services: Store[ServiceRecord]
 
     def foreign(self, job: JobRecord) -> dict[ObjectName, str]:
-        """Objects with names of this job's own that are not its own, mapped to their owners."""
+        """Objects with names of this job's own that are not its own, mapped to their owners, "" for none."""
         found = {
             ObjectName("Pod", pod.name): _owner(pod)
             for pod in self.pods.group(_name_group(job.namespace, job.name))
@@ -114,4 +114,4 @@ def _has_nodes(pods: Iterable[PodRecord]) -> bool:
 
 
 def _owner(record: PodRecord | ServiceRecord) -> str:
-    return f"DDPJob {record.job} (uid {record.owner_uid})" if record.owner_uid else "an unknown owner"
+    return f"DDPJob {record.job} (uid {record.owner_uid})" if record.owner_uid else ""

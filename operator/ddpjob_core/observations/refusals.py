@@ -23,3 +23,14 @@ def taken_names(situation: Situation) -> dict[ObjectName, str]:
     if situation.observed.service is None:
         wanted.append(ObjectName("Service", service_name(situation.job.name)))
     return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
+
+
+def name_taken(owner: str) -> str:
+    """What is wrong with an object that has a name of this job's, and what to do.
+
+    Args:
+        owner: its controller, "" if it has none.
+    """
+    if owner:
+        return f"it exists already and belongs to {owner}; waiting until it is deleted"
+    return "it exists already and is not this job's: delete it or rename the job"

@@ -9,7 +9,7 @@ from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.obstacle import obstacle_of
-from ddpjob_core.observations.refusals import taken_names
+from ddpjob_core.observations.refusals import name_taken, taken_names
 from ddpjob_core.observations.restart_backoff import not_before
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.conditions import Fact
@@ -20,6 +20,7 @@ _UNNOTICED: Final = timedelta(seconds=5)
 _WHY: Final = {
     RejectionKind.UNAVAILABLE: "the API server fails to create",
     RejectionKind.BEING_DELETED: "waiting to create",
+    RejectionKind.NAME_TAKEN: "waiting to create",
 }
 
 
@@ -28,7 +29,7 @@ def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, st
     taken = taken_names(situation)
     if taken:
         name, owner = next(iter(taken.items()))
-        return RejectionKind.NAME_TAKEN.value, f"{name} exists and belongs to {owner}; waiting until it is deleted"
+        return RejectionKind.NAME_TAKEN.value, f"{name}: {name_taken(owner)}"
     if situation.observed.rejections:
         # Sorted by name: the answers arrive in any order, which must not look like a change.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)

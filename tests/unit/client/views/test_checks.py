@@ -99,6 +99,18 @@ def test_a_part_of_the_installation_is_sound_broken_or_cannot_be_judged(
     assert check.remedy or check.outcome is not FAIL
 
 
+SILENT = "the API server https://api cannot be reached: timed out"
+UNWELL = "the API server is unavailable: GET /x returned 500 Internal Server Error: the event loop was late by 40 s"
+
+
+@pytest.mark.parametrize(("said", "left"), [(SILENT, "timed out"), (UNWELL, "the event loop was late by 40 s")])
+def test_an_operator_that_does_not_answer_is_not_blamed_on_the_api_server(said: str, left: str) -> None:
+    check = check_health(Unavailable(said))
+    assert (check.outcome, "the operator does not answer" in check.message) == (FAIL, True)
+    assert left in check.message
+    assert "API server" not in check.message
+
+
 def test_remedies_are_shown_only_where_something_is_wrong() -> None:
     lines = check_lines([Check("One", FAIL, "bad", "mend it"), Check("Other", OK, "good", "unsaid")])
     assert [line.text.strip() for line in lines] == ["One    bad", "-> mend it", "Other  good"]

@@ -32,9 +32,18 @@ FOUND = Findings(
     now=NOW + timedelta(minutes=1),
 )
 NO_CLAIM = Waiting("Unschedulable", 'persistentvolumeclaim "nope" not found')
+NO_ROOM = Waiting("Unschedulable", "0/2 nodes are available: 2 Insufficient cpu.")
+NO_PORT = Waiting(
+    "Unschedulable", "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
+)
 PULL = Waiting("ImagePullBackOff", "Back-off pulling image nosuch:1")
 CONFIG = Waiting("CreateContainerConfigError", 'secret "s" not found')
 MOUNT = [("digits-a0-1", JobEvent(NOW, "Warning", "FailedMount", 'configmap "c" not found'))]
+FOREIGN = [
+    condition(
+        "PodsScheduled", "False", "NameTaken", "service digits: it exists already and is not this job's: delete it"
+    )
+]
 TAKEN = [condition("PodsScheduled", "False", "NameTaken", "service digits exists and belongs to Deployment x")]
 APART = [
     condition(
@@ -59,6 +68,7 @@ def judged(found: Findings) -> dict[str, Check]:
         ({"slices": [EMPTY_SLICE]}, "Names", "0 addresses for 2 running pods"),
         ({"job": job(**{**RUNNING, "conditions": APART})}, "Rendezvous", "digits-a0-1: not found"),
         ({"job": job(**{**RUNNING, "conditions": TAKEN})}, "Objects", "belongs to Deployment x"),
+        ({"job": job(**{**RUNNING, "conditions": FOREIGN})}, "Objects", "is not this job's: delete it"),
         ({"job": job(**{**RUNNING, "conditions": STALL})}, "Progress", "rank 2 is behind"),
         ({"job": job(**FAILED)}, "End", "MaxRestartsExceeded"),
         ({"job": job(observedGeneration=0)}, "Operator", "has not seen the latest change"),
@@ -75,6 +85,59 @@ def test_what_blocks_a_job_is_named_by_its_check(changes: dict[str, Any], name: 
     assert checks[name].outcome is FAIL, checks
     assert text in checks[name].message
     assert checks[name].remedy
+
+
+def refused(reason: str, message: str) -> dict[str, Any]:
+    return {"job": job(**{**RUNNING, "conditions": [condition("PodsScheduled", "False", reason, message)]})}
+
+
+def mounting(message: str) -> dict[str, Any]:
+    warnings = [("digits-a0-1", JobEvent(NOW, "Warning", "FailedMount", message))]
+    return {"pods": [pod(0, **RUNNING_POD), pod(1)], "warnings": warnings}
+
+
+UNFIT = 'pods "digits-a0-0" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false'
+BARRED = 'pods is forbidden: User "system:serviceaccount:ddpjob-system:ddpjob-operator" cannot create resource "pods"'
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "remedy"),
+    [
+        (refused("Forbidden", UNFIT), "Objects", "spec.trainer.securityContext"),
+        (refused("Forbidden", 'pods "p" is forbidden: exceeded quota: q'), "Objects", "kubectl describe quota"),
+        (refused("Forbidden", 'admission webhook "x" denied the request: no'), "Objects", "owner of the webhook"),
+        (refused("Forbidden", "maximum cpu usage per Container is 1"), "Objects", "limitrange"),
+        (refused("Forbidden", "error looking up service account ns/x"), "Objects", "serviceAccountName"),
+        (refused("Forbidden", BARRED), "Objects", "manifests/base"),
+        (refused("Forbidden", "something else"), "Objects", "starts once it is allowed"),
+        (mounting('configmap "digits-launcher-0a1b2c" not found'), "Containers", "the operator creates it again"),
+        (mounting('secret "digits-ssh-u-1" not found'), "Containers", "the operator creates it again"),
+        (mounting('configmap "digits-program" not found'), "Containers", "ddpjob delete digits, then run it again"),
+        (mounting('configmap "c" not found'), "Containers", "kubectl get configmaps"),
+        (mounting('references non-existent config key: b of secret "s"'), "Containers", "kubectl get secrets"),
+        (mounting("failed to sync configmap cache: timed out"), "Containers", "nothing unless it lasts"),
+        (mounting("driver refuses"), "Containers", "kubectl describe pod digits-a0-1"),
+        ({"pods": [pod(0, trainer=CONFIG)]}, "Containers", "kubectl get secrets"),
+        ({"pods": [pod(0, scheduled=False, obstacle=NO_CLAIM)]}, "Scheduling", "kubectl get pvc"),
+        ({"pods": [pod(0, scheduled=False, obstacle=NO_ROOM)]}, "Scheduling", "kubectl describe nodes"),
+        ({"pods": [pod(0, scheduled=False, obstacle=NO_PORT)]}, "Scheduling", "other ports"),
+    ],
+)
+def test_what_is_advised_fits_the_cause(changes: dict[str, Any], name: str, remedy: str) -> None:
+    check = judged(replace(FOUND, **changes))[name]
+    assert (check.outcome, remedy in check.remedy) == (FAIL, True), check
+
+
+def test_what_a_pod_without_a_node_waits_for_is_said_once() -> None:
+    told = [("digits-a0-0", JobEvent(NOW, "Warning", "FailedScheduling", NO_ROOM.message))]
+    checks = judged(replace(FOUND, pods=[pod(0, scheduled=False, obstacle=NO_ROOM)], warnings=told))
+    assert [name for name, check in checks.items() if NO_ROOM.message in check.message] == ["Scheduling"]
+
+
+def test_what_is_wrong_with_the_spec_is_said_once() -> None:
+    failed = job(**{**FAILED, "conditions": [condition("Failed", "True", "InvalidSpec", "spec.template: no")]})
+    checks = judged(replace(FOUND, job=failed))
+    assert [name for name, check in checks.items() if "spec.template: no" in check.message] == ["Spec"]
 
 
 def test_a_job_that_runs_well_fails_no_check() -> None:

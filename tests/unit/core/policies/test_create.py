@@ -146,7 +146,7 @@ def test_all_that_is_refused_is_named_in_whatever_order_the_answers_came() -> No
         told = plan.status.condition(ConditionType.PODS_SCHEDULED)
         assert told is not None
         messages.add(told.message)
-    assert messages == {"the API server refuses to create configmap d, service d (2): it is another's"}
+    assert messages == {"waiting to create configmap d, service d (2): it is another's"}
 
 
 def test_a_name_that_is_taken_is_waited_for_and_named() -> None:
