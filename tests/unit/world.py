@@ -22,6 +22,7 @@ from ddpjob_core.observations.observed import (
     Observed,
     PodRecord,
     Rejection,
+    RejectionKind,
     Running,
     ServiceRecord,
     Terminated,
@@ -32,6 +33,7 @@ from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 
 DEADLINE = {"seconds": 20, "action": "Warn"}
+EXCEEDED_QUOTA = "exceeded quota: gpus"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -65,6 +67,8 @@ class World:
     """How far the clocks of the API server, the scheduler and the nodes are ahead of the operator's."""
     foreign: dict[ObjectName, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
+    quota_refuses: frozenset[int] = frozenset()
+    """Ordinals of the pods that cannot be created."""
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
@@ -169,6 +173,9 @@ class World:
             self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
         elif isinstance(action, Create):
             self.known[object_name(action.manifest)] = self.attempt()
+        elif isinstance(action, CreatePod) and action.ordinal in self.quota_refuses:
+            refused = Rejection(RejectionKind.FORBIDDEN, ObjectName("Pod", action.name), EXCEEDED_QUOTA)
+            self.rejections = (*(each for each in self.rejections if each.object != refused.object), refused)
         elif isinstance(action, CreatePod):
             manifest = self.manifest_of(action)
             name = manifest["metadata"]["name"]

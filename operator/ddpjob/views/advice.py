@@ -36,6 +36,10 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
         "spec.startupDeadline or spec.activeDeadlineSeconds has passed",
         "the message says what it still waited for; raise the deadline if that was expected",
     ),
+    FailureClass.WAITING: (
+        "the nodes that were up have given up waiting for pods that have no node, or that a quota does not allow",
+        "nothing: such a restart is not counted; check what the message names, or raise spec.rendezvous.timeoutSeconds",
+    ),
     FailureClass.COLLECTIVE_TIMEOUT: (
         "a collective operation timed out, and the rank that did not take part left no trace",
         "read the logs of all ranks around that time: the one that stops first is the cause",

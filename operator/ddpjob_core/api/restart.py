@@ -12,6 +12,8 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 """Condition of a pod that Kubernetes removes for reasons outside the pod."""
 CANNOT_START: Final = "CannotStart"
 """Reason of a failure, and of a failed job, whose program cannot even begin: each attempt would end the same way."""
+WAITING_FOR_PODS: Final = "WaitingForPods"
+"""Reason of the end of an attempt whose nodes have given up waiting for pods that no node or no quota has room for."""
 
 
 class RestartAction(StrEnum):
@@ -74,6 +76,11 @@ DEFAULT_RULES: Final = (
         RestartRule(action=RestartAction.IGNORE, reasons=[DISRUPTION_TARGET]),
         failures="disrupted pods (preempted, evicted, drained)",
         because="the program did not cause it",
+    ),
+    DefaultRule(
+        RestartRule(action=RestartAction.IGNORE, reasons=[WAITING_FOR_PODS]),
+        failures="nodes that gave up waiting for pods without a node or a quota (reason WaitingForPods)",
+        because="the program could not begin",
     ),
     DefaultRule(
         RestartRule(action=RestartAction.FAIL, reasons=[CANNOT_START]),

@@ -169,7 +169,7 @@ class Failure(ApiModel):
     attempt: Count | None = None
     """Attempt in which the process failed."""
     failure_class: Annotated[Word | None, Field(alias="class")] = None
-    """Class of the failure: OutOfMemory, Disruption, PodLost, Signal, Error, Stalled, Deadline, CollectiveTimeout, ConnectionLost or Stopped."""
+    """Class of the failure: OutOfMemory, Disruption, PodLost, Signal, Error, Stalled, Deadline, Waiting, CollectiveTimeout, ConnectionLost or Stopped."""
     exit_code: ExitCode | None = None
     """Exit code of the worker process itself, not the 1 that torchrun exits with."""
     signal: Word | None = None
@@ -244,7 +244,7 @@ class DDPJobStatus(ApiModel):
     start_time: Time | None = None
     """Time at which the first pods were created."""
     attempt_start_time: Time | None = None
-    """Time at which all pods of the current attempt had been created."""
+    """Time from which spec.startupDeadline counts: that at which all pods of the current attempt had been created, or the first ones if others are refused. An attempt that follows one whose nodes gave up waiting for pods keeps the time of that one."""
     first_step_time: Time | None = None
     """Time at which the first training step was observed."""
     completion_time: Time | None = None

@@ -9,6 +9,7 @@ from typing import Final
 from ddpjob_core.api.restart import CANNOT_START
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.awaited_pods import as_wait
 from ddpjob_core.observations.observed import Running, Terminated
 from ddpjob_core.observations.root_cause import POD_MISSING, find_root_cause, is_consequence
 from ddpjob_core.observations.situation import Situation
@@ -41,7 +42,7 @@ def find_failure(situation: Situation) -> Failure | None:
     if found is not None and found.reason == POD_MISSING and known is not None and known.attempt == found.attempt:
         # It was seen being removed before it was gone.
         return known if known.pod == found.pod else found
-    return found
+    return found if found is None else as_wait(situation, found)
 
 
 def cause_known_at(situation: Situation, failure: Failure) -> datetime | None:

@@ -46,6 +46,8 @@ class FailureClass(StrEnum):
     """A collective operation did not end in time: another rank did not take part."""
     CONNECTION_LOST = "ConnectionLost"
     """The other end of a connection was lost."""
+    WAITING = "Waiting"
+    """The nodes that were up have given up waiting for pods that have no node, or that a quota does not allow."""
     STOPPED = "Stopped"
     """The process was asked to stop."""
 
@@ -58,6 +60,7 @@ _LIKELIHOOD: Final = {
     FailureClass.ERROR: 2,
     FailureClass.STALLED: 3,
     FailureClass.DEADLINE: 3,
+    FailureClass.WAITING: 3,
     FailureClass.COLLECTIVE_TIMEOUT: 4,
     FailureClass.CONNECTION_LOST: 5,
     FailureClass.STOPPED: 6,

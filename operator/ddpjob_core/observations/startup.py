@@ -22,8 +22,8 @@ def has_started(situation: Situation) -> bool:
 
 
 def startup_due(situation: Situation) -> datetime | None:
-    """When spec.startupDeadline of the current attempt ends; None without one or before its pods were created."""
+    """When spec.startupDeadline of the current attempt ends; None without one or before it has pods."""
     deadline, start = situation.spec.startup_deadline, situation.status.attempt_start_time
-    if deadline is None or start is None or not situation.status.pods_created:
+    if deadline is None or start is None:
         return None
     return start + timedelta(seconds=deadline.seconds)

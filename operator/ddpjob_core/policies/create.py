@@ -1,5 +1,7 @@
 """Creating the pods of an attempt, all of them or none."""
 
+from datetime import datetime
+
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.children.actions import Create, CreatePod
 from ddpjob_core.children.checkpoint import build_claim
@@ -32,18 +34,21 @@ def creating(situation: Situation) -> Decision | None:
         blocked = bool(taken_names(situation)) or bool(situation.observed.rejections)
         again = (situation.now + TRY_AGAIN_AFTER,) if blocked else ()
         fresh = situation.job.status is None and not blocked
+        if blocked and situation.attempt.present:
+            # Its deadlines count although it only waits for the others.
+            status = status.model_copy(update=_begun(situation))
         if taken_names(situation):
             return Decision(status, abandoned, requeue_at=again)
         strays = () if blocked else stray_pods(situation)
         return Decision(status, (*abandoned, *strays, *children), unwritten=fresh, requeue_at=again)
-    created = status.model_copy(
-        update={
-            "pods_created": True,
-            "start_time": status.start_time or situation.now,
-            "attempt_start_time": situation.now,
-        },
-    )
+    created = status.model_copy(update={"pods_created": True, **_begun(situation)})
     return Decision(created, abandoned, transition=True)
+
+
+def _begun(situation: Situation) -> dict[str, datetime]:
+    """The times of the status from which deadlines count, unless they count already."""
+    status, now = situation.status, situation.now
+    return {"start_time": status.start_time or now, "attempt_start_time": status.attempt_start_time or now}
 
 
 def _shared_children(situation: Situation) -> tuple[Create, ...]:

@@ -1,7 +1,7 @@
 """spec.restart: what happens after a failure."""
 
 from ddpjob_core.api.constants import MAX_ATTEMPT
-from ddpjob_core.api.restart import RestartAction
+from ddpjob_core.api.restart import WAITING_FOR_PODS, RestartAction
 from ddpjob_core.api.status import Failure, Restarts
 from ddpjob_core.children.deletions import missing_pods
 from ddpjob_core.observations.failed_attempt import cause_known_at, consequences_known_at, find_failure, saved_at
@@ -39,7 +39,9 @@ def abandon(situation: Situation, failure: Failure) -> Decision:
     if action is RestartAction.FAIL:
         return _give_up(situation, *why_failed(failure), failure)
     if action is RestartAction.IGNORE and status.attempt < MAX_ATTEMPT:
-        return _next_attempt(situation, failure, ignored_restart(status, failure.reason, situation.now))
+        return _next_attempt(
+            situation, failure, ignored_restart(status, situation.spec.restart, failure.reason, situation.now)
+        )
     used = budget_left(status.restarts, situation.spec.restart, situation.now)
     if used.exhausted or status.attempt >= MAX_ATTEMPT:
         reason = "MaxRestartsExceeded" if allowed else "RestartsNotAllowed"
@@ -59,7 +61,8 @@ def _next_attempt(situation: Situation, failure: Failure, restarts: Restarts) ->
         update={
             "attempt": situation.status.attempt + 1,
             "pods_created": False,
-            "attempt_start_time": None,
+            # The job still waits as it did: spec.startupDeadline counts on.
+            "attempt_start_time": situation.status.attempt_start_time if failure.reason == WAITING_FOR_PODS else None,
             "restarts": restarts,
             "failure": failure,
         },

@@ -6,7 +6,7 @@ from typing import Final
 
 from ddpjob_core.api.restart import Restart
 from ddpjob_core.api.status import DDPJobStatus, Restarts
-from ddpjob_core.observations.restart_backoff import LONGEST_BRAKE
+from ddpjob_core.observations.restart_backoff import LONGEST_BRAKE, not_before
 from ddpjob_core.policies.no_progress_limit import after_failure, after_leaving, progressed
 
 _BRIEF: Final = timedelta(seconds=30)
@@ -39,7 +39,7 @@ def counted_restart(status: DDPJobStatus, spec: Restart, reason: str, now: datet
     before = status.restarts
     recent = None if spec.window_seconds is None else [*_inside(before, spec.window_seconds, now), now]
     # With a window the budget limits how many there are at a time, and not how many there are.
-    unlimited = before.unlimited_in_a_row if spec.window_seconds is None else _unlimited_in_a_row(status, now)
+    unlimited = before.unlimited_in_a_row if spec.window_seconds is None else _unlimited_in_a_row(status, spec, now)
     return _another(after_failure(status), status, reason, now).model_copy(
         update={
             "counted": before.counted + 1,
@@ -50,10 +50,10 @@ def counted_restart(status: DDPJobStatus, spec: Restart, reason: str, now: datet
     )
 
 
-def ignored_restart(status: DDPJobStatus, reason: str, now: datetime) -> Restarts:
-    """The restarts after another one that does not count."""
+def ignored_restart(status: DDPJobStatus, spec: Restart, reason: str, now: datetime) -> Restarts:
+    """The restarts after another one that does not count. See `counted_restart`."""
     return _another(after_leaving(status), status, reason, now).model_copy(
-        update={"ignored": status.restarts.ignored + 1, "unlimited_in_a_row": _unlimited_in_a_row(status, now)}
+        update={"ignored": status.restarts.ignored + 1, "unlimited_in_a_row": _unlimited_in_a_row(status, spec, now)}
     )
 
 
@@ -62,9 +62,10 @@ def _another(restarts: Restarts, status: DDPJobStatus, reason: str, now: datetim
     return restarts.model_copy(update={"in_a_row": in_a_row, "last_reason": reason, "last_time": now})
 
 
-def _unlimited_in_a_row(status: DDPJobStatus, now: datetime) -> int:
-    start = status.attempt_start_time
-    lasted = now - start if start is not None else timedelta()
+def _unlimited_in_a_row(status: DDPJobStatus, spec: Restart, now: datetime) -> int:
+    # The time of its start may be that of an attempt before it.
+    starts = [moment for moment in (status.attempt_start_time, not_before(status, spec)) if moment is not None]
+    lasted = now - max(starts) if status.attempt_start_time is not None else timedelta()
     # Steps are what a program says: they do not make up for an attempt that was hardly there.
     ends_run = lasted >= LONGEST_BRAKE or (lasted >= _BRIEF and progressed(status))
     return 1 if ends_run else status.restarts.unlimited_in_a_row + 1

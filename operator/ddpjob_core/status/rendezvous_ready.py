@@ -8,6 +8,7 @@ from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.conditions import Fact
 from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
+from ddpjob_core.status.pods_scheduled import why_not_created
 
 
 def rendezvous_ready(situation: Situation) -> Fact:
@@ -30,4 +31,6 @@ def rendezvous_ready(situation: Situation) -> Fact:
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
     waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
     reason = next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForPods")
-    return Fact(kind, "False", reason, "; ".join([f"{up}/{len(states)} nodes are up", *obstacles(situation, waiting)]))
+    refused = (why_not_created(situation, situation.status)[1],) if situation.observed.rejections else ()
+    parts = (f"{up}/{len(states)} nodes are up", *obstacles(situation, waiting), *refused)
+    return Fact(kind, "False", reason, "; ".join(parts))

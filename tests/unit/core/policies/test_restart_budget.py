@@ -14,12 +14,12 @@ from ddpjob_core.policies.restart_budget import budget_left, counted_restart, ig
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def status_of(restarts: Restarts, step: int | None = None, saved: int | None = None, lasted: int = 0) -> DDPJobStatus:
-    """An attempt that has come so far, and has lasted so many seconds."""
+def status_of(restarts: Restarts, step: int | None = None, saved: int | None = None) -> DDPJobStatus:
+    """An attempt that has come so far."""
     return DDPJobStatus(
         restarts=restarts,
         progress=Progress(attempt=0, step=step, last_checkpoint_step=saved),
-        attempt_start_time=NOW - timedelta(seconds=lasted),
+        attempt_start_time=NOW,
     )
 
 
@@ -69,7 +69,7 @@ def test_a_restart_is_without_progress_only_if_the_attempt_came_no_further(attem
         restarts = (
             counted_restart(status, Restart(), "ExitCode", NOW)
             if end == "failed"
-            else ignored_restart(status, "Evicted", NOW)
+            else ignored_restart(status, Restart(), "Evicted", NOW)
             if end == "preempted"
             else after_leaving(status)
         )
@@ -78,9 +78,11 @@ def test_a_restart_is_without_progress_only_if_the_attempt_came_no_further(attem
 
 
 def test_restarts_that_no_budget_limits_are_a_run_of_short_attempts_that_come_no_further() -> None:
-    restarts, seen = Restarts(), []
+    restarts, seen, now = Restarts(), [], NOW
     for step, lasted in ((0, 1), (0, 299), (0, 1), (0, 300), (0, 1), (7, 29), (7, 30), (0, 30)):
-        restarts = ignored_restart(status_of(restarts, step, lasted=lasted), "x", NOW)
+        status = status_of(restarts, step).model_copy(update={"attempt_start_time": now + timedelta(minutes=10)})
+        now += timedelta(minutes=10, seconds=lasted)
+        restarts = ignored_restart(status, Restart(), "x", now)
         seen.append(restarts.unlimited_in_a_row)
     assert seen == [1, 2, 3, 1, 2, 3, 1, 2]
 
@@ -102,7 +104,9 @@ def test_counts_never_fall_and_never_mix(walk: list[tuple[str, int | None, int]]
     for kind, step, seconds in walk:
         now += timedelta(seconds=seconds)
         before = status_of(restarts, step)
-        restarts = counted_restart(before, spec, "x", now) if kind == "counted" else ignored_restart(before, "x", now)
+        restarts = (
+            counted_restart(before, spec, "x", now) if kind == "counted" else ignored_restart(before, spec, "x", now)
+        )
         assert restarts.counted == before.restarts.counted + (kind == "counted")
         assert restarts.ignored == before.restarts.ignored + (kind == "ignored")
         assert 1 <= restarts.in_a_row <= restarts.counted + restarts.ignored
