@@ -91,11 +91,14 @@ class PollSchedule:
     def follow(self, memory: JobMemory, targets: tuple[PollTarget, ...], now: float) -> None:
         """Ask these targets of a job from now on, and no others of it."""
         job = self._jobs.get(memory.uid)
-        if job is not None and (not targets or job.memory is not memory):
+        if not targets:
+            # A job that was forgotten must not take along the one that is followed now under its uid.
+            if job is not None and job.memory is memory:
+                self._leave(job)
+            return
+        if job is not None and job.memory is not memory:
             self._leave(job)
             job = None
-        if not targets:
-            return
         first = job is None
         if job is None:
             job = self._jobs[memory.uid] = FollowedJob(memory)

@@ -163,6 +163,16 @@ def test_a_job_that_is_gone_is_not_asked_and_leaves_nothing() -> None:
     assert simulation.schedule._running == 0
 
 
+def test_what_is_left_of_a_forgotten_job_does_not_end_the_polls_of_the_one_that_has_its_uid_now() -> None:
+    simulation = Simulation()
+    simulation.job("team", "digits", answers)
+    forgotten = simulation.memories.pop("digits")
+    simulation.job("team", "digits", answers)
+    simulation.schedule.follow(forgotten, (), simulation.now)
+    simulation.run(10)
+    assert len(simulation.asked["digits/0"]) >= 4
+
+
 def test_one_more_poll_before_a_write_leaves_the_regular_ones_where_they_are() -> None:
     simulation = Simulation(PollSchedule(INTERVAL, spread=lambda: 0.0))
     simulation.job("team", "digits", answers)
