@@ -19,6 +19,7 @@ from ddpjob_core.api.errors import ApiError, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
+from ddpjob_operator.slots import FairSlots
 
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]
 
@@ -101,25 +102,26 @@ class KubeClient:
         self._connection = connection
         self._count = count
         self._answered = answered
-        self._slots = asyncio.Semaphore(in_flight)
+        self._slots = FairSlots(in_flight)
         self._timeout = timeout
         self._page_size = page_size
         self._not_before = 0.0
 
     async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
         """See `Kube.create`."""
-        path = resource.path(manifest["metadata"]["namespace"])
-        return await self._request("create", resource, path, {"fieldValidation": "Strict"} if strict else {}, manifest)
+        query = {"fieldValidation": "Strict"} if strict else {}
+        return await self._request("create", resource, (manifest["metadata"]["namespace"],), query, manifest)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         """See `Kube.get`."""
-        return await self._request("get", resource, resource.path(namespace, name))
+        return await self._request("get", resource, (namespace, name))
 
     async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """See `Kube.replace_status`."""
         metadata = manifest["metadata"]
-        path = resource.path(metadata["namespace"], metadata["name"], "status")
-        return await self._request("update", resource, path, {}, manifest)
+        return await self._request(
+            "update", resource, (metadata["namespace"], metadata["name"], "status"), {}, manifest
+        )
 
     async def delete(
         self,
@@ -140,7 +142,7 @@ class KubeClient:
         }
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        return await self._request("delete", resource, resource.path(namespace, name), {}, options)
+        return await self._request("delete", resource, (namespace, name), {}, options)
 
     async def list_pages(
         self, resource: Resource, namespace: str | None, *, selector: str = ""
@@ -148,7 +150,7 @@ class KubeClient:
         """See `Kube.list_pages`."""
         query = {"limit": str(self._page_size), **({"labelSelector": selector} if selector else {})}
         while True:
-            answer = await self._request("list", resource, resource.path(namespace), query)
+            answer = await self._request("list", resource, (namespace,), query)
             metadata = answer.get("metadata") or {}
             yield Page(answer.get("items") or [], str(metadata.get("resourceVersion", "")))
             if not metadata.get("continue"):
@@ -181,11 +183,14 @@ class KubeClient:
         self,
         verb: Verb,
         resource: Resource,
-        path: str,
+        where: tuple[str | None, *tuple[str, ...]],
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
     ) -> Json:
-        async with self._slots:
+        """The answer to a request on the namespace, object and subresource that `where` names."""
+        path = resource.path(*where)
+        # Thousands of pods of one job must not delay the status of another, nor one namespace the others.
+        async with self._slots.slot(where[0], verb):
             await self._obey()
             async with self._send(verb, resource, path, query or {}, body, total=self._timeout) as response:
                 try:

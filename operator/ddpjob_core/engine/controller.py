@@ -70,7 +70,7 @@ class Controller:
         leadership: who else may write; None if nobody does.
         """
         self._metrics = metrics
-        self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later)
+        self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later, group=lambda key: key[0])
         self.caches = Caches(
             jobs=Store(listener=self._job_changed),
             pods=Store(

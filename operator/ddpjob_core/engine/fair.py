@@ -56,6 +56,10 @@ class FairQueue(Generic[T]):
         self._length -= 1
         return item
 
+    def ahead_of(self, index: int) -> int:
+        """How many items may be taken up to and with the one that has so many before it in its own group."""
+        return sum(min(len(group), index + 1) for group in self._groups.values())
+
     def discard(self, item: T, *path: Hashable) -> bool:
         """Take an item out before its turn; whether it waited."""
         if path:

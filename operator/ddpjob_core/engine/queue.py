@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from ddpjob_core.engine.fair import FairQueue
+
 K = TypeVar("K", bound=Hashable)
 
 _FIRST_BACKOFF: Final = 0.5
@@ -43,17 +45,21 @@ class WorkQueue(Generic[K]):
         *,
         clock: Callable[[], float],
         call_later: CallLater,
+        group: Callable[[K], Hashable] = lambda _: None,
         jitter: Callable[[], float] = lambda: random.uniform(0.75, 1.0),  # noqa: S311 spreads retries, guards nothing
     ) -> None:
         """Args:
         clock: monotonic seconds.
         call_later: makes a call after so many seconds of that clock.
+        group: of a key, such as its namespace; groups are served in turn.
         jitter: factor of each backoff.
         """
         self._clock = clock
         self._call_later = call_later
         self._jitter = jitter
+        self._group = group
         self._waiting: dict[K, float] = {}
+        self._turns: FairQueue[K] = FairQueue()
         self._running: dict[K, float] = {}
         self._again: set[K] = set()
         self._delayed: dict[K, _Delayed] = {}
@@ -69,6 +75,7 @@ class WorkQueue(Generic[K]):
             delayed.timer.cancel()
         self._delayed.clear()
         self._waiting.clear()
+        self._turns = FairQueue()
         self._again.clear()
         self._failures.clear()
 
@@ -89,6 +96,7 @@ class WorkQueue(Generic[K]):
             return
         self._held.pop(key, None)
         self._waiting.setdefault(key, self._clock())
+        self._turns.add(key, self._group(key))
         self._available.set()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -171,7 +179,7 @@ class WorkQueue(Generic[K]):
         while not self._waiting:
             self._available.clear()
             await self._available.wait()
-        key = next(iter(self._waiting))
+        key = self._turns.take()
         del self._waiting[key]
         self._running[key] = self._clock()
         delayed = self._delayed.pop(key, None)

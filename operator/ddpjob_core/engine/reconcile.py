@@ -121,7 +121,7 @@ class Reconciler:
         self._poller.follow(memory, plan.poll)
         decided_on, wrote = job, False
         if plan.status is not None:
-            wait = 0.0 if plan.urgent else self._progress_writes.ask(memory.turn)
+            wait = 0.0 if plan.urgent else self._progress_writes.ask(memory.turn, key[0])
             if wait > 0:
                 self._queue.add_after(key, wait)
                 self._poller.freshen(memory, wait)
@@ -206,7 +206,7 @@ class Reconciler:
             return None
         self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
-        memory.turn.due = None
+        self._progress_writes.leave(memory.turn)
         record = job_record(answer)
         if record is None:
             return job

@@ -45,6 +45,21 @@ async def test_a_key_added_often_is_worked_on_once(queue: WorkQueue[str]) -> Non
     worker.stop()
 
 
+async def test_namespaces_take_turns_however_many_keys_one_of_them_has(clock: Clock) -> None:
+    queue = WorkQueue[str](clock=clock, call_later=clock.call_later, group=lambda key: key[0])
+    for number in range(1000):
+        queue.add(f"a{number}")
+    worker = Worker(queue)
+    for _ in range(3):
+        worker.go.release()
+    await worker.settle()
+    queue.add("b0")
+    for _ in range(3):
+        worker.go.release()
+    assert "b0" in (await worker.settle())[:6]
+    worker.stop()
+
+
 async def test_a_key_added_while_it_is_worked_on_is_worked_on_again_and_not_twice_at_once(
     queue: WorkQueue[str],
 ) -> None:

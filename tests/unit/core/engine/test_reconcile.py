@@ -184,7 +184,7 @@ async def test_a_refusal_is_forgotten_once_the_object_exists(bench: Bench) -> No
 async def test_progress_waits_for_its_turn_and_a_transition_does_not() -> None:
     bench = Bench(progress_rate=1.0)
     for _ in range(3):
-        bench.reconciler._progress_writes.ask(Turn())
+        bench.reconciler._progress_writes.ask(Turn(), "default")
     assert await bench.look(Plan(status=STATUS, events=(EVENT,))) == []
     wait = bench.delays[-1][0]
     assert wait > 0
