@@ -21,6 +21,7 @@ from .program import prepare_environment
 from .rendezvous import await_node_0
 from .settings import read_master
 from .signals import AGREED_STOP
+from .spawned import name_spawned
 
 
 class LoneWorker:
@@ -77,7 +78,10 @@ class PythonAgent(Agent):
         if code == AGREED_STOP:
             self._end_agreed()
         elif code:
-            self._end(*self._ends({settings.node: self._context.failure(code)}))
+            exit_code, failures = self._ends({settings.node: self._context.failure(code)})
+            out_of_memory = oom_kills() > self._oom_kills
+            name_spawned(failures[0], settings.nodes, settings.node, master.processes, out_of_memory=out_of_memory)
+            self._end(exit_code, failures)
 
 
 AGENT = PythonAgent

@@ -35,8 +35,10 @@ def train(local, processes):
     dist.all_reduce(total)
     os.write(1, f"rank {rank} of {dist.get_world_size()}: sum {total.item()}\\n".encode())
     dist.barrier()
-    if sys.argv[1:] == ["fail"] and rank == 1:
+    if sys.argv[1:] == ["raise"] and rank == 1:
         raise ValueError("bad batch")
+    if sys.argv[1:] == ["kill"] and rank == 1:
+        os.kill(os.getpid(), 9)
     os._exit(0)
 
 if __name__ == "__main__":
@@ -90,12 +92,21 @@ def test_a_program_under_python_spawns_as_many_processes_as_it_is_asked_for(job:
     assert said == [f"rank {rank} of 4: sum 6.0" for rank in range(4)]
 
 
-def test_what_a_spawned_process_raised_is_in_the_report(job: Job) -> None:
-    node = job.start(0, 1, job.program(SPAWNS), "fail", launcher="python")
+def test_a_spawned_process_that_raised_is_named_by_its_rank(job: Job) -> None:
+    node = job.start(0, 1, job.program(SPAWNS), "raise", launcher="python")
     assert node.end() == 1
     (failure,) = node.report["failures"]
-    assert (failure["rank"], failure["exitCode"], failure["errorType"]) == (0, 1, "ProcessRaisedException")
-    assert "ValueError: bad batch" in failure["traceback"]
+    assert (failure["rank"], failure["localRank"], failure["exitCode"]) == (1, 1, 1)
+    assert (failure["errorType"], failure["message"]) == ("ValueError", "ValueError: bad batch")
+    assert 'raise ValueError("bad batch")' in failure["traceback"]
+
+
+def test_a_spawned_process_that_was_killed_is_named_by_its_rank(job: Job) -> None:
+    node = job.start(0, 1, job.program(SPAWNS), "kill", launcher="python")
+    assert node.end() == 1
+    (failure,) = node.report["failures"]
+    assert (failure["rank"], failure["signal"], failure["message"]) == (1, "SIGKILL", "killed by SIGKILL")
+    assert "exitCode" not in failure
 
 
 @pytest.mark.parametrize(
