@@ -83,14 +83,23 @@ class Agent:
         self._end(AGREED_STOP, message=f"the ranks agreed to stop{late}", stopped=True)
 
     def _end(
-        self, code: int, failures: list[Failure] | None = None, message: str = "", *, stopped: bool = False
+        self,
+        code: int,
+        failures: list[Failure] | None = None,
+        message: str = "",
+        *,
+        stopped: bool = False,
+        stopped_by: str | None = None,
     ) -> None:
         with self._lock:
             if self._code is not None:
                 return
             self._code = code
             restarts = max(0, self._rounds - 1)
-            report = encode_report(code, failures or [], message, self._progress(), restarts=restarts, stopped=stopped)
+            progress = self._progress()
+            report = encode_report(
+                code, failures or [], message, progress, restarts=restarts, stopped=stopped, stopped_by=stopped_by
+            )
             write_report(report)
         for failure in failures or []:
             who = f"rank {failure.rank}: " if failure.rank is not None else ""
@@ -127,7 +136,8 @@ class Agent:
             self._stopping = True
         say(f"{signal_name(number)}: stopping the workers, which have at most {self._patience:g} s")
         late = self._wait_for_workers(self._context, number)
-        self._end(128 + number, message=f"stopped by {signal_name(number)}{late}", stopped=True)
+        name = signal_name(number)
+        self._end(128 + number, message=f"stopped by {name}{late}", stopped=True, stopped_by=name)
         leave(self._code or 0)
 
     def _wait_for_workers(self, context: Any, number: int = 0) -> str:

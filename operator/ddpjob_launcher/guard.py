@@ -86,7 +86,9 @@ def guard(child: int, watched: set[int], grace_period: float) -> int:
         if not is_reported():
             killed = killed_program("the launcher", number, kills)
             message = f"stopped by {signal_name(number)}" if stopped else ""
-            write_report(encode_report(128 + number, [] if stopped else [killed], message, stopped=bool(stopped)))
+            by = signal_name(number) if stopped else None
+            failures = [] if stopped else [killed]
+            write_report(encode_report(128 + number, failures, message, stopped=bool(stopped), stopped_by=by))
         return 128 + number
 
 

@@ -65,11 +65,14 @@ def encode_report(
     *,
     restarts: int = 0,
     stopped: bool = False,
+    stopped_by: str | None = None,
 ) -> bytes:
     """The report as one line of JSON of at most REPORT_BYTES: what is dropped first is a traceback's beginning."""
     report: dict[str, Any] = {"exitCode": code}
     if stopped:
         report["stopped"] = True
+    if stopped_by:
+        report["stoppedBy"] = stopped_by
     if restarts:
         report["processRestarts"] = restarts
     if message:

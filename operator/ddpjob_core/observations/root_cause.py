@@ -6,7 +6,7 @@ class of a failure counts first, then its time, then the lowest rank.
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ddpjob_core.api.restart import CANNOT_START
@@ -136,7 +136,11 @@ def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, a
         return
     for worker in report.failures:
         yield _of_worker(attempt, ordinal, pod, worker)
-    if not report.failures:
+    if report.failures:
+        return
+    if report.stopped_by is not None:
+        yield _of_stop(attempt, ordinal, pod, ended, report.stopped_by)
+    else:
         yield _of_container(attempt, ordinal, pod, ended, advice, stopped=report.stopped)
 
 
@@ -189,6 +193,22 @@ def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFai
     return _Candidate(kind, worker.time or float(_UNKNOWN) * 2, rank, ordinal, failure, what)
 
 
+def _of_stop(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, name: str) -> _Candidate:
+    """A container that something other than a deletion of its pod has stopped: what others report is a consequence."""
+    message = (
+        f"the container trainer of {pod.name} was asked to stop by {name}, and not because its pod was deleted: "
+        f"see kubectl describe pod {pod.name} and the events of its node"
+    )
+    kind = FailureClass.SIGNAL
+    found = _of_pod(attempt, ordinal, kind, _REASONS[kind], message, exit_code=ended.exit_code)
+    failure = found.failure.model_copy(update={"signal": name})
+    return replace(found, failure=failure, time=_ended_at(ended))
+
+
+def _ended_at(ended: Terminated) -> float:
+    return ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2
+
+
 def _reason(kind: FailureClass, exit_code: int | None) -> str:
     return _REASONS.get(kind) or ("ExitCode" if exit_code is not None else "Error")
 
@@ -219,8 +239,7 @@ def _of_container(
         reason=reason,
         message=_cut(message, 1024),
     )
-    time = ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2
-    return _Candidate(kind, time, _UNKNOWN, ordinal, failure, message)
+    return _Candidate(kind, _ended_at(ended), _UNKNOWN, ordinal, failure, message)
 
 
 def _of_init_container(
@@ -244,8 +263,7 @@ def _of_init_container(
         reason=CANNOT_START if is_permanent(ended.reason, ended.message) else INIT_CONTAINER_FAILED,
         message=_cut(message, 1024),
     )
-    time = ended.finished_at.timestamp() if ended.finished_at else float(_UNKNOWN) * 2
-    return _Candidate(kind, time, _UNKNOWN, ordinal, failure, message)
+    return _Candidate(kind, _ended_at(ended), _UNKNOWN, ordinal, failure, message)
 
 
 def _signal_name(number: int) -> str | None:

@@ -3,13 +3,14 @@
 The launcher (`ddpjob_launcher/report.py`, which cannot import this module) writes one line of compact JSON
 of at most 2,048 bytes:
 
-    {"exitCode": 1, "stopped": true, "processRestarts": 1,
+    {"exitCode": 1, "stopped": true, "stoppedBy": "SIGTERM", "processRestarts": 1,
      "failures": [{"rank": 3, "localRank": 1, "exitCode": 7, "signal": "SIGKILL", "oom": true, "time": 1700000000.0,
                    "errorType": "ValueError", "message": "ValueError: bad", "traceback": "...",
                    "permanent": true}],
      "progress": {...}}
 
-`exitCode` is the node's own; `stopped` says that the end was requested; `processRestarts` is how often the workers of
+`exitCode` is the node's own; `stopped` says that the end was requested, `stoppedBy` by which signal to the container's
+first process, if not by the ranks among themselves; `processRestarts` is how often the workers of
 this node were restarted in place; `failures` are the worker processes of this node that failed, `exitCode` or
 `signal` being what the process itself ended with, `oom` that the kernel killed it because of its memory, `errorType`
 the class of the exception that ended it, `permanent` that the program could not begin and another try would end the
@@ -61,7 +62,7 @@ class WorkerFailure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A node's end as its launcher reported it: `stopped` if it was requested.
+    """A node's end as its launcher reported it: `stopped` if it was requested, `stopped_by` from outside by a signal.
 
     `progress` and `loss_text` are the last progress of rank 0, as in a `ProgressReport`. `dropped` are names of fields
     whose values could not be used.
@@ -72,6 +73,7 @@ class Report:
     loss_text: str = ""
     process_restarts: int = 0
     stopped: bool = False
+    stopped_by: str | None = None
     dropped: frozenset[str] = frozenset()
 
 
@@ -89,6 +91,7 @@ def parse_report(termination_message: str) -> Report | None:
         loss_text=loss_text,
         process_restarts=fields.whole("processRestarts", MOST_RESTARTS) or 0,
         stopped=fields.flag("stopped"),
+        stopped_by=fields.word("stoppedBy", _SIGNAL),
         dropped=frozenset(fields.dropped),
     )
 

@@ -145,7 +145,7 @@ def test_a_process_under_python_is_asked_to_stop_and_waited_for(job: Job, end: s
     node.stop()
     assert node.end() == code
     assert (job.folder / "saved").exists()
-    assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
+    assert node.report == {"exitCode": 143, "stopped": True, "stoppedBy": "SIGTERM", "message": "stopped by SIGTERM"}
 
 
 def test_a_program_that_is_not_there_is_named_before_anything_is_waited_for(job: Job) -> None:

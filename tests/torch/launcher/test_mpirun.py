@@ -93,7 +93,7 @@ def test_ranks_that_are_to_stop_may_finish_what_they_do_and_mpirun_does_not_end_
     assert node.end() == 143, node.output
     assert (job.folder / "saved-0").exists()
     assert (job.folder / "saved-1").exists()
-    assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
+    assert node.report == {"exitCode": 143, "stopped": True, "stoppedBy": "SIGTERM", "message": "stopped by SIGTERM"}
 
 
 def test_a_rank_that_ends_immediately_when_it_is_to_stop_does_not_cut_off_one_that_saves(job: Job) -> None:

@@ -33,7 +33,7 @@ def test_workers_that_save_and_end_are_waited_for(job: Job) -> None:
     job.wait_for("up-0", "up-1")
     node.stop()
     assert node.end() == 143
-    assert node.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
+    assert node.report == {"exitCode": 143, "stopped": True, "stoppedBy": "SIGTERM", "message": "stopped by SIGTERM"}
     assert (job.folder / "asked-0").exists()
     assert (job.folder / "asked-1").exists()
 
@@ -48,6 +48,7 @@ def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) ->
     assert node.report == {
         "exitCode": 143,
         "stopped": True,
+        "stoppedBy": "SIGTERM",
         "message": "stopped by SIGTERM; 2 of 2 workers did not exit within 2 s",
     }
 
@@ -63,7 +64,7 @@ def test_a_stop_does_not_wait_for_a_rendezvous(job: Job, node: int, backend: str
     waiting.stop()
     assert waiting.end() == 143
     assert time.monotonic() - begin < 3
-    assert waiting.report == {"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"}
+    assert waiting.report == {"exitCode": 143, "stopped": True, "stoppedBy": "SIGTERM", "message": "stopped by SIGTERM"}
 
 
 def test_a_node_whose_workers_have_finished_is_not_stopped_but_done(job: Job) -> None:

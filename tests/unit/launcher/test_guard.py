@@ -81,6 +81,7 @@ def test_an_agent_that_does_not_end_in_time_is_killed_and_reported_as_stopped(fo
     assert json.loads((folder / "log").read_text()) == {
         "exitCode": 143,
         "stopped": True,
+        "stoppedBy": "SIGTERM",
         "message": "stopped by SIGTERM",
     }
 

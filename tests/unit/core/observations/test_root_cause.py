@@ -46,6 +46,8 @@ RAISED = {
     "traceback": "File train.py\nValueError: bad",
 }
 EXITED = {"rank": 1, "exitCode": 7, "time": 6.0, "message": ""}
+ASKED = json.dumps({"exitCode": 143, "stopped": True, "stoppedBy": "SIGTERM", "message": "stopped by SIGTERM"})
+AGREED = json.dumps({"exitCode": 143, "stopped": True, "message": "the ranks agreed to stop"})
 STOPPED = {"rank": 1, "signal": "SIGTERM", "time": 0.5, "message": ""}
 
 
@@ -56,6 +58,11 @@ STOPPED = {"rank": 1, "signal": "SIGTERM", "time": 0.5, "message": ""}
         ([pod(0, ended(1, LOST)), pod(1, ended(1, RAISED))], "ExitCode", 2, 1),
         ([pod(0, ended(1, TIMED_OUT)), pod(1, ended(7, EXITED))], "ExitCode", 1, 1),
         ([pod(0, ended(1, LOST)), pod(1, ended(1, TIMED_OUT))], "CollectiveTimeout", 0, 1),
+        # Node 1 alone was stopped from outside: what the others say follows from that.
+        ([pod(0, ended(1, LOST)), pod(1, ended(143, text=ASKED))], "Signal", None, 1),
+        ([pod(0, ended(1, RAISED)), pod(1, ended(143, text=ASKED))], "Signal", None, 1),
+        ([pod(0, ended(143, text=AGREED)), pod(1, ended(143, text=ASKED))], "Signal", None, 1),
+        ([pod(0, ended(1, LOST)), pod(1, ended(143, text=AGREED))], "ConnectionLost", 0, 0),
         ([pod(0, ended(1, RAISED)), pod(1, ended(7, EXITED))], "ExitCode", 2, 0),
         ([pod(0, ended(1, STOPPED, EXITED)), pod(1)], "ExitCode", 1, 0),
         ([pod(0, ended(1, LOST)), pod(1, ended(137, reason="OOMKilled"))], "OOMKilled", None, 1),
@@ -102,7 +109,6 @@ def test_the_cause_is_found_by_class_first_then_by_time_then_by_rank(
 
 
 OOM = {"rank": 1, "signal": "SIGKILL", "time": 9.0, "message": "killed by the kernel: out of memory", "oom": True}
-ASKED = json.dumps({"exitCode": 143, "stopped": True, "message": "stopped by SIGTERM"})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +128,8 @@ ASKED = json.dumps({"exitCode": 143, "stopped": True, "message": "stopped by SIG
         (pod(1, ended(128, reason="StartError", text="exec: not found")), FailureClass.ERROR),
         (pod(1, ended(1, TIMED_OUT)), FailureClass.COLLECTIVE_TIMEOUT),
         (pod(1, ended(1, LOST)), FailureClass.CONNECTION_LOST),
-        (pod(1, ended(143, text=ASKED)), FailureClass.STOPPED),
+        (pod(1, ended(143, text=ASKED)), FailureClass.SIGNAL),
+        (pod(1, ended(143, text=AGREED)), FailureClass.STOPPED),
         (pod(1, ended(143, {"rank": 2, "exitCode": 143, "time": 1.0, "message": ""})), FailureClass.STOPPED),
     ],
 )

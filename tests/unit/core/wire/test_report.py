@@ -39,7 +39,9 @@ def test_half_a_surrogate_pair_in_a_report_does_not_break_the_status() -> None:
 
 def test_the_report_holds_restarts_a_stop_and_how_each_failed_process_ended() -> None:
     failure = '{"rank": 1, "signal": "SIGKILL", "oom": true, "errorType": "ModuleNotFoundError"}'
-    report = parse_report(f'{{"exitCode": 143, "stopped": true, "processRestarts": 2, "failures": [{failure}]}}')
+    report = parse_report(
+        f'{{"exitCode": 143, "stopped": true, "stoppedBy": "SIGTERM", "processRestarts": 2, "failures": [{failure}]}}'
+    )
     assert report is not None
     assert (report.stopped, report.process_restarts) == (True, 2)
     assert (report.failures[0].oom, report.failures[0].error_type) == (True, "ModuleNotFoundError")
