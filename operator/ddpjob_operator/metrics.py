@@ -57,6 +57,11 @@ class Metrics:
             "Status writes refused because the job had changed in the meantime.",
             registry=self.registry,
         )
+        self.refusals = Counter(
+            "ddpjob_operator_status_refusals",
+            "Statuses that the API server refused, as a whole or in part, as invalid or forbidden.",
+            registry=self.registry,
+        )
         self.requests = Counter(
             "ddpjob_operator_api_requests",
             "Requests to the API server; the code is unanswered if there was no response.",
@@ -134,7 +139,7 @@ class Metrics:
         self.registry.register(JobMetrics(readings.jobs))
 
     def reconciling(self) -> AbstractContextManager[object]:
-        """See `ddpjob_core.engine.protocols.Metrics`, which also documents the next five."""
+        """See `ddpjob_core.engine.protocols.Metrics`, which also documents the next six."""
         return self.reconcile_seconds.time()
 
     def reconcile_failed(self) -> None:
@@ -144,6 +149,10 @@ class Metrics:
     def status_conflict(self) -> None:
         """A status write was refused."""
         self.conflicts.inc()
+
+    def status_refused(self) -> None:
+        """A status was refused as it is."""
+        self.refusals.inc()
 
     def polled(self, outcome: str) -> None:
         """A read of progress has ended."""

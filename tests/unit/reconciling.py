@@ -41,6 +41,7 @@ class Answers:
         self.objects: dict[str, Json] = {}
         self.version = 100
         self.before_status: Callable[[], object] = lambda: None
+        self.refuse_status: Callable[[Json], ApiError | None] = lambda _: None
         self.before_create: Callable[[str], object] = lambda _: None
 
     def _answer(self, request: str, raw: Json) -> Json:
@@ -67,6 +68,10 @@ class Answers:
         assert resource is JOBS
         assert manifest["metadata"]["uid"]
         self.before_status()
+        refusal = self.refuse_status(manifest["status"])
+        if refusal is not None:
+            self.requests.append("refused status")
+            raise refusal
         answer = self._answer(f"status at {manifest['metadata']['resourceVersion']}", manifest)
         return {**answer, "metadata": {"generation": 1, **answer["metadata"]}, "spec": SPEC}
 

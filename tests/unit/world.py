@@ -77,6 +77,7 @@ class World:
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     vanished: dict[str, PodRecord] = field(default_factory=dict)
     generation: int = 1
+    status_refused: str = ""
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
     creations: list[str] = field(default_factory=list)
@@ -114,6 +115,7 @@ class World:
             known=frozenset(name for name, attempt in self.known.items() if attempt == self.attempt()),
             port_rivals=self.port_rivals,
             last_status_write=self.last_write,
+            status_refused=self.status_refused,
             taken_over=self.taken_over,
         )
 

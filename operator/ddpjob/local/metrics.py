@@ -18,6 +18,9 @@ class NoMetrics:
     def status_conflict(self) -> None:
         """See `Metrics.status_conflict`."""
 
+    def status_refused(self) -> None:
+        """See `Metrics.status_refused`."""
+
     def status_written(self, before: DDPJobStatus | None, after: DDPJobStatus) -> None:
         """See `Metrics.status_written`."""
 

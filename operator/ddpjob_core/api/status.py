@@ -61,6 +61,7 @@ class ConditionType(StrEnum):
     TRAINING_STALLED = "TrainingStalled"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    STATUS_REFUSED = "StatusRefused"
 
 
 class Condition(ApiModel):

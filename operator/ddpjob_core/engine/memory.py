@@ -7,6 +7,7 @@ from datetime import datetime
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.engine.brake import Brake
 from ddpjob_core.engine.limiter import Turn
+from ddpjob_core.engine.refused_status import RefusedStatus
 from ddpjob_core.engine.store import Key
 from ddpjob_core.engine.vanished import VanishedPods
 from ddpjob_core.observations.observed import Rejection
@@ -45,6 +46,7 @@ class JobMemory:
         taken_over: since when this process decides about the job.
         brake: how often its reconciles have acted lately.
         last_status_write: when this process last wrote the status.
+        refused: the status that the API server last refused, None if it has accepted the last one.
         turn: the job's place in the order of progress writes.
         vanished: pods that no longer exist, as they ended.
         polled: progress.
@@ -59,6 +61,7 @@ class JobMemory:
     taken_over: datetime | None = None
     brake: Brake = field(default_factory=Brake)
     last_status_write: datetime | None = None
+    refused: RefusedStatus | None = None
     turn: Turn = field(default_factory=Turn)
     vanished: VanishedPods = field(default_factory=VanishedPods)
     polled: Polled = field(default_factory=Polled)
@@ -101,7 +104,7 @@ class Memories:
         for memory in self._jobs.values():
             memory.forget_answers()
             # The times in the status are those of another clock again.
-            memory.taken_over = memory.last_status_write = None
+            memory.taken_over = memory.last_status_write = memory.refused = None
 
     def __iter__(self) -> Iterator[JobMemory]:
         return iter(tuple(self._jobs.values()))

@@ -81,6 +81,9 @@ class Metrics(Protocol):
     def status_conflict(self) -> None:
         """A status write was refused because the job had changed."""
 
+    def status_refused(self) -> None:
+        """A status, or a part of it, was refused as invalid or forbidden."""
+
     def status_written(self, before: DDPJobStatus | None, after: DDPJobStatus) -> None:
         """A status replaced another one."""
 

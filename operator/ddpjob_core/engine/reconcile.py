@@ -3,13 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from ddpjob_core.api.constants import API_VERSION, KIND
 from ddpjob_core.api.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import JOBS
+from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.actions import ActionRunner, Outcome
 from ddpjob_core.engine.caches import Caches
@@ -17,8 +20,10 @@ from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
-from ddpjob_core.engine.protocols import Leadership, Metrics, NewSshKey, ObjectApi
+from ddpjob_core.engine.protocols import Json, Leadership, Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
+from ddpjob_core.engine.refused_status import TRY_AGAIN_AFTER as REFUSED_AGAIN_AFTER
+from ddpjob_core.engine.refused_status import RefusedStatus, as_decided, write_accepted
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import job_record
@@ -111,13 +116,14 @@ class Reconciler:
 
     async def _reconcile(self, key: Key, job: JobRecord) -> None:
         memory = self._memories.of(job.uid, key)
+        job = as_decided(job, memory.refused)
         memory.enter(current_attempt(job, self._caches.pods_of(job)))
         if memory.rejections or memory.failing:
             # A later try may have succeeded and its answer been lost: then the watch shows the object.
             for name in self._caches.own(job):
                 memory.rejections.pop(name, None)
                 memory.failing.pop(name, None)
-        plan = self._decide(self._observe(job, memory))
+        plan = self._with_refused(key, self._decide(self._observe(job, memory)), memory)
         self._poller.follow(memory, plan.poll)
         decided_on, wrote = job, False
         if plan.status is not None:
@@ -171,6 +177,7 @@ class Reconciler:
             known=frozenset(memory.known),
             port_rivals=self._caches.port_rivals(job),
             last_status_write=memory.last_status_write,
+            status_refused=memory.refused.message if memory.refused is not None else "",
             taken_over=memory.taken_over,
         )
 
@@ -179,19 +186,8 @@ class Reconciler:
         assert plan.status is not None  # noqa: S101 the caller has looked
         epoch = self._leadership.epoch_over(job.status.leader_epoch if job.status is not None else None)
         status = plan.status.model_copy(update={"leader_epoch": epoch})
-        manifest = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {
-                "namespace": job.namespace,
-                "name": job.name,
-                "uid": job.uid,
-                "resourceVersion": job.resource_version,
-            },
-            "status": status.to_wire(),
-        }
         try:
-            answer = await self._kube.replace_status(JOBS, manifest)
+            answer, refused = await write_accepted(status, partial(self._put_status, job))
         except NotFound:
             self._caches.jobs.forget(job.namespace, job.name, job.uid)
             return None
@@ -208,10 +204,45 @@ class Reconciler:
         memory.last_status_write = self._now()
         self._progress_writes.leave(memory.turn)
         record = job_record(answer)
-        if record is None:
-            return job
-        self._caches.jobs.remember(record)
-        return record
+        if record is not None:
+            self._caches.jobs.remember(record)
+        self._note_refusal(key, memory, status, refused, record)
+        return record or job
+
+    async def _put_status(self, job: JobRecord, status: Json) -> Json:
+        identity = {"namespace": job.namespace, "name": job.name, "uid": job.uid}
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {**identity, "resourceVersion": job.resource_version},
+            "status": status,
+        }
+        return await self._kube.replace_status(JOBS, manifest)
+
+    def _note_refusal(
+        self, key: Key, memory: JobMemory, status: DDPJobStatus, refused: str, record: JobRecord | None
+    ) -> None:
+        known = memory.refused.message if memory.refused is not None else ""
+        if refused != known:
+            # The status has to say so.
+            self._queue.add(key)
+        if not refused:
+            memory.refused = None
+            return
+        stored = record or self._caches.jobs.get(*key)
+        memory.refused = RefusedStatus(status, stored.status if stored is not None else None, refused, self._now())
+        self._metrics.status_refused()
+        if refused != known:
+            _log.warning("%s/%s: %s", *key, refused)
+
+    def _with_refused(self, key: Key, plan: Plan, memory: JobMemory) -> Plan:
+        """The plan, with the status that was refused to be sent again from time to time."""
+        if memory.refused is None:
+            return plan
+        left = memory.refused.at + REFUSED_AGAIN_AFTER - self._now()
+        self._queue.add_after(key, max(left, timedelta(seconds=1)).total_seconds())
+        again = plan.status is None and left <= timedelta()
+        return replace(plan, status=memory.refused.decided, urgent=True) if again else plan
 
     async def _act(self, job: JobRecord, plan: Plan, memory: JobMemory) -> tuple[Outcome, bool]:
         """The outcome of the actions, and whether there is a refusal that the status does not report yet."""

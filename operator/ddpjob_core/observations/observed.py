@@ -173,7 +173,7 @@ class Observed:
     current attempt. `ranks` are the newest answers of the ranks that were asked, `waits` those of nodes that wait for
     another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their
     ports. `last_status_write` is when this process last wrote the job's status, `taken_over` when it began to decide
-    about the job; both are None where it has not.
+    about the job; both are None where it has not. `status_refused` is what the API server refused of the last status.
     """
 
     job: JobRecord
@@ -189,4 +189,5 @@ class Observed:
     known: frozenset[ObjectName] = frozenset()
     port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     last_status_write: datetime | None = None
+    status_refused: str = ""
     taken_over: datetime | None = None

@@ -12,6 +12,7 @@ from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 from ddpjob_core.status.resolved import resolved_fields
 from ddpjob_core.status.stacks import kept_stacks
+from ddpjob_core.status.status_refused import refused_facts
 from ddpjob_core.status.summary import summarize
 from ddpjob_core.status.training import training
 from ddpjob_core.status.training_stalled import stall_facts
@@ -37,7 +38,8 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     )
     if status.progress is not None and status.progress.attempt not in (None, status.attempt):
         status = status.model_copy(update={"progress": without_pace(status.progress)})
-    status = with_facts(status, _facts(situation, status, steps=steps), situation.job.generation, situation.now)
+    facts = (*_facts(situation, status, steps=steps), *refused_facts(situation.observed, status))
+    status = with_facts(status, facts, situation.job.generation, situation.now)
     status = status.model_copy(update={"phase": phase_of(status)})
     return status.model_copy(update={"summary": summarize(status, loss_text)})
 
@@ -48,6 +50,8 @@ def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStat
     It also takes over the last steps and the checkpoint of ranks that were asked to stop when the job failed.
     """
     seen = finished.model_copy(update={"observed_generation": situation.job.generation})
+    refused = refused_facts(situation.observed, seen)
+    seen = with_facts(seen, refused, situation.job.generation, situation.now) if refused else seen
     last = reported_progress(situation.observed, situation.attempt)
     if last is None or not is_beyond(last[0], finished.progress):
         return seen

@@ -79,6 +79,9 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
     stalled = _newly(before, new, ConditionType.TRAINING_STALLED, "True")
     if stalled is not None:
         events.append(Event("Warning", ConditionType.TRAINING_STALLED.value, stalled.message))
+    refused = _newly(before, new, ConditionType.STATUS_REFUSED, "True")
+    if refused is not None:
+        events.append(Event("Warning", ConditionType.STATUS_REFUSED.value, refused.message))
     late = _newly(before, new, ConditionType.TRAINING, "False")
     if late is not None and late.reason == "StartupDeadlineExceeded" and not new.finished:
         events.append(Event("Warning", late.reason, late.message))
