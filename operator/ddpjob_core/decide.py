@@ -35,6 +35,7 @@ from ddpjob_core.policies.ttl_seconds_after_finished import ttl_seconds_after_fi
 from ddpjob_core.status.bounds import within_bounds
 from ddpjob_core.status.complete import completed
 from ddpjob_core.status.events import Event, events_between
+from ddpjob_core.status.unknown_accelerators import unknown_accelerator_remark
 from ddpjob_core.status.writes import differs, may_write_at, recheck_at
 from ddpjob_core.wire.progress import PollTarget
 
@@ -115,10 +116,16 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
         status=status if write else None,
         urgent=urgent,
         actions=actions,
-        events=events_between(old, status, max_restarts=situation.spec.restart.max_restarts) if write else (),
+        events=_events(situation, status) if write else (),
         requeue_after=min(waits) - now if waits else None,
         poll=() if status.finished else (*rank_targets(situation), *rendezvous_targets(situation)),
     )
+
+
+def _events(situation: Situation, status: DDPJobStatus) -> tuple[Event, ...]:
+    old, spec = situation.job.status, situation.spec
+    remark = unknown_accelerator_remark(spec) if status.pods_created and status.attempt == 0 else ""
+    return events_between(old, status, max_restarts=spec.restart.max_restarts, remark=remark)
 
 
 def _stall_changed(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:

@@ -199,7 +199,7 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 
 
 def _gpus(container: Mapping[str, Any], ordinal: int, machine: Machine) -> dict[str, str]:
-    count = gpus_of(container.get("resources") or {})
+    count = gpus_of(container.get("resources") or {}, cuda=True)
     if not count:
         return {}
     first = ordinal * count

@@ -25,7 +25,7 @@ class Backend(StrEnum):
     """Communication backend of the process group."""
 
     AUTO = "auto"
-    """nccl if GPUs are requested, otherwise gloo."""
+    """nccl if GPUs are requested that can use it, otherwise gloo."""
     GLOO = "gloo"
     NCCL = "nccl"
     MPI = "mpi"
@@ -262,13 +262,13 @@ class DDPJobSpec(ApiModel):
             },
         ),
     ] = "auto"
-    """Number of worker processes per node, from 1 to 256, or auto: the number of GPUs requested, otherwise the CPU request rounded down, but at least 1."""
+    """Number of worker processes per node, from 1 to 256, or auto: the number of GPUs requested (1 for shared GPUs and MIG slices), otherwise the CPU request rounded down, but at least 1."""
     launcher: Launcher = Launcher.TORCHRUN
     """What starts the worker processes. torchrun: torchrun. torch.distributed.launch: the same, but each process also gets --local-rank as an argument. mpirun: the image's Open MPI, with OMPI_COMM_WORLD_* and MASTER_* in the environment of each process. python: one process per node, with RANK, WORLD_SIZE (both counted in nodes) and MASTER_* in its environment; if procsPerNode is greater than 1, the program reads DDPJOB_PROCS_PER_NODE and spawns that many processes itself."""
     rendezvous: Rendezvous = Rendezvous()
     """How the nodes find each other."""
     backend: Backend = Backend.AUTO
-    """Backend of the process group: gloo, nccl, mpi (only with the launcher mpirun), or auto: nccl if spec.trainer.resources requests GPUs, otherwise gloo. The program reads it from DDPJOB_BACKEND; status.backend shows what auto resolved to."""
+    """Backend of the process group: gloo, nccl, mpi (only with the launcher mpirun), or auto: nccl if spec.trainer.resources requests whole GPUs of NVIDIA or AMD, otherwise gloo. The program reads it from DDPJOB_BACKEND; status.backend shows what auto resolved to."""
     trainer: Trainer
     """The trainer container, which runs the training program."""
     template: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TEMPLATE})] = {}

@@ -5,7 +5,7 @@ from ddpjob_core.api.spec import Backend, DDPJobSpec
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.pod import processes_of, resources_of
-from ddpjob_core.children.processes import gpus_of
+from ddpjob_core.children.processes import gpus_of, unknown_devices
 from ddpjob_core.observations.observed import JobRecord, Observed, RejectionKind
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision, give_up
@@ -24,7 +24,7 @@ _TOO_MANY_RANKS = (
 )
 
 _NO_GPUS = (
-    "spec.backend: nccl needs GPUs, but none are requested: "
+    "spec.backend: nccl needs GPUs of NVIDIA or AMD, but none are requested: "
     "add spec.trainer.resources.limits (nvidia.com/gpu: 1), or use gloo"
 )
 
@@ -46,9 +46,11 @@ def invalid_template(situation: Situation) -> Decision | None:
 
 
 def _may_have_gpus(spec: DDPJobSpec) -> bool:
-    # GPUs may also be claimed (dynamic resource allocation) or provided by the node's runtime.
-    pod = spec.template.get("spec") or {}
-    return bool(gpus_of(resources_of(spec)) or pod.get("resourceClaims") or pod.get("runtimeClassName"))
+    # GPUs may also be claimed (dynamic resource allocation), provided by the node's runtime, or have another name.
+    pod, resources = spec.template.get("spec") or {}, resources_of(spec)
+    if gpus_of(resources, cuda=True) or unknown_devices(resources):
+        return True
+    return bool(pod.get("resourceClaims") or pod.get("runtimeClassName"))
 
 
 def refused_by_server(situation: Situation) -> Decision | None:

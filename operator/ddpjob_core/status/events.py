@@ -19,8 +19,17 @@ class Event:
     message: str
 
 
-def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int = 0) -> tuple[Event, ...]:
-    """The events of a status change; a job that succeeds has PodsCreated, Training and Succeeded."""
+def events_between(
+    old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int = 0, remark: str = ""
+) -> tuple[Event, ...]:
+    """The events of a status change; a job that succeeds has PodsCreated, Training and Succeeded.
+
+    Args:
+        old: the status before, None for none.
+        new: the status that has been written.
+        max_restarts: spec.restart.maxRestarts.
+        remark: on accelerators that are not known, said once, with the first pods.
+    """
     before = old or DDPJobStatus()
     events = _restarts(before, new, max_restarts)
     blocked = _newly(before, new, ConditionType.PODS_SCHEDULED, "False")
@@ -36,6 +45,8 @@ def events_between(old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts:
                 f"{new.procs_per_node} process{'es' if new.procs_per_node != 1 else ''} each",
             ),
         )
+        if remark and new.attempt == 0:
+            events.append(Event("Warning", "UnknownAccelerator", remark))
     if new.first_step_time is not None and before.first_step_time is None:
         events.append(Event("Normal", "Training", _first_step(new)))
     mended = _newly(before, new, ConditionType.FAILED, "False")

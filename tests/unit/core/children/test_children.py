@@ -289,7 +289,17 @@ def test_any_template_is_either_refused_or_makes_a_pod(template: dict[str, Any])
         ("auto", {"limits": {"cpu": 8}, "requests": {"cpu": 2}}, 2),
         ("auto", {"limits": {"nvidia.com/gpu": 8, "cpu": 64}}, 8),
         ("auto", {"limits": {"amd.com/gpu": "2"}, "requests": {"amd.com/gpu": "2"}}, 2),
-        ("auto", {"limits": {"nvidia.com/mig-1g.5gb": 1}}, 1),
+        ("auto", {"limits": {"nvidia.com/mig-1g.5gb": 2, "cpu": 8}}, 1),
+        ("auto", {"limits": {"nvidia.com/mig-1g.5gb.shared": 1, "cpu": 8}}, 1),
+        ("auto", {"limits": {"nvidia.com/gpu.shared": 2, "cpu": 8}}, 1),
+        ("auto", {"limits": {"amd.com/cpx_nps4": 8, "cpu": 2}}, 8),
+        ("auto", {"limits": {"gpu.intel.com/i915": 2, "cpu": 8}}, 2),
+        ("auto", {"limits": {"gpu.intel.com/xe": 2, "gpu.intel.com/xe_monitoring": 1, "cpu": 8}}, 2),
+        ("auto", {"limits": {"gpu.intel.com/i915": 1, "gpu.intel.com/millicores": 1000}}, 1),
+        ("auto", {"limits": {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000}}, 2),
+        ("auto", {"limits": {"nvidia.com/gpu": 0, "cpu": 8}}, 8),
+        ("auto", {"limits": {"example.com/gpu": 4, "cpu": 8}}, 4),
+        ("auto", {"limits": {"example.com/npu": 4, "cpu": 8}}, 8),
     ],
 )
 def test_auto_processes_are_the_gpus_else_the_processors_asked_for(

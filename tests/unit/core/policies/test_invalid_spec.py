@@ -120,8 +120,8 @@ def test_a_field_that_holds_too_much_is_named_and_not_kept(field: str, value: An
     assert not plan.actions
 
 
-def gpus(number: int) -> dict[str, object]:
-    return {"image": "i", "script": "t.py", "resources": {"limits": {"nvidia.com/gpu": str(number)}}}
+def gpus(number: int, name: str = "nvidia.com/gpu") -> dict[str, object]:
+    return {"image": "i", "script": "t.py", "resources": {"limits": {name: str(number)}}}
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,15 @@ def gpus(number: int) -> dict[str, object]:
         ({"trainer": gpus(2), "backend": "gloo"}, "gloo"),
         ({"trainer": gpus(2), "backend": "nccl"}, "nccl"),
         ({"trainer": gpus(0)}, "gloo"),
+        ({"trainer": gpus(1, "nvidia.com/gpu.shared")}, "gloo"),
+        ({"trainer": gpus(1, "nvidia.com/gpu.shared"), "backend": "nccl"}, "nccl"),
+        ({"trainer": gpus(1, "nvidia.com/mig-1g.5gb")}, "gloo"),
+        ({"trainer": gpus(1, "amd.com/gpu")}, "nccl"),
+        ({"trainer": gpus(1, "gpu.intel.com/i915")}, "gloo"),
+        ({"trainer": gpus(1, "gpu.intel.com/xe")}, "gloo"),
+        ({"trainer": gpus(1, "example.com/gpu")}, "nccl"),
+        ({"trainer": gpus(1, "example.com/npu")}, "gloo"),
+        ({"trainer": gpus(1, "nvidia.com/a100"), "backend": "nccl"}, "nccl"),
         ({"backend": "nccl", "template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}, "nccl"),
     ],
 )
@@ -144,8 +153,9 @@ def test_the_backend_follows_the_gpus_unless_it_is_set(fields: dict[str, object]
     assert {"name": "DDPJOB_BACKEND", "value": backend} in pod["spec"]["containers"][0]["env"]
 
 
-def test_nccl_without_gpus_is_refused_before_anything_is_built() -> None:
-    world = World(spec=spec_of(backend="nccl"))
+@pytest.mark.parametrize("resource", ["cpu", "gpu.intel.com/xe", "example.com/rdma"])
+def test_nccl_without_gpus_is_refused_before_anything_is_built(resource: str) -> None:
+    world = World(spec=spec_of(backend="nccl", trainer=gpus(1, resource)))
     world.settle()
     assert world.status is not None
     failed = world.status.condition(ConditionType.FAILED)
