@@ -6,7 +6,7 @@ from ddpjob_core.observations.progress import is_beyond, reported_progress, with
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import is_stopping
 from ddpjob_core.status.conditions import Fact, with_facts
-from ddpjob_core.status.nodes import count_nodes
+from ddpjob_core.status.nodes import count_nodes, nodes_left
 from ddpjob_core.status.phase import phase_of
 from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
@@ -47,16 +47,18 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
 def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStatus:
     """The status of a job that had finished: it shows that a changed spec, such as a new time to live, was seen.
 
-    It also takes over the last steps and the checkpoint of ranks that were asked to stop when the job failed.
+    It also takes over the last steps and the checkpoint of ranks that were asked to stop when the job failed, and does
+    not count pods as ready that have ended since.
     """
-    seen = finished.model_copy(update={"observed_generation": situation.job.generation})
+    changed: dict[str, object] = {"nodes": nodes_left(situation, finished)}
+    last, loss_text = reported_progress(situation.observed, situation.attempt), ""
+    if last is not None and is_beyond(last[0], finished.progress):
+        changed["progress"], loss_text = last
+    seen = finished.model_copy(update={"observed_generation": situation.job.generation, **changed})
     refused = refused_facts(situation.observed, seen)
     seen = with_facts(seen, refused, situation.job.generation, situation.now) if refused else seen
-    last = reported_progress(situation.observed, situation.attempt)
-    if last is None or not is_beyond(last[0], finished.progress):
-        return seen
-    seen = seen.model_copy(update={"progress": last[0]})
-    return seen.model_copy(update={"summary": summarize(seen, last[1])})
+    shown = (seen.nodes, seen.progress) == (finished.nodes, finished.progress)
+    return seen if shown else seen.model_copy(update={"summary": summarize(seen, loss_text)})
 
 
 def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:

@@ -1,6 +1,7 @@
 """status.nodes: the pods of the current attempt, counted by state."""
 
 from ddpjob_core.api.ordinals import format_ordinals
+from ddpjob_core.api.spec import CleanPodPolicy
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Nodes
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.situation import Situation
@@ -14,6 +15,9 @@ def count_nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
     if status.holds(ConditionType.SUSPENDED) or is_stopping(status):
         # However they exit, they were asked to: it is neither a failure nor the end of the training.
         return Nodes(desired=desired, ready=ready)
+    if status.finished and situation.spec.clean_pod_policy is not CleanPodPolicy.NONE:
+        # They are deleted as soon as this has been written.
+        ready = 0
     succeeded = [ordinal for ordinal, state in enumerate(states) if state is NodeState.SUCCEEDED]
     missing = states.count(NodeState.MISSING) if status.pods_created else 0
     return Nodes(
@@ -23,3 +27,12 @@ def count_nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
         failed=states.count(NodeState.FAILED) + missing,
         succeeded_ordinals=format_ordinals(succeeded) or None,
     )
+
+
+def nodes_left(situation: Situation, finished: DDPJobStatus) -> Nodes | None:
+    """The counts of a finished job, without pods that have ended since or are being deleted."""
+    nodes = finished.nodes
+    if nodes is None or nodes.ready == 0 or finished.attempt != situation.attempt.number:
+        return nodes
+    running = situation.attempt.states().count(NodeState.RUNNING)
+    return nodes.model_copy(update={"ready": min(nodes.ready, running)})

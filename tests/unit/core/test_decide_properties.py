@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World, spec_of
 
-from ddpjob_core.api import ConditionType
+from ddpjob_core.api import ConditionType, DDPJobStatus
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.observations.observed import Terminated
@@ -87,6 +87,12 @@ def change(world: World, fields: dict[str, object]) -> None:
         world.spec = world.spec.model_copy(update=fields)
 
 
+def shown_ready(world: World, status: DDPJobStatus | None = None) -> int:
+    shown = status or world.status
+    assert shown is not None
+    return shown.nodes.ready if shown.nodes is not None else 0
+
+
 def finish(world: World) -> None:
     world.spec = world.spec.model_copy(update={"suspend": False})
     for _ in range(40):
@@ -124,8 +130,9 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
             assert world.status.restarts.process >= before.restarts.process
             assert (world.status.restarts.furthest_step or 0) >= (before.restarts.furthest_step or 0)
             if before.finished:
-                late = {"progress": before.progress, "summary": before.summary}
+                late = {"progress": before.progress, "summary": before.summary, "nodes": before.nodes}
                 assert world.status.model_copy(update=late) == before, "only the last steps may come late"
+                assert shown_ready(world) <= shown_ready(world, before)
     finish(world)
     status = world.status
     assert status is not None

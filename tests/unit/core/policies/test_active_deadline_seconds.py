@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from world import running_world
 
 from ddpjob_core.api import ConditionType
@@ -45,3 +46,29 @@ def test_restarts_do_not_extend_the_wall_time_and_a_suspension_starts_it_over() 
     world.advance(1)
     world.settle()
     assert world.status.finished
+
+
+@pytest.mark.parametrize("policy", ["Running", "None", "All"])
+def test_a_job_that_has_failed_shows_none_of_the_pods_that_were_stopped_as_ready(policy: str) -> None:
+    world = running_world(activeDeadlineSeconds=100, cleanPodPolicy=policy)
+    world.advance(100)
+    world.settle()
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    assert world.status.nodes is not None
+    assert (world.status.nodes.ready, world.status.nodes.failed, world.status.summary.nodes) == (0, 0, "0/2")
+
+
+def test_pods_that_a_failed_job_leaves_running_are_shown_until_they_end() -> None:
+    world = running_world(restart={"maxRestarts": 0}, cleanPodPolicy="None")
+    world.end("digits-a0-0", 1)
+    world.advance(20)
+    world.settle()
+    assert world.status is not None
+    assert world.status.finished
+    assert world.status.summary.nodes == "1/2"
+    world.end("digits-a0-1", 1)
+    world.advance(6)
+    world.settle()
+    assert world.status.summary.nodes == "0/2"
