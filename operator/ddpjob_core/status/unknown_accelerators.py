@@ -1,8 +1,13 @@
 """What is said of a job that requests devices which look like accelerators, but are not known."""
 
+from typing import Final
+
 from ddpjob_core.api.spec import Backend, DDPJobSpec
 from ddpjob_core.children.pod import resources_of
 from ddpjob_core.children.processes import gpus_of, resolve_backend, resolve_procs_per_node, unknown_devices
+from ddpjob_core.observations.listing import first_few
+
+_NAMED: Final = 3
 
 
 def unknown_accelerator_remark(spec: DDPJobSpec) -> str:
@@ -19,6 +24,7 @@ def unknown_accelerator_remark(spec: DDPJobSpec) -> str:
     # Next to GPUs that are known, what else is requested may well be a property of these.
     if not unknown or not resolved or (taken and not known):
         return ""
-    what = f"taken for GPUs: {', '.join(known)}" if taken else f"does not count: {', '.join(unknown)}"
+    names = ", ".join(first_few(known if taken else unknown, _NAMED))
+    what = f"taken for GPUs: {names}" if taken else f"does not count: {names}"
     came_to = ", ".join(f"spec.{name} is {value}" for name, value in resolved.items())
     return f"an accelerator that is not known {what}; {came_to} (auto): set it if that is wrong"

@@ -3,6 +3,8 @@
 import pytest
 from world import World, spec_of
 
+from ddpjob_core.api.accelerators import unknown_accelerators
+
 
 @pytest.mark.parametrize(
     ("resources", "fields", "said"),
@@ -15,6 +17,7 @@ from world import World, spec_of
         ({"google.com/tpu": 4}, {}, "does not count: google.com/tpu"),
         ({"alibabacloud.com/gpu-mem": 8}, {}, "does not count: alibabacloud.com/gpu-mem"),
         ({"nvidia.com/a100": 8}, {}, "does not count: nvidia.com/a100"),
+        ({f"example.com/npu-{k}": 1 for k in range(9)}, {}, "npu-0, example.com/npu-1, example.com/npu-2, and 6 more;"),
         ({"example.com/gpu": 4}, {}, "taken for GPUs: example.com/gpu; spec.procsPerNode is 4, spec.backend is nccl"),
         ({"example.com/npu": 4}, {"procsPerNode": 4, "backend": "gloo"}, ""),
         ({"example.com/npu": 0}, {}, ""),
@@ -41,3 +44,8 @@ def test_an_accelerator_that_is_not_known_is_reported_once(
     told = [event.message for event in world.events if event.reason == "UnknownAccelerator"]
     assert len(told) == (1 if said else 0)
     assert said in "".join(told)
+
+
+def test_names_of_resources_take_time_in_proportion_to_their_length() -> None:
+    # A pattern that goes back over such a name would take minutes.
+    assert unknown_accelerators(["x/" + "neuron-" * 30_000 + "/"] * 2) != []
