@@ -25,6 +25,7 @@ from ddpjob_core.policies.create import creating
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server, unreadable
 from ddpjob_core.policies.mended_spec import mended_spec
+from ddpjob_core.policies.missing_children import missing_children
 from ddpjob_core.policies.progress_deadline import progress_deadline
 from ddpjob_core.policies.restart import restart
 from ddpjob_core.policies.spec_changed import spec_changed
@@ -56,6 +57,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     startup_deadline,
     progress_deadline,
     creating,
+    missing_children,
 )
 
 
@@ -110,8 +112,10 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
     due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
     write = changed and due <= now
     waiting = (recheck_at(old, status, due),) if changed and not write else ()
-    moments = (*decision.requeue_at, *next_moments(situation, status), *waiting)
-    waits = [moment for moment in moments if moment > now]
+    moments = (*decision.requeue_at, *next_moments(situation, status))
+    # What is due within a second is due for the policies at the next whole one: they see no fractions.
+    whole = (_whole_second(moment) for moment in moments if moment > situation.now)
+    waits = [*whole, *(moment for moment in waiting if moment > now)]
     return Plan(
         status=status if write else None,
         urgent=urgent,
@@ -126,6 +130,12 @@ def _events(situation: Situation, status: DDPJobStatus) -> tuple[Event, ...]:
     old, spec = situation.job.status, situation.spec
     remark = unknown_accelerator_remark(spec) if status.pods_created and status.attempt == 0 else ""
     return events_between(old, status, max_restarts=spec.restart.max_restarts, remark=remark)
+
+
+def _whole_second(moment: datetime) -> datetime:
+    """The first whole second that is not before this moment."""
+    begun = moment.replace(microsecond=0)
+    return begun if begun == moment else begun + timedelta(seconds=1)
 
 
 def _stall_changed(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:

@@ -72,8 +72,8 @@ class World:
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
-    known: dict[ObjectName, int] = field(default_factory=dict)
-    """The attempt for which an object that no watch shows was created."""
+    known: dict[ObjectName, tuple[int, datetime]] = field(default_factory=dict)
+    """The attempt for which an object that no watch shows was created, and when."""
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     vanished: dict[str, PodRecord] = field(default_factory=dict)
     generation: int = 1
@@ -112,7 +112,7 @@ class World:
             progress=self.progress,
             ranks=tuple(self.ranks.values()),
             waits=tuple(self.waits.values()),
-            known=frozenset(name for name, attempt in self.known.items() if attempt == self.attempt()),
+            known={name: at for name, (attempt, at) in self.known.items() if attempt == self.attempt()},
             port_rivals=self.port_rivals,
             last_status_write=self.last_write,
             status_refused=self.status_refused,
@@ -174,7 +174,7 @@ class World:
         if kind == "Service":
             self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
         elif isinstance(action, Create):
-            self.known[object_name(action.manifest)] = self.attempt()
+            self.known[object_name(action.manifest)] = (self.attempt(), self.now)
         elif isinstance(action, CreatePod) and action.ordinal in self.quota_refuses:
             refused = Rejection(RejectionKind.FORBIDDEN, ObjectName("Pod", action.name), EXCEEDED_QUOTA)
             self.rejections = (*(each for each in self.rejections if each.object != refused.object), refused)

@@ -40,7 +40,7 @@ class JobMemory:
         uid: the job's uid.
         key: the job's namespace and name.
         attempt: the attempt that `known` and `rejections` belong to.
-        known: objects that no watch shows and that exist.
+        known: objects that no watch shows, and when each was last created or found to exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
         failing: since when each object could not be created, each try having failed in a way that may pass by itself.
         taken_over: since when this process decides about the job.
@@ -55,7 +55,7 @@ class JobMemory:
     uid: str
     key: Key
     attempt: int = 0
-    known: set[ObjectName] = field(default_factory=set)
+    known: dict[ObjectName, datetime] = field(default_factory=dict)
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
     failing: dict[ObjectName, datetime] = field(default_factory=dict)
     taken_over: datetime | None = None

@@ -174,7 +174,7 @@ class Reconciler:
             progress=memory.polled.report,
             ranks=tuple(memory.polled.ranks.values()),
             waits=tuple(memory.polled.waits.values()),
-            known=frozenset(memory.known),
+            known=dict(memory.known),
             port_rivals=self._caches.port_rivals(job),
             last_status_write=memory.last_status_write,
             status_refused=memory.refused.message if memory.refused is not None else "",
@@ -257,7 +257,7 @@ class Reconciler:
         for name in outcome.done:
             memory.rejections.pop(name, None)
             memory.failing.pop(name, None)
-        memory.known |= outcome.known
+        memory.known |= dict.fromkeys(outcome.known, self._now())
         for rejection in outcome.rejected:
             memory.failing.pop(rejection.object, None)
         news = False

@@ -37,6 +37,9 @@ from ddpjob_core.wire.report import parse_report
 
 Json: TypeAlias = dict[str, Any]
 
+_MISSING_CLAIM: Final = 'persistentvolumeclaim "'
+"""How the scheduler names a claim that does not exist or is being deleted."""
+
 # Without them it is unknown which pods are current: they are never guessed from a default.
 _VITAL_STATUS: Final = ("attempt", "podsCreated")
 _SPEC_ERROR_LIMIT: Final = 1024
@@ -99,6 +102,7 @@ def pod_record(raw: object) -> PodRecord | None:
         else None,
         node_lost=_is_node_lost(conditions),
         unadmitted_since=_unadmitted_since(status, conditions) if node_name is not None else None,
+        unmounted_since=_unmounted_since(status, conditions, scheduled=node_name is not None),
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
     )
 
@@ -248,6 +252,16 @@ def _unadmitted_since(status: Mapping[str, Json], conditions: Mapping[str, Json]
     if _text(status.get("phase")) != "Pending" or status.get("startTime") is not None:
         return None
     return parse_time(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
+
+
+def _unmounted_since(status: Mapping[str, Json], conditions: Mapping[str, Json], *, scheduled: bool) -> datetime | None:
+    # A kubelet creates the sandbox of a pod once all volumes are mounted, and pulls images after that: a long pull is
+    # none of this. Which volume is missing it says only in an Event.
+    if _text(status.get("phase")) != "Pending":
+        return None
+    found = conditions.get("PodReadyToStartContainers" if scheduled else "PodScheduled", {})
+    waits = found.get("status") == "False" and (scheduled or _MISSING_CLAIM in _text(found.get("message")))
+    return (parse_time(found.get("lastTransitionTime")) or datetime.fromtimestamp(0, UTC)) if waits else None
 
 
 def _bounded(raw: object) -> tuple[object, str | None]:

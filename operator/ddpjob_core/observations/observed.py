@@ -69,11 +69,13 @@ class PodRecord:
     `trainer` is the state of its container `trainer`; `obstacle` what the kubelet says about an init container or
     sidecar that prevents the pod from starting, or the scheduler about a pod that cannot be placed.
     `others_running` says that a container other than the trainer still runs, `node_lost` that the pod's node does not
-    answer the control plane, `unadmitted_since` since when its node has not acknowledged it. `deletion_time` is when
+    answer the control plane, `unadmitted_since` since when its node has not acknowledged it, `unmounted_since` since
+    when it waits for its volumes or its network on that node, or for a claim without a node. `deletion_time` is when
     the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
     created from, None if unknown.
 
-    `deletion_time` and `unadmitted_since` are of the operator's clock once the record has been cached (sightings.py).
+    `deletion_time`, `unadmitted_since` and `unmounted_since` are of the operator's clock once the record has been
+    cached (sightings.py).
     """
 
     namespace: str
@@ -101,6 +103,7 @@ class PodRecord:
     disruption: str | None = None
     node_lost: bool = False
     unadmitted_since: datetime | None = None
+    unmounted_since: datetime | None = None
     spec_hash: str | None = None
 
 
@@ -170,10 +173,11 @@ class Observed:
     longer exist, as they were last seen: their trainers had ended, or Kubernetes was removing them. `foreign` maps
     objects that carry our label but another owner's uid to a description of that owner: names that must be waited for.
     `known` are objects that no watch shows (ConfigMap, claim, Secret), which this process has created or found for the
-    current attempt. `ranks` are the newest answers of the ranks that were asked, `waits` those of nodes that wait for
-    another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that it wants, with their
-    ports. `last_status_write` is when this process last wrote the job's status, `taken_over` when it began to decide
-    about the job; both are None where it has not. `status_refused` is what the API server refused of the last status.
+    current attempt, and when it last did. `ranks` are the newest answers of the ranks that were asked, `waits` those of
+    nodes that wait for another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that
+    it wants, with their ports. `last_status_write` is when this process last wrote the job's status, `taken_over` when
+    it began to decide about the job; both are None where it has not. `status_refused` is what the API server refused of
+    the last status.
     """
 
     job: JobRecord
@@ -186,7 +190,7 @@ class Observed:
     progress: ProgressReport | None = None
     ranks: tuple[RankReport, ...] = ()
     waits: tuple[RendezvousWait, ...] = ()
-    known: frozenset[ObjectName] = frozenset()
+    known: Mapping[ObjectName, datetime] = field(default_factory=dict)
     port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     last_status_write: datetime | None = None
     status_refused: str = ""

@@ -19,10 +19,14 @@ def sighted(before: PodRecord | None, after: PodRecord, now: datetime) -> PodRec
         now: by the operator's clock.
     """
     known = before if before is not None and before.uid == after.uid else None
-    deletion, unadmitted, trainer = _deletion(known, after, now), _unadmitted(known, after, now), after.trainer
+    deletion, trainer = _deletion(known, after, now), after.trainer
+    unadmitted = _since(known.unadmitted_since if known is not None else None, after.unadmitted_since, now)
+    unmounted = _since(known.unmounted_since if known is not None else None, after.unmounted_since, now)
     if isinstance(trainer, Running | Terminated):
         trainer = replace(trainer, seen=_seen(known.trainer if known is not None else None, trainer, now))
-    return replace(after, deletion_time=deletion, unadmitted_since=unadmitted, trainer=trainer)
+    return replace(
+        after, deletion_time=deletion, unadmitted_since=unadmitted, unmounted_since=unmounted, trainer=trainer
+    )
 
 
 def _deletion(known: PodRecord | None, after: PodRecord, now: datetime) -> datetime | None:
@@ -33,10 +37,8 @@ def _deletion(known: PodRecord | None, after: PodRecord, now: datetime) -> datet
     return due if known is None or known.deletion_time is None else min(known.deletion_time, due)
 
 
-def _unadmitted(known: PodRecord | None, after: PodRecord, now: datetime) -> datetime | None:
-    if after.unadmitted_since is None:
-        return None
-    return now if known is None or known.unadmitted_since is None else known.unadmitted_since
+def _since(known: datetime | None, after: datetime | None, now: datetime) -> datetime | None:
+    return None if after is None else known or now
 
 
 def _seen(known: ContainerState, trainer: Running | Terminated, now: datetime) -> datetime:

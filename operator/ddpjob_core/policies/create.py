@@ -4,11 +4,9 @@ from datetime import datetime
 
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.children.actions import Create, CreatePod
-from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
-from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.service import build_service
-from ddpjob_core.children.ssh_key import build_ssh_key, needs_ssh_key
+from ddpjob_core.children.shared import unwatched_children
 from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, abandoned_pods_run
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.node_lost import nodes_lost
@@ -54,14 +52,9 @@ def _begun(situation: Situation) -> dict[str, datetime]:
 def _shared_children(situation: Situation) -> tuple[Create, ...]:
     job, spec = situation.job, situation.spec
     service = [build_service(job, spec)] if situation.observed.service is None else []
-    claim = build_claim(job, spec.checkpoint) if spec.checkpoint is not None else None
-    unwatched = (
-        *((build_launcher(job, spec),) if spec.trainer.command is None else ()),
-        *((claim,) if claim is not None else ()),
-        *((build_ssh_key(job),) if needs_ssh_key(spec) else ()),
-    )
     # Creating what exists costs one request per attempt after the operator has been restarted.
-    missing = [manifest for manifest in unwatched if object_name(manifest) not in situation.observed.known]
+    known = situation.observed.known
+    missing = [manifest for manifest in unwatched_children(job, spec) if object_name(manifest) not in known]
     return tuple(Create(manifest) for manifest in (*service, *missing))
 
 

@@ -6,6 +6,7 @@ from ddpjob_core.observations.listing import grouped_by_message
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.obstacle import CONFIG_REASON, IMAGE_REASONS, UNSCHEDULABLE, obstacle_of
 from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.unmounted import USUAL_MOUNT
 from ddpjob_core.status.host_ports import ports_taken
 
 NAMED_OBJECTS: Final = 3
@@ -27,6 +28,8 @@ def obstacles(situation: Situation, pods: tuple[PodRecord, ...]) -> tuple[str, .
 
 def _sentence(situation: Situation, pod: PodRecord) -> str:
     obstacle = obstacle_of(pod)
+    if obstacle is None and pod.unmounted_since is not None and situation.now >= pod.unmounted_since + USUAL_MOUNT:
+        return f"waiting for its volumes or its network: kubectl describe pod {pod.name} shows for which"
     if obstacle is None:
         return "starting" if pod.scheduled else "waiting for a node"
     ports = ports_taken(situation, obstacle.message)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 from world import START, World, running_world
 
@@ -63,3 +64,13 @@ def test_pods_that_are_not_this_job_s_are_not_counted() -> None:
     world.settle()
     assert world.creations == ["digits-a0-0", "digits-a0-1"]
     assert world.status_writes[0].start_time == START
+
+
+def test_what_is_due_within_a_second_is_not_slept_through() -> None:
+    world = running_world(nodes=1)
+    pod, seen = world.pods["digits-a0-0"], world.now + timedelta(seconds=0.5)
+    world.pods["digits-a0-0"] = replace(pod, phase="Pending", trainer=None, unadmitted_since=seen)
+    for _ in range(5):
+        world.now += world.reconcile().requeue_after or timedelta()
+    assert world.status is not None
+    assert world.status.attempt == 1

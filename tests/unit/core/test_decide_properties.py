@@ -25,7 +25,10 @@ steps = st.one_of(
     # Suspended, edited and resumed before the operator looked.
     st.tuples(st.just("respecify"), st.integers(1, 3)),
     st.tuples(st.just("assign"), st.integers(0, 7)),
+    st.tuples(st.just("unmount"), st.integers(0, 7)),
     st.tuples(st.just("lose"), st.integers(0, 7)),
+    # A user deletes the service.
+    st.tuples(st.just("unserve"), st.none()),
     st.tuples(st.just("evict"), st.integers(0, 7)),
     st.tuples(st.just("report"), st.integers(0, 2), st.integers(0, 9), st.sampled_from([0.0, 3.0, 30.0])),
     st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 40.0])),
@@ -38,6 +41,8 @@ def play(world: World, step: tuple[object, ...]) -> None:
     names = sorted(world.pods)
     if kind == "reconcile":
         world.reconcile(crash_after=argument if isinstance(argument, int) else None)
+    elif kind == "unserve":
+        world.service = None
     elif kind == "remove":
         world.kubelet_removes_deleted_pods()
     elif kind in ("suspend", "respecify"):
@@ -59,6 +64,8 @@ def happen(world: World, name: str, step: tuple[object, ...]) -> None:
         world.pods[name] = replace(pod, node_lost=not pod.node_lost)
     elif kind == "assign" and pod.phase == "Pending":
         world.assign(name)
+    elif kind == "unmount" and pod.phase == "Pending":
+        world.pods[name] = replace(pod, unmounted_since=world.now)
     elif kind == "evict":
         world.pods[name] = replace(pod, disruption="EvictionByEvictionAPI")
         world.delete_pod(name)

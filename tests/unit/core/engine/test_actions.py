@@ -43,7 +43,7 @@ async def test_a_key_that_a_dead_process_had_created_counts_as_created_and_is_no
     bench.kube.failures["create secrets digits-ssh"] = AlreadyExists("there")
     assert await bench.look(Plan(actions=(key,))) == ["create secrets digits-ssh"]
     await bench.look()
-    assert bench.observed[-1].known == {ObjectName("Secret", "digits-ssh")}
+    assert set(bench.observed[-1].known) == {ObjectName("Secret", "digits-ssh")}
     assert not bench.observed[-1].rejections
 
 

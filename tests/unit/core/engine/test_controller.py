@@ -107,11 +107,11 @@ async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_lo
     controller.caches.jobs.seen(JOB)
     memory = controller.memories.of("job-uid", ("default", "digits"))
     controller.poller.follow(memory, (PollTarget(0, "10.0.0.1", 9401),))
-    memory.known.add(ObjectName("ConfigMap", "digits-launcher"))
+    memory.known[ObjectName("ConfigMap", "digits-launcher")] = NOW
     controller.stand_by()
     controller.caches.pods.seen(pod(2))
     controller.caches.jobs.seen(replace(JOB, name="other", uid="other"))
     assert (controller.queue.depth, controller.memories.followed) == (0, 0)
     controller.take_over()
     assert controller.queue.depth == 2
-    assert memory.known == set(), "another process may have deleted it since"
+    assert memory.known == {}, "another process may have deleted it since"

@@ -47,7 +47,7 @@ async def test_the_next_look_sees_what_was_done_without_waiting_for_the_watch(be
     seen = bench.observed[-1]
     assert [pod.name for pod in seen.pods] == ["digits-a0-0", "digits-a0-1", "digits-a0-2"]
     assert seen.service is not None
-    assert seen.known == {ObjectName("ConfigMap", "digits-launcher")}
+    assert set(seen.known) == {ObjectName("ConfigMap", "digits-launcher")}
     assert seen.job.status == STATUS
     assert seen.last_status_write == bench.now
     assert not bench.looks_again()
