@@ -1,5 +1,6 @@
 """What a user can do about each class of failure, as in the table of docs/failures.md."""
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,7 +23,7 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
     ),
     FailureClass.SIGNAL: (
         "a process was killed by a signal",
-        "the log shows the Python stack of a crash in native code",
+        "a process in the pod, or its program itself, sent the signal: see the log",
     ),
     FailureClass.ERROR: (
         "the program raised an exception, exited with an error, or could not be started",
@@ -53,6 +54,21 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
         "read the logs of all ranks around that time",
     ),
 }
+_CRASHED: Final = "the log shows the Python stack of a crash in native code"
+_BY_SIGNAL: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("SIGSEGV", "SIGABRT", "SIGFPE", "SIGILL"), _CRASHED),
+    "SIGBUS": f"{_CRASHED}; often /dev/shm or a mapped file is full: raise spec.trainer.resources.limits.memory",
+    "SIGKILL": "it leaves no stack: a process in the pod killed it, or its node did: kubectl describe node",
+}
+_WITHOUT_CUDA: Final = re.compile(
+    r"not compiled with CUDA|not (been )?built with (CUDA|NCCL)|have NCCL built in", re.IGNORECASE
+)
+_WITHOUT_GPUS: Final = re.compile(
+    r"No CUDA GPUs are available|no NVIDIA driver|no CUDA-capable device|no GPUs found|cuda\.is_available\(\) is False"
+    r"|ProcessGroupNCCL is only supported with GPUs|CUDA driver version is insufficient|libcuda\.so",
+    re.IGNORECASE,
+)
+_WRONG_GPU: Final = re.compile(r"invalid device ordinal", re.IGNORECASE)
 _BY_REASON: Final[Mapping[str, str]] = {
     **dict.fromkeys(START_REASONS, "check spec.trainer.command: the container's program could not be started"),
     "InitContainerFailed": "the program has not run: fix what the init container of spec.template does",
@@ -82,22 +98,41 @@ def meaning(failure: Failure) -> str:
     return _MEANING[kind][0] if kind is not None else ""
 
 
-def advice(failure: Failure, failed_reason: str = "") -> list[str]:
+def advice(failure: Failure, failed_reason: str = "", *, gpus: bool | None = None) -> list[str]:
     """What to do, the most useful advice first.
 
     Args:
         failure: the root cause.
         failed_reason: reason of the condition Failed, "" if the job continues.
+        gpus: whether the job requests GPUs, None if that is not known.
     """
     found = [_BY_REASON[failure.reason]] if failure.reason in _BY_REASON else []
+    found += _about_gpus(failure, gpus=gpus)
     kind = class_of(failure)
     if kind is not None:
-        text = _MEANING[kind][1]
+        text = _BY_SIGNAL.get(failure.signal or "", "") if kind is FailureClass.SIGNAL else ""
+        text = text or _MEANING[kind][1]
         looks_at_node = kind is FailureClass.POD_LOST and failure.node_name
         found.append(f"{text}: kubectl describe node {failure.node_name}" if looks_at_node else text)
     if failed_reason in _BY_FAILED_REASON:
         found.append(_BY_FAILED_REASON[failed_reason])
     return found
+
+
+def _about_gpus(failure: Failure, *, gpus: bool | None) -> list[str]:
+    """What errors of CUDA and NCCL mean that come from a program without GPUs."""
+    text = f"{failure.message}\n{failure.traceback or ''}"
+    if _WITHOUT_CUDA.search(text):
+        return ["the torch of spec.trainer.image has no CUDA: use an image whose torch has, or the CPU and gloo"]
+    if _WRONG_GPU.search(text):
+        return ["a rank uses a GPU that its node's pod does not have: request one for each of spec.procsPerNode"]
+    if not _WITHOUT_GPUS.search(text):
+        return []
+    request = "request some (spec.trainer.resources.limits: nvidia.com/gpu), or use the CPU and gloo"
+    if gpus is False:
+        return [f"the job requests no GPUs: {request}"]
+    there = "check that the image's torch has CUDA and that the node's driver is new enough for it"
+    return [f"the process sees no GPU: {there}" if gpus else f"the process sees no GPU: {request}; {there}"]
 
 
 def advice_without_failure(failed_reason: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ddpjob.views.job import Job
 from ddpjob.views.progress import waiting_for
-from ddpjob.views.text import Line, Tone, ago, block, tone_of
+from ddpjob.views.text import Line, Tone, ago, block, tone_of, without
 from ddpjob_core.api.base import format_time, parse_time
 from ddpjob_core.api.columns import COLUMNS, Column
 from ddpjob_core.api.display import format_count
@@ -45,7 +45,8 @@ def _phase(job: Job, now: datetime) -> str:
 def _why(status: DDPJobStatus) -> list[Line]:
     failed = status.condition(ConditionType.FAILED)
     if failed is not None and failed.status == "True":
-        return block("Why", f"{failed.reason}: {failed.message}", Tone.BAD)
+        said = status.failure.message if status.failure is not None else ""
+        return block("Why", f"{failed.reason}: {without(failed.message, said, 'the root cause below')}", Tone.BAD)
     waits = waiting_for(status)
     if not waits:
         return []

@@ -8,9 +8,10 @@ from typing import Any, Final
 from ddpjob.views.advice import advice, advice_without_failure, class_of, meaning
 from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.progress import waiting_for
-from ddpjob.views.text import Line, Tone, ago, block, tone_of
+from ddpjob.views.text import Line, Tone, ago, block, tone_of, without
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.display import format_seconds
+from ddpjob_core.api.spec import Backend
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Failure, Phase
 from ddpjob_core.observations.observed import PodRecord
 
@@ -62,7 +63,10 @@ def story_of(job: Job, events: Sequence[JobEvent], pods: Sequence[PodRecord], no
     failed = status.condition(ConditionType.FAILED)
     failed_reason = failed.reason if failed is not None and failed.status == "True" else ""
     failure = status.failure
-    to_do = advice(failure, failed_reason) if failure is not None else advice_without_failure(failed_reason)
+    if failure is not None:
+        to_do = advice(failure, failed_reason, gpus=_asks_for_gpus(job))
+    else:
+        to_do = advice_without_failure(failed_reason)
     if not status.finished and waiting_for(status) and status.phase is not Phase.SUSPENDED:
         to_do.append(_HINT_OF_WAITING.format(name=job.name, namespace=job.namespace))
     return Story(
@@ -74,6 +78,15 @@ def story_of(job: Job, events: Sequence[JobEvent], pods: Sequence[PodRecord], no
         to_do=tuple(to_do),
         logs=tuple(_logs(job, failure, pods)),
     )
+
+
+def _asks_for_gpus(job: Job) -> bool | None:
+    """Whether a job requests GPUs, by what its backend resolved to; None if that was set and not resolved."""
+    resolved = job.status.backend
+    if resolved == Backend.NCCL:
+        return True
+    automatic = job.record.spec is not None and job.record.spec.backend is Backend.AUTO
+    return False if automatic and resolved == Backend.GLOO else None
 
 
 def _verdict(job: Job, now: datetime) -> str:
@@ -141,7 +154,8 @@ def story_lines(story: Story) -> list[Line]:
         lines.append(Line(""))
         lines += [Line(text, "What to do" if index == 0 else "") for index, text in enumerate(story.to_do)]
     if story.chapters:
-        lines += [Line(""), Line("What happened", "", Tone.TITLE, full=True), *_chapter_lines(story.chapters)]
+        said = story.failure.message if story.failure is not None else ""
+        lines += [Line(""), Line("What happened", "", Tone.TITLE, full=True), *_chapter_lines(story.chapters, said)]
     if story.logs:
         lines.append(Line(""))
         lines += [Line(text, "Logs" if index == 0 else "", Tone.DIM) for index, text in enumerate(story.logs)]
@@ -174,13 +188,15 @@ def _cause_lines(story: Story) -> list[Line]:
     return lines
 
 
-def _chapter_lines(chapters: Sequence[Chapter]) -> list[Line]:
+def _chapter_lines(chapters: Sequence[Chapter], said: str) -> list[Line]:
+    """The chapters, without the message of the root cause, which has been shown."""
     known = [chapter.time for chapter in chapters if chapter.time is not None]
     first = min(known) if known else None
     lines = []
     for chapter in chapters:
         since = int((chapter.time - first).total_seconds()) if chapter.time is not None and first is not None else 0
-        lines.append(Line(f"{chapter.reason}: {chapter.message}", f"+{format_seconds(since)}"))
+        message = without(chapter.message, said, "the root cause above")
+        lines.append(Line(f"{chapter.reason}: {message}", f"+{format_seconds(since)}"))
     return lines
 
 

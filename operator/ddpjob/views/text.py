@@ -7,6 +7,9 @@ from enum import StrEnum
 from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Phase
 
+_LONG = 40
+"""Texts of more characters are not said twice."""
+
 
 class Tone(StrEnum):
     """The meaning of a line; on a terminal it becomes a colour."""
@@ -52,3 +55,9 @@ def ago(moment: datetime | None, now: datetime) -> str:
 def block(label: str, text: str, tone: Tone = Tone.PLAIN) -> list[Line]:
     """A text of several lines under one label."""
     return [Line(line, label if number == 0 else "", tone) for number, line in enumerate(text.rstrip().split("\n"))]
+
+
+def without(text: str, said: str, instead: str) -> str:
+    """A text without the part of it that has already been said, if that is long, and with a short one in its place."""
+    said = said.removesuffix("…")
+    return text.replace(said, instead, 1) if len(said) > _LONG else text

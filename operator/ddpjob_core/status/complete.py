@@ -78,10 +78,11 @@ def _of_attempt(situation: Situation, status: DDPJobStatus, *, steps: bool) -> t
     has_pods = status.pods_created or bool(situation.attempt.present)
     if status.attempt != situation.attempt.number or not has_pods:
         reason, message = why_not_created(situation, status)
+        waits = f"attempt {status.attempt} has no pods yet: see {ConditionType.PODS_SCHEDULED.value}"
         return (
             Fact(ConditionType.PODS_SCHEDULED, "False", reason, message),
             Fact(ConditionType.RENDEZVOUS_READY, "False", reason, message),
-            Fact(ConditionType.TRAINING, "False", reason, message),
+            Fact(ConditionType.TRAINING, "False", reason, waits),
         )
     return (
         pods_scheduled(situation),

@@ -3,9 +3,10 @@
 import json
 from datetime import timedelta
 
-from cli_jobs import FAILED, LATER, NOW, SUCCEEDED, WAITING, condition, job, text_of
+from cli_jobs import FAILED, FAILURE, LATER, NOW, SUCCEEDED, WAITING, condition, job, text_of
 
 from ddpjob.views.job import Job, JobEvent
+from ddpjob.views.status import status_lines
 from ddpjob.views.story import story_json, story_lines, story_of
 from ddpjob_core.observations.observed import PodRecord
 
@@ -83,3 +84,20 @@ def test_the_story_as_json_is_for_programs() -> None:
         "reason": "PodsCreated",
         "message": "created 2 pods for attempt 0",
     }
+
+
+def test_a_long_message_is_shown_once() -> None:
+    long = "rank 3 exited with code 7: ValueError: " + " ".join(["bad batch,"] * 20)
+    failed = condition("Failed", "True", "MaxRestartsExceeded", f"{long} (attempt 1; 1 of 1 used)")
+    of = job(**{**FAILED, "failure": {**FAILURE, "message": long, "traceback": None}, "conditions": [failed]})
+    events = [event("Restarting", f"{long}; attempt 1 starts", 30), event("MaxRestartsExceeded", failed["message"], 60)]
+    for shown in (told(of, events), text_of(status_lines(of, LATER))):
+        assert shown.count("bad batch, bad batch") == 20 // 2
+    assert "+30s: Restarting: the root cause above; attempt 1 starts" in told(of, events)
+    assert "Why: MaxRestartsExceeded: the root cause below (attempt 1; 1 of 1 used)" in text_of(status_lines(of, LATER))
+
+
+def test_a_job_that_requests_no_gpu_learns_it() -> None:
+    failure = {**FAILURE, "message": "RuntimeError: No CUDA GPUs are available"}
+    assert "the job requests no GPUs" in told(job(**{**FAILED, "failure": failure, "backend": "gloo"}))
+    assert "the process sees no GPU" in told(job(**{**FAILED, "failure": failure, "backend": "nccl"}))
