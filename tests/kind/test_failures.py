@@ -1,5 +1,6 @@
 """A failure explains itself: what a person reads of a job that cannot work, by itself and without a log."""
 
+import json
 import os
 from typing import Any
 
@@ -15,7 +16,10 @@ PROGRAMS = {
     "crashes": "import ctypes; ctypes.string_at(0)",
     "grows": "hoard = []\nwhile True: hoard.append(bytearray(10_000_000))",
     "imports": "import nosuchmodule",
+    "arguments": "import argparse; argparse.ArgumentParser(prog='train').parse_args(['--fast'])",
 }
+
+CANNOT_START = ("imports", "arguments")
 
 # name: class, reason, rank, exit code, signal, and what else the message says.
 FAILED: dict[str, tuple[str, str, int | None, int | None, str | None, tuple[str, ...]]] = {
@@ -23,7 +27,8 @@ FAILED: dict[str, tuple[str, str, int | None, int | None, str | None, tuple[str,
     "leaves": ("Error", "ExitCode", 0, 42, None, ("rank 0 exited with code 42",)),
     "crashes": ("Signal", "Signal", 0, None, "SIGSEGV", ("rank 0 was killed by SIGSEGV",)),
     "grows": ("OutOfMemory", "OOMKilled", None, None, None, ("spec.trainer.resources.limits.memory",)),
-    "imports": ("Error", "ExitCode", 0, 1, None, ("ModuleNotFoundError: No module named 'nosuchmodule'",)),
+    "imports": ("Error", "CannotStart", 0, 1, None, ("ModuleNotFoundError: No module named 'nosuchmodule'",)),
+    "arguments": ("Error", "CannotStart", 0, 2, None, ("SystemExit: 2: train: error: unrecognized arguments: --fast",)),
     "noscript": ("Error", "CannotStart", None, 1, None, ("script nothere.py not found", "check spec.trainer.script")),
     "nocommand": ("Error", "StartError", None, 128, None, ("/no/such", "no such file")),
     "noimage": (
@@ -62,6 +67,9 @@ def jobs() -> list[dict[str, Any]]:
     image = {"image": TORCH_IMAGE}
     objects = [program(name, source + "\n") for name, source in PROGRAMS.items()]
     scripts = {name: scripted(name, config_map=name, nodes=1, restart=ONCE) for name in PROGRAMS}
+    for name in CANNOT_START:
+        # It is their end, and not their budget, that keeps them from being tried again.
+        scripts[name]["spec"].pop("restart")
     scripts["grows"]["spec"]["trainer"]["resources"] = {"limits": {"memory": "400Mi"}}
     room = {"requests": {"cpu": "1000"}}
     return [
@@ -103,9 +111,10 @@ def test_every_failure_names_its_class_its_rank_its_code_and_what_to_do(kubectl:
             assert text in failure["message"], failure
     assert 'raise ValueError("bad batch")' in kubectl.job("raises")["status"]["failure"]["traceback"]
     assert "string_at" in kubectl.job("crashes")["status"]["failure"]["traceback"]
-    for name in ("noscript", "nocommand"):
+    for name in ("noscript", "nocommand", *CANNOT_START):
         status = kubectl.job(name)["status"]
-        assert (status["attempt"], status["restarts"]["counted"]) == (0, 0), f"{name} was tried again: {status}"
+        tried = (status["attempt"], status["restarts"]["counted"], status["restarts"]["process"])
+        assert tried == (0, 0, 0), f"{name} was tried again: {status}"
     told = kubectl("get", "events", "--field-selector", "involvedObject.name=raises,involvedObject.kind=DDPJob")
     assert "RestartsNotAllowed" in told
     assert "ValueError: bad batch" in told
@@ -117,6 +126,56 @@ def test_every_failure_names_its_class_its_rank_its_code_and_what_to_do(kubectl:
             return ready.get("status") == "False" and all(text in ready["message"] for text in texts)
 
         wait_until(explained, f"{name} to be explained", 60, lambda name=name: kubectl.story(name))
+
+
+ROOM = "ddpjob.dev/test-room"
+ONE_PER_NODE = {
+    "nodeSelector": {ROOM: "yes"},
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"ddpjob.dev/job": "lastpod"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    },
+}
+
+
+@pytest.mark.full
+def test_a_job_whose_last_pod_has_no_node_waits_and_uses_up_no_restart(kubectl: Kubectl) -> None:
+    nodes = json.loads(kubectl("get", "nodes", "-l", "!node-role.kubernetes.io/control-plane", "-o", "json"))["items"]
+    first, second = (node["metadata"]["name"] for node in nodes[:2])
+    kubectl("label", "node", first, f"{ROOM}=yes", "--overwrite")
+    try:
+        once = {**ONCE, "backoffSeconds": 0}
+        kubectl.apply(
+            program("lastpod", "print('met')\n"),
+            scripted(
+                "lastpod",
+                config_map="lastpod",
+                rendezvous={"timeoutSeconds": 10},
+                restart=once,
+                template={"spec": ONE_PER_NODE},
+            ),
+        )
+
+        def waited() -> dict[str, Any] | None:
+            status: dict[str, Any] = kubectl.job("lastpod").get("status", {})
+            return status if status.get("restarts", {}).get("ignored", 0) >= 2 else None
+
+        status = wait_until(waited, "lastpod to give up waiting twice", 180, lambda: kubectl.story("lastpod"))
+        assert (status["phase"], status["restarts"]["counted"]) == ("Restarting", 0)
+        assert (status["failure"]["class"], status["failure"]["reason"]) == ("Waiting", "WaitingForPods")
+        assert "given up waiting for 1 of 2 pods" in status["failure"]["message"]
+        assert "Unschedulable" in status["failure"]["message"]
+        kubectl("label", "node", second, f"{ROOM}=yes", "--overwrite")
+        kubectl.wait_for_phase("lastpod", "Succeeded")
+    finally:
+        for node in (first, second):
+            kubectl("label", "node", node, f"{ROOM}-")
 
 
 # The victims of a SIGKILL say first that they have lost a connection.

@@ -13,7 +13,7 @@ NO_ROOM = Waiting("Unschedulable", "0/3 nodes are available: 3 Insufficient nvid
 LATE = "RendezvousTimeoutError: not all nodes joined in time. Check the job's pods"
 GAVE_UP = {
     "torchrun": LATE,
-    "static": "DistStoreError: wait timeout after 600000ms, keys: /none/torchelastic",
+    "static": "DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
     "node 0 missing": "node 0 did not come up within 600 s: digits-a0-0.digits does not exist yet. Check its pod",
     "mpirun": "node 0 did not start mpirun in time: check the log of its pod",
     "python": "DistNetworkError: The client socket has timed out after 600000ms while trying to connect",
