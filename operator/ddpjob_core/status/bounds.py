@@ -83,7 +83,9 @@ def _integer(value: object, schema: Schema) -> int | None:
 
 
 def _number(value: object, schema: Schema) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     least: float = schema.get("minimum", value)
     most: float = schema.get("maximum", value)
