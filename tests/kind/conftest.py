@@ -44,7 +44,7 @@ LONGEST = (
     "test_a_killed_rank",
     "test_with_both_rendezvous_backends",
     "test_static_rendezvous",
-    "test_a_hang_that_fails_the_job",
+    "test_a_rank_that_never_leaves_a_loop",
     "test_a_job_whose_time_is_up",
     "test_names_that_another_user",
     "test_every_failure_names_its_class",

@@ -16,9 +16,15 @@ CLAIM = "shared"
 # sum of two gradients is the same in whatever order; with more, DDP's buckets of a process' first step are other ones
 # than of its later steps, and with them the last digits.
 STEADY = f"""
-import time, torch
+import signal, time, torch
 from torch.utils.data import TensorDataset
 from ddpjob_trainer import Listener, Settings, configure_logging, current_environment, process_group, train
+
+def spin(*_):
+    while True:
+        pass
+
+signal.signal(signal.SIGUSR1, spin)
 
 class Pace(Listener):
     def step_finished(self, step, samples, seconds, data_seconds):

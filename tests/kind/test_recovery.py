@@ -4,6 +4,9 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,8 @@ from steady import (
     trains,
     undisturbed,
 )
+
+BIN = Path(sys.executable).parent
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -191,20 +196,20 @@ def test_a_preempted_job_saves_and_goes_on_at_that_step_when_there_is_room_again
     assert resumed_at(kubectl.logs("low-a1-0")) == progress["step"]
 
 
-def a_rank_hangs(kubectl: Kubectl, name: str, *, rank: int, action: str) -> None:
-    """A rank of node 1 stands still in a job of four, whose deadline has an action."""
+def a_rank_hangs(kubectl: Kubectl, name: str, *, rank: int, action: str, how: signal.Signals) -> None:
+    """A rank of node 1 is stopped, or never leaves a loop, in a job of four, whose deadline has an action."""
     deadline = {"seconds": 6, "action": action}
     kubectl.apply(
         claim(),
         program("steady", STEADY),
-        resilient(name, procs=2, checkpoint=None, progressDeadline=deadline),
+        resilient(name, procs=2, checkpoint=None, progressDeadline=deadline, gracePeriodSeconds=5),
     )
     trains(kubectl, name)
-    kubectl.signal_rank(f"{name}-a0-1", rank, signal.SIGSTOP)
+    kubectl.signal_rank(f"{name}-a0-1", rank, how)
 
 
-def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job_goes_on(kubectl: Kubectl) -> None:
-    a_rank_hangs(kubectl, "hangs", rank=3, action="Restart")
+def test_a_rank_that_hangs_is_named_and_the_job_goes_on(kubectl: Kubectl) -> None:
+    a_rank_hangs(kubectl, "hangs", rank=3, action="Restart", how=signal.SIGSTOP)
     status = kubectl.wait_for_phase("hangs", "Succeeded")["status"]
     assert (status["attempt"], status["restarts"]["counted"], "failure" in status) == (1, 1, False)
     assert status["restarts"]["lastReason"] == "TrainingStalled"
@@ -212,13 +217,21 @@ def test_a_rank_that_hangs_is_named_with_the_stack_of_one_that_waits_and_the_job
     assert re.search(r"TrainingStalled .*no step for \d+ s .*rank 3 \(node 1.*\) does not respond", events), events
 
 
-def test_a_hang_that_fails_the_job_leaves_the_stack_in_its_status(kubectl: Kubectl) -> None:
-    a_rank_hangs(kubectl, "stuck", rank=2, action="Fail")
-    failure = kubectl.wait_for_phase("stuck", "Failed")["status"]["failure"]
+def test_a_rank_that_never_leaves_a_loop_is_named_with_its_own_stack_which_outlives_its_pod(kubectl: Kubectl) -> None:
+    a_rank_hangs(kubectl, "stuck", rank=2, action="Fail", how=signal.SIGUSR1)
+    status = kubectl.wait_for_phase("stuck", "Failed")["status"]
+    failure = status["failure"]
     assert (failure["class"], failure["reason"], failure["rank"]) == ("Stalled", "TrainingStalled", 2)
-    assert re.match(r"rank [013] hangs in:\n", failure["traceback"]), failure
+    assert re.match(r"rank 2 hangs in:\n(?s:.*)main\.py\", line \d+, in spin\n", failure["traceback"]), failure
+    stacks = {stack["rank"]: stack["text"] for stack in status["stacks"]}
     # Rank 2 takes no part in the exchange of gradients, nor in that of a log step's loss.
-    assert re.search(r"backward|all_reduce|exchange\.py\", line \d+, in result\n", failure["traceback"]), failure
+    waits = [text for rank, text in stacks.items() if rank != 2]
+    assert waits
+    assert all(re.search(r"backward|all_reduce|exchange\.py\", line \d+, in result\n", text) for text in waits), waits
+    logs = [str(BIN / "ddpjob"), "logs", "stuck", "-n", kubectl.namespace, "--attempt", "0", "--rank", "2"]
+    kubectl("wait", "--for=delete", "pod/stuck-a0-1", "--timeout=60s", timeout=90)
+    told = subprocess.run(logs, capture_output=True, text=True, check=True)
+    assert ", in spin" in told.stdout
 
 
 # Once is a mistake of the program that is overcome, twice is one that a rule knows.

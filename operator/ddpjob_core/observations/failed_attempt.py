@@ -10,15 +10,18 @@ from ddpjob_core.api.restart import CANNOT_START
 from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.awaited_pods import as_wait
+from ddpjob_core.observations.failure_class import FailureClass
 from ddpjob_core.observations.observed import Running, Terminated
+from ddpjob_core.observations.rendezvous import waiting_for_nobody
 from ddpjob_core.observations.root_cause import POD_MISSING, find_root_cause, is_consequence
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.stall import makes_steps
 
 SETTLE: Final = timedelta(seconds=5)
 """How long after the first node's end those still running may take to reveal the cause."""
-SETTLE_FOR_GOOD: Final = timedelta(seconds=20)
+SETTLE_FOR_GOOD: Final = timedelta(seconds=60)
 """The same if the job fails permanently: no next attempt is delayed, and the cause is what is left of the job."""
+NODE_0_ENDED: Final = "Node0Ended"
 LEAVE_TOGETHER: Final = timedelta(seconds=5)
 """How long after the end of a node that was asked to stop the others may take to end, as they have agreed to."""
 
@@ -34,7 +37,7 @@ def find_failure(situation: Situation) -> Failure | None:
     # is well and only its kubelet is not.
     lost = any(pod.node_lost for pod in situation.attempt.present) and not makes_steps(situation)
     if NodeState.FAILED not in states and not (created and NodeState.MISSING in states) and not lost:
-        return None
+        return _too_late(situation)
     found = find_root_cause(situation.attempt, missing_is_failed=created, lost_is_failed=lost, advice=situation.advice)
     known = situation.status.failure
     if found is not None and _could_start_before(situation, found):
@@ -43,6 +46,27 @@ def find_failure(situation: Situation) -> Failure | None:
         # It was seen being removed before it was gone.
         return known if known.pod == found.pod else found
     return found if found is None else as_wait(situation, found)
+
+
+def _too_late(situation: Situation) -> Failure | None:
+    """The failure of a node that waits for node 0, which has ended without it."""
+    wait, attempt = waiting_for_nobody(situation), situation.attempt
+    if wait is None:
+        return None
+    pod = attempt.nodes[wait.ordinal]
+    message = (
+        f"node {wait.ordinal} has started too late: node 0 has already ended with exit code 0, and can no longer be "
+        "reached; if the nodes need not meet, use the launcher torchrun, under which they wait for each other"
+    )
+    return Failure(
+        ordinal=wait.ordinal,
+        pod=attempt.names[wait.ordinal],
+        node_name=pod.node_name if pod is not None else None,
+        attempt=attempt.number,
+        failure_class=FailureClass.ERROR.value,
+        reason=NODE_0_ENDED,
+        message=message,
+    )
 
 
 def cause_known_at(situation: Situation, failure: Failure) -> datetime | None:

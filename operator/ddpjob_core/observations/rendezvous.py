@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from ddpjob_core.observations.attempt import NodeState
-from ddpjob_core.observations.observed import Running
+from ddpjob_core.observations.observed import Running, Terminated
 from ddpjob_core.observations.poll import poll_targets
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.wire.progress import PollTarget
@@ -35,16 +35,32 @@ def waiting_for_node_0(situation: Situation) -> tuple[RendezvousWait, ...]:
 
 
 def rendezvous_targets(situation: Situation) -> tuple[PollTarget, ...]:
-    """Where nodes answer while they wait for another; none once a rank has reported or the time is up."""
+    """Where nodes answer while they wait for another; none once a rank has reported or the time is up.
+
+    A node may still wait for node 0 when that has ended.
+    """
     states = situation.attempt.states()
-    if not all(state is NodeState.RUNNING for state in states):
-        return ()
-    if any(report.attempt == situation.attempt.number for report in situation.observed.ranks):
-        return ()
+    if not _has_ended(situation):
+        if not all(state is NodeState.RUNNING for state in states):
+            return ()
+        if any(report.attempt == situation.attempt.number for report in situation.observed.ranks):
+            return ()
     waiting = range(1) if situation.spec.launcher.traits.node_0_waits else range(1, len(states))
     asked = (ordinal for ordinal in waiting if not _is_time_up(situation, ordinal))
     # The launcher responds instead of local rank 0.
     return tuple(islice(poll_targets(situation, asked, (0,)), MOST_NODES))
+
+
+def waiting_for_nobody(situation: Situation) -> RendezvousWait | None:
+    """What a node reports that waits for node 0 although that has ended well; None if there is none.
+
+    Its name is gone for good: the program of node 0 did not need the other nodes, or they came too late for it.
+    """
+    first = situation.attempt.last_seen(0)
+    ended = first.trainer.seen if first is not None and isinstance(first.trainer, Terminated) else None
+    if ended is None or not _has_ended(situation):
+        return None
+    return next((wait for wait in waiting_for_node_0(situation) if wait.answered > ended), None)
 
 
 def next_rendezvous_check(situation: Situation) -> tuple[datetime, ...]:
@@ -57,6 +73,12 @@ def _is_time_up(situation: Situation, ordinal: int) -> bool:
     pod = situation.attempt.nodes[ordinal]
     since = pod.trainer.seen if pod is not None and isinstance(pod.trainer, Running) else None
     return since is not None and situation.now >= since + timedelta(seconds=situation.spec.rendezvous.timeout_seconds)
+
+
+def _has_ended(situation: Situation) -> bool:
+    """Whether node 0 has ended well while the others would wait for it."""
+    waits = not situation.spec.launcher.traits.node_0_waits
+    return waits and situation.attempt.state(0) is NodeState.SUCCEEDED
 
 
 def _runs(situation: Situation, ordinal: int) -> bool:

@@ -150,3 +150,39 @@ def test_a_program_that_reports_nothing_is_polled_no_longer_than_its_nodes_may_w
 def test_only_some_nodes_of_a_large_job_are_polled() -> None:
     world = running(nodes=100)
     assert len(world.reconcile().poll) == 1 + MOST_NODES
+
+
+def test_a_node_that_waits_for_a_node_0_that_has_ended_does_not_wait_until_the_timeout() -> None:
+    world = running(nodes=2, launcher="python")
+    world.end("digits-a0-0", 0)
+    world.settle()
+    assert [target.ordinal for target in world.reconcile().poll] == [1]
+    world.advance(2)
+    wait(world, 1)
+    world.settle()
+    assert world.status is not None
+    assert (world.status.attempt, world.status.restarts.counted) == (1, 1)
+    failure = world.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.pod) == ("Node0Ended", "digits-a0-1")
+    assert "node 1 has started too late: node 0 has already ended with exit code 0" in failure.message
+
+
+def test_a_node_that_waited_before_node_0_ended_may_have_met_it_since() -> None:
+    world = running(nodes=2, launcher="python")
+    wait(world, 1)
+    world.advance(1)
+    world.end("digits-a0-0", 0)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 0
+
+
+def test_under_mpirun_the_other_nodes_wait_for_node_0_to_report_the_end() -> None:
+    world = running(nodes=2, launcher="mpirun")
+    world.end("digits-a0-0", 0)
+    world.advance(1)
+    wait(world, 1)
+    world.settle()
+    assert world.status is not None
+    assert world.status.attempt == 0

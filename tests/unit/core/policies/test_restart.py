@@ -365,7 +365,7 @@ def test_a_job_that_fails_for_good_waits_longer_for_the_cause() -> None:
     lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
     raised = {"exitCode": 1, "failures": [{"rank": 1, "exitCode": 1, "time": 9, "message": "ValueError: bad batch"}]}
     world.end("digits-a0-0", 1, json.dumps(lost))
-    world.advance(15)
+    world.advance(55)
     assert world.reconcile().requeue_after == timedelta(seconds=5)
     world.end("digits-a0-1", 1, json.dumps(raised))
     world.reconcile()
@@ -379,7 +379,8 @@ def test_a_job_that_fails_for_good_does_not_wait_for_ever_for_the_cause() -> Non
     world = running_world(restart={"maxRestarts": 0})
     lost = {"exitCode": 1, "failures": [{"rank": 0, "exitCode": 1, "time": 1, "message": "Connection closed by peer"}]}
     world.end("digits-a0-0", 1, json.dumps(lost))
-    world.advance(20)
+    world.reconcile()
+    world.advance(60)
     world.reconcile()
     assert world.status is not None
     assert world.status.holds(ConditionType.FAILED)
