@@ -16,29 +16,37 @@ from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.situation import Situation
 
 _NAMED: Final = 3
-# The launcher's own words for its wait; torch's are those of a lost connection or of a timeout.
-_GAVE_UP: Final = re.compile(r"\bnode \d+ did not (come up within|start mpirun in time)")
+# The words of the launcher and of torch for the end of their wait for other nodes.
+_GAVE_UP: Final = re.compile(
+    r"\bnode \d+ did not (come up within|start mpirun in time)|RendezvousTimeoutError|clients joined"
+    r"|client socket has timed out|store based barrier|wait timeout after"
+)
+# What other libraries end with. A program may also fail to reach something else, and does so at once.
 _WAITS_END_AS: Final = (FailureClass.CONNECTION_LOST.value, FailureClass.COLLECTIVE_TIMEOUT.value)
 
 
-def awaited_pods(situation: Situation) -> tuple[int, ...]:
-    """Ordinals of the nodes without room: their pods could not be created, have no node, or are about to start.
+def awaited_pods(situation: Situation, *, starting: bool) -> tuple[int, ...]:
+    """Ordinals of the nodes without room: their pods could not be created, or have no node.
 
-    One that cannot start as it is, for its image or a missing ConfigMap, is not among them.
+    Args:
+        situation: what is known.
+        starting: whether those count too that have a node and are about to start, but not those that cannot start as
+            they are, for their image or a missing ConfigMap.
     """
     attempt, created = situation.attempt, situation.status.pods_created
     return tuple(
         ordinal
         for ordinal, state in enumerate(attempt.states())
         if (state is NodeState.MISSING and not created)
-        or (state is NodeState.PENDING and _may_come_up(situation, ordinal))
+        or (state is NodeState.PENDING and _may_come_up(situation, ordinal, starting=starting))
     )
 
 
 def as_wait(situation: Situation, failure: Failure) -> Failure:
     """The failure, or what it comes to if nodes have only given up waiting for those without room."""
-    gave_up = failure.failure_class in _WAITS_END_AS or bool(_GAVE_UP.search(failure.message))
-    awaited = awaited_pods(situation) if gave_up else ()
+    gave_up = bool(_GAVE_UP.search(failure.message))
+    may_have = gave_up or failure.failure_class in _WAITS_END_AS
+    awaited = awaited_pods(situation, starting=gave_up) if may_have else ()
     if not awaited:
         return failure
     first, nodes = awaited[0], len(situation.attempt.nodes)
@@ -58,9 +66,11 @@ def as_wait(situation: Situation, failure: Failure) -> Failure:
     )
 
 
-def _may_come_up(situation: Situation, ordinal: int) -> bool:
+def _may_come_up(situation: Situation, ordinal: int, *, starting: bool) -> bool:
     pod = situation.attempt.nodes[ordinal]
-    return pod is not None and not pod.node_lost and (not pod.scheduled or obstacle_of(pod) is None)
+    if pod is None or pod.node_lost:
+        return False
+    return not pod.scheduled or (starting and obstacle_of(pod) is None)
 
 
 def _why(situation: Situation, ordinal: int) -> str:

@@ -108,6 +108,23 @@ def test_any_other_end_is_counted(message: str, second: str) -> None:
     assert (world.status.restarts.counted, world.status.restarts.ignored) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "ReadTimeout: The request to the model's server timed out",
+        "DistNetworkError: The server socket has failed to listen on any local network address: EADDRINUSE",
+    ],
+)
+def test_a_program_that_fails_at_once_is_charged_for_it_although_the_other_node_is_still_starting(message: str) -> None:
+    world = started(restart={"maxRestarts": 3})
+    for _ in range(4):
+        second_waits(world, None, scheduled=True)
+        first_ends(world, message)
+    assert world.status is not None
+    assert (world.status.phase, world.status.restarts.counted) == (Phase.FAILED, 3)
+
+
 def test_a_rule_of_the_job_may_count_it() -> None:
     world = started(restart={"rules": [{"action": "Restart", "reasons": ["WaitingForPods"]}]})
     second_waits(world)
