@@ -11,11 +11,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ddpjob.cli.output import STYLES, console, say
+from ddpjob.cli.output import STYLES, console, plain, say
 from ddpjob.cluster.client import Cluster
 from ddpjob.cluster.jobs import follow
 from ddpjob.cluster.log_streams import stream
-from ddpjob.cluster.logs import Source, ranks_of
+from ddpjob.cluster.logs import Source, as_shown, ranks_of
 from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.job import Job
 from ddpjob.views.outcome import outcome_lines
@@ -24,6 +24,7 @@ from ddpjob.views.text import tone_of
 from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_core.api.text import printable_line
 
 _LAST_LINES_SECONDS: Final = 10.0
 _BAR_WIDTH: Final = 24
@@ -58,7 +59,7 @@ def follow_to_end(cluster: Cluster, job: Job, *, logs: Console | None) -> tuple[
         )
         return ExitCode.INTERRUPTED, job
     for line in outcome_lines(job):
-        display.print(Text(line.text, STYLES[line.tone]))
+        display.print(plain(line.text, STYLES[line.tone]))
     return (ExitCode.OK if job.status.phase is Phase.SUCCEEDED else ExitCode.FAILED), job
 
 
@@ -86,7 +87,7 @@ class _Changes:
     def show(self, status: DDPJobStatus) -> None:
         if is_news(self._last, status):
             self._last = status
-            self._display.print(Text(progress_line(status)))
+            self._display.print(plain(progress_line(status)))
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def _shown(display: Console) -> Iterator[_Screen]:
 
 
 def _bar(status: DDPJobStatus) -> RenderableType:
-    line = Text(progress_line(status), STYLES[tone_of(status.phase)], overflow="ellipsis", no_wrap=True)
+    line = Text(printable_line(progress_line(status)), STYLES[tone_of(status.phase)], overflow="ellipsis", no_wrap=True)
     done = percent(status)
     if done is None:
         return line
@@ -140,6 +141,6 @@ class _Tail:
     def _print(self, job: Job, source: Source) -> None:
         try:
             for line in stream(self._cluster, job, source, self._stop):
-                self._out.print(Text(line.text))
+                self._out.print(plain(as_shown(line.text)))
         except ApiError as error:
             say(f"cannot read the log of {source.pod}: {error}")

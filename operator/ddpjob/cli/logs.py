@@ -1,6 +1,5 @@
 """`ddpjob logs NAME`."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ddpjob.cli.options import Context, Format, JobName, Kubeconfig, Namespace, Output, connect
-from ddpjob.cli.output import say
+from ddpjob.cli.output import as_json, say
 from ddpjob.cluster.jobs import get_job
 from ddpjob.cluster.log_streams import follow_logs, sources_to_follow
 from ddpjob.cluster.logs import LogLine, Source, labelled, read_logs, sources_of, stacks_of
@@ -68,7 +67,7 @@ def _print(lines: Iterable[LogLine], pods: int, output: Format) -> int:
     for line in lines:
         count += 1
         if output is Format.JSON:
-            typer.echo(json.dumps(asdict(line), ensure_ascii=False))
+            typer.echo(as_json(asdict(line)))
         else:
             typer.echo(labelled(line, pods))
     return count

@@ -12,6 +12,7 @@ from rich.text import Text
 from ddpjob.views.text import Line, Tone
 from ddpjob_core.api.crd import render
 from ddpjob_core.api.errors import DDPJobError
+from ddpjob_core.api.text import printable_line
 
 STYLES: Final[Mapping[Tone, str]] = {
     Tone.PLAIN: "",
@@ -48,13 +49,28 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for title in head:
         made.add_column(title, no_wrap=True)
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
+        made.add_row(*(plain(cell) for cell in row))
     return made
+
+
+def plain(text: str, style: str = "") -> Text:
+    """A text from outside as one line, without anything that acts on a terminal."""
+    return Text(printable_line(text), style)
+
+
+def as_json(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON. What is not printable is escaped: nothing is lost, and a terminal is not acted on."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+
+
+def _escaped(text: str) -> str:
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON, for programs."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(as_json(value, indent=2) + "\n")
 
 
 def manifests_text(manifests: Sequence[Mapping[str, Any]]) -> str:
@@ -70,11 +86,11 @@ def manifests_json(manifests: Sequence[Mapping[str, Any]]) -> str:
 def print_error(error: DDPJobError) -> None:
     """Print what is wrong and what to do, on standard error."""
     err = console(stderr=True)
-    err.print(Text.assemble(("Error: ", "bold red"), str(error)))
+    err.print(Text.assemble(("Error: ", "bold red"), plain(str(error))))
     if error.remedy:
-        err.print(Text.assemble(("  -> ", "bold"), error.remedy))
+        err.print(Text.assemble(("  -> ", "bold"), plain(error.remedy)))
 
 
 def say(text: str) -> None:
     """Print a remark on standard error, away from what a program reads."""
-    console(stderr=True).print(Text(text))
+    console(stderr=True).print(plain(text))

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.text import Text
 
 from ddpjob.cli.options import AllNamespaces, Context, Format, Kubeconfig, Namespace, Output, connect
-from ddpjob.cli.output import STYLES, console, print_json, table
+from ddpjob.cli.output import STYLES, console, plain, print_json, table
 from ddpjob.cluster.jobs import list_jobs
 from ddpjob.views.job import Job
 from ddpjob.views.sparkline import LossHistory
@@ -59,5 +58,5 @@ def _screen(jobs: list[Job], history: LossHistory, now: datetime, *, named: bool
     first = 0 if named else 1
     head = (*TABLE_HEAD[first:], "LOSS HISTORY")
     rows = ((*job_row(job, now)[first:], history.line(job)) for job in jobs)
-    problems = [Text(problem, STYLES[Tone.BAD])] if problem else []
+    problems = [plain(problem, STYLES[Tone.BAD])] if problem else []
     return Group(table(head, rows), *problems)

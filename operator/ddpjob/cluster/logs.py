@@ -11,6 +11,7 @@ from ddpjob.cluster.jobs import pods_of
 from ddpjob.views.job import Job, PodRecord
 from ddpjob_core.api.errors import ApiError, Invalid, NotFound
 from ddpjob_core.api.names import pod_name
+from ddpjob_core.api.text import printable_line
 
 MOST_STREAMS: Final = 64
 """Logs that are read at the same time: each is a connection."""
@@ -183,7 +184,16 @@ def stacks_of(job: Job, *, attempt: int | None = None, rank: int | None = None) 
     ]
 
 
+def as_shown(text: str) -> str:
+    """A line of a log as a terminal shows it, without what would act on the terminal.
+
+    A progress bar writes its line again and again, with carriage returns in between: the last state is shown.
+    """
+    return printable_line(next((part for part in reversed(text.split("\r")) if part.strip()), ""))
+
+
 def labelled(line: LogLine, pods: int) -> str:
     """The line as text, prefixed with its pod and ranks if there are several pods."""
+    text = as_shown(line.text)
     who = "ranks" if "-" in line.ranks else "rank"
-    return f"[{line.pod} {who} {line.ranks}] {line.text}" if pods > 1 else line.text
+    return f"[{line.pod} {who} {line.ranks}] {text}" if pods > 1 else text

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Phase
+from ddpjob_core.api.text import printable_line
 
 _LONG = 40
 """Texts of more characters are not said twice."""
@@ -30,6 +31,10 @@ class Line:
     label: str = ""
     tone: Tone = Tone.PLAIN
     full: bool = False
+
+    def __post_init__(self) -> None:
+        """Keep what a program or another controller has written from acting on a terminal."""
+        object.__setattr__(self, "text", printable_line(self.text))
 
 
 _TONES = {

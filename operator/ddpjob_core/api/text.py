@@ -25,6 +25,11 @@ def one_line(text: str, most: int) -> str:
     return shorten(kept.strip(), most)
 
 
+def printable_line(text: str) -> str:
+    """The text as one line of printable characters, however long, with its indentation."""
+    return text if text.isprintable() else _printable(_ESCAPES.sub("", text.expandtabs()))
+
+
 def last_lines(text: str, most: int) -> str:
     """The text as lines of printable characters, its beginning left out where it has more than `most`.
 
