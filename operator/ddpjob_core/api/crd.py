@@ -12,7 +12,7 @@ from ddpjob_core.api.columns import COLUMNS, Column
 from ddpjob_core.api.constants import GROUP, KIND, MAX_NAME_LENGTH, PLURAL, VERSION
 from ddpjob_core.api.fixed_fields import fixed_field_rules
 from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.api.status import DDPJobStatus, Phase
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -57,7 +57,7 @@ def structural_schema(model: type[ApiModel], *, defaults: bool) -> Schema:
 
     Args:
         model: the type.
-        defaults: whether the API server fills in defaults. Never for a status: it is exactly what its writer wrote.
+        defaults: whether the API server fills in defaults. Never inside a status: it is exactly what its writer wrote.
     """
     raw = model.model_json_schema(by_alias=True, mode="validation")
     return _Converter(raw.pop("$defs", {}), defaults=defaults).convert(raw)
@@ -182,9 +182,12 @@ def _root() -> Schema:
             "kind": {"description": KIND, "type": "string"},
             "metadata": {"type": "object"},
             "spec": _described(DDPJobSpec, "Desired state of the training job.", defaults=True),
-            "status": _described(
-                DDPJobStatus, "Observed state of the job, written only by the operator.", defaults=False
-            ),
+            "status": {
+                **_described(DDPJobStatus, "Observed state of the job, written only by the operator.", defaults=False),
+                # Shown as long as there is no status: a new job has a state at once, and it costs no write. The
+                # operator takes it for none, because attempt and podsCreated are missing.
+                "default": {"phase": Phase.PENDING.value},
+            },
         },
     }
 

@@ -207,7 +207,9 @@ class DDPJobStatus(ApiModel):
         "json_schema_extra": {
             "x-kubernetes-validations": [
                 {
-                    "rule": "!has(oldSelf.leaderEpoch) || has(self.leaderEpoch) && self.leaderEpoch >= oldSelf.leaderEpoch",
+                    # Every operator writes the attempt: a status without it has been erased by a person.
+                    "rule": "!has(oldSelf.leaderEpoch) || !has(self.attempt) "
+                    "|| has(self.leaderEpoch) && self.leaderEpoch >= oldSelf.leaderEpoch",
                     "message": "leaderEpoch must not fall: an operator that no longer leads, or one of another version "
                     "that runs alongside the leader, has written this status",
                 },

@@ -29,8 +29,18 @@ def rendezvous_ready(situation: Situation) -> Fact:
         return Fact(kind, "False", waits[0].reason.value, message)
     if up == len(states):
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
+    if were_all_up(situation):
+        return Fact(kind, "True", "NodesEnded", f"{up}/{len(states)} nodes are up, {len(states) - up} have ended")
     waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
     reason = next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForPods")
     refused = (why_not_created(situation, situation.status)[1],) if situation.observed.rejections else ()
     parts = (f"{up}/{len(states)} nodes are up", *obstacles(situation, waiting), *refused)
     return Fact(kind, "False", reason, "; ".join(parts))
+
+
+def were_all_up(situation: Situation) -> bool:
+    """Whether all nodes of the current attempt have been up together, so that one that is not has ended."""
+    status = situation.job.status
+    if status is None or status.attempt != situation.attempt.number or not status.pods_created:
+        return False
+    return status.holds(ConditionType.RENDEZVOUS_READY) and NodeState.PENDING not in situation.attempt.states()

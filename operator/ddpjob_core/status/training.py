@@ -6,6 +6,7 @@ from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.startup import has_started, startup_due
 from ddpjob_core.status.conditions import Fact
+from ddpjob_core.status.rendezvous_ready import were_all_up
 
 
 def training(situation: Situation, *, steps: bool) -> Fact:
@@ -21,7 +22,8 @@ def training(situation: Situation, *, steps: bool) -> Fact:
     states = situation.attempt.states()
     if waiting_for_node_0(situation):
         return Fact(kind, "False", *_not_met(situation))
-    if all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states):
+    running = all(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)
+    if running or were_all_up(situation):
         if _is_late(situation):
             return Fact(
                 kind, "False", "StartupDeadlineExceeded", "rank 0 did not report a step within spec.startupDeadline"
@@ -29,6 +31,8 @@ def training(situation: Situation, *, steps: bool) -> Fact:
         message = (
             "all nodes are running, but rank 0 has not reported a step: the program is still starting, "
             f"or it does not report its steps; {situation.advice.see_output(situation.job.name)}"
+            if running
+            else "a node has ended before rank 0 reported a step"
         )
         return Fact(kind, "Unknown", "NoProgressReported", message)
     if _is_late(situation):

@@ -17,6 +17,7 @@ from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.ssh_key import build_ssh_key
+from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
 from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, wait_for
 
@@ -424,7 +425,7 @@ def test_what_concerns_only_the_end_can_change_at_any_time(admin: Client, make: 
 def test_a_status_changes_by_its_subresource_alone_and_may_not_be_out_of_bounds(admin: Client, make: Make) -> None:
     job = make()
     ignored = admin.patch(path_of(job), {"status": {"phase": "Running"}})
-    assert "status" not in ignored
+    assert ignored["status"] == {"phase": "Pending"}
     stored = admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Running"}, "spec": {"suspend": True}})
     assert stored["status"] == {"phase": "Running"}
     assert stored["spec"]["suspend"] is False
@@ -435,7 +436,7 @@ def test_a_status_changes_by_its_subresource_alone_and_may_not_be_out_of_bounds(
 def test_the_epoch_of_a_status_does_not_fall_and_is_not_left_out(admin: Client, make: Make) -> None:
     status = f"{path_of(make())}/status"
     for epoch in (None, 3, 3, 7):
-        stored = admin.patch(status, {"status": {"phase": "Running", **({"leaderEpoch": epoch} if epoch else {})}})
+        stored = admin.patch(status, {"status": {"attempt": 0, **({"leaderEpoch": epoch} if epoch else {})}})
         assert stored["status"].get("leaderEpoch") == epoch
     for lower in (6, None):
         with pytest.raises(ApiError, match=r"leaderEpoch must not fall: an operator that no longer leads") as refused:
@@ -444,7 +445,7 @@ def test_the_epoch_of_a_status_does_not_fall_and_is_not_left_out(admin: Client, 
     # What is erased altogether, as by a person, is made again.
     erased = {**admin.get(status.removesuffix("/status"))}
     del erased["status"]
-    assert "status" not in admin.request("PUT", status, erased)
+    assert admin.request("PUT", status, erased)["status"] == {"phase": "Pending"}
 
 
 STATUS = {
@@ -481,21 +482,27 @@ def test_a_list_shows_the_columns_that_a_person_is_promised(admin: Client, make:
     assert expected.items() <= cells.items()
 
 
-def test_kubectl_knows_the_short_name_and_leaves_what_is_not_known_yet_empty(
-    kubectl: Kubectl, make: Make, namespace: str
+def test_kubectl_knows_the_short_name_and_shows_of_a_new_job_that_it_is_pending_and_nothing_else(
+    kubectl: Kubectl, make: Make, admin: Client, namespace: str
 ) -> None:
-    make("digits")
+    created = make("digits")
+    assert created["status"] == {"phase": "Pending"}
+    record = job_record(admin.get(path_of(created)))
+    assert record is not None
+    assert record.status is None, "the operator has written none"
     header, row = kubectl("--namespace", namespace, "get", "ddp").splitlines()
     assert header.split() == ["NAME", *(column.name.upper() for column in COLUMNS if not column.wide)]
-    assert len(row.split()) == 2
+    assert row.split()[:2] == ["digits", "Pending"]
+    assert len(row.split()) == 3
     assert "ddpjob.ddpjob.dev/digits" in kubectl("--namespace", namespace, "get", "all")
 
 
 def test_jobs_can_be_selected_by_their_phase(admin: Client, make: Make, namespace: str) -> None:
     admin.patch(f"{path_of(make('running'))}/status", {"status": STATUS})
     make("new")
-    found = admin.items(f"/apis/{API}/namespaces/{namespace}/ddpjobs", fieldSelector="status.phase=Running")
-    assert [job["metadata"]["name"] for job in found] == ["running"]
+    for phase, name in (("Running", "running"), ("Pending", "new")):
+        found = admin.items(f"/apis/{API}/namespaces/{namespace}/ddpjobs", fieldSelector=f"status.phase={phase}")
+        assert [job["metadata"]["name"] for job in found] == [name]
 
 
 def test_a_job_is_scaled_by_the_scale_subresource_under_the_same_rules(admin: Client, make: Make) -> None:

@@ -11,6 +11,7 @@ from ddpjob_core.api import ApiModel, DDPJobSpec
 from ddpjob_core.api.crd import custom_resource_definition, render, structural_schema
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.pod import build_pod
+from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
 from hack.generate.files import GENERATED, outdated, write
 from hack.generate.permissions import granted, permissions_page
@@ -93,7 +94,16 @@ def test_everything_but_what_may_change_in_a_running_job_is_held_fixed() -> None
 
 
 def test_a_status_gets_no_defaults_for_it_is_what_its_writer_wrote() -> None:
-    assert [path for path, node in NODES.items() if path.startswith("status") and "default" in node] == []
+    assert [path for path, node in NODES.items() if path.startswith("status.") and "default" in node] == []
+
+
+def test_a_job_without_a_status_has_a_phase_and_nothing_that_the_operator_would_take_for_its_own() -> None:
+    shown = NODES["status"]["default"]
+    assert shown == {"phase": "Pending"}
+    raw = {"metadata": {"namespace": "ns", "name": "digits", "uid": "u"}, "spec": {}, "status": shown}
+    record = job_record(raw)
+    assert record is not None
+    assert record.status is None
 
 
 def test_the_columns_are_those_that_a_person_is_promised() -> None:
