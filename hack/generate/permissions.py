@@ -9,6 +9,7 @@ import yaml
 from hack.cache import ROOT
 
 CLUSTER_ROLE: Final = ROOT / "manifests/base/cluster-role.yaml"
+ROLE: Final = ROOT / "manifests/base/role.yaml"
 
 Permission = tuple[str, str]
 """Resource (with its group, if it has one) and verb."""
@@ -42,23 +43,29 @@ _REASONS: Final[dict[Permission, str]] = {
         "create",
     ): "Create the ssh key of a job whose launcher is mpirun. No secret is ever read, not even that one.",
     ("events", "create"): "Report what happens to a job in `kubectl describe ddpjob`.",
+    ("leases.coordination.k8s.io", "create"): "Take the lead where no operator has had it before.",
+    ("leases.coordination.k8s.io", "get"): "Find out who holds a Lease that has changed unexpectedly.",
+    ("leases.coordination.k8s.io", "list"): "Find operators with another scope that lead some of the same jobs.",
+    ("leases.coordination.k8s.io", "watch"): "Learn when the leader is gone.",
+    ("leases.coordination.k8s.io", "update"): "Take, renew and release the Lease.",
 }
 
 _INTRODUCTION: Final = """\
 # What the operator may do
 
-<!-- Generated from manifests/base/cluster-role.yaml by `python -m hack.generate`; do not edit. -->
+<!-- Generated from manifests/base/cluster-role.yaml and role.yaml by `python -m hack.generate`; do not edit. -->
 
-The ClusterRole `ddpjob-operator` grants the permissions below, in all namespaces. Everything else is denied: the
-operator cannot read secrets, patch anything, or access finalizers, namespaces or custom resource definitions. A test
-compares this list with what was used according to the API server's audit log. Discovery (`/api`, `/apis`) is open to
-every authenticated client. Training pods get no credentials for the cluster.
+The ClusterRole `ddpjob-operator` grants the permissions below in all namespaces, and the Role of the same name those on
+Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets, patch
+anything, or access finalizers, namespaces or custom resource definitions. A test compares this list with what was used
+according to the API server's audit log. Discovery (`/api`, `/apis`) is open to every authenticated client. Training
+pods get no credentials for the cluster.
 """
 
 
-def granted(role: Path = CLUSTER_ROLE) -> list[Permission]:
-    """What the ClusterRole grants, in its order."""
-    rules = yaml.safe_load(role.read_text())["rules"]
+def granted(*roles: Path) -> list[Permission]:
+    """What the roles grant, in their order; without any, those of the operator."""
+    rules = [rule for role in roles or (CLUSTER_ROLE, ROLE) for rule in yaml.safe_load(role.read_text())["rules"]]
     return [
         (f"{resource.partition('/')[0]}.{group}{''.join(resource.partition('/')[1:])}" if group else resource, verb)
         for rule in rules

@@ -16,6 +16,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ddpjob-operator", description="Runs DDPJobs in a Kubernetes cluster.")
     parser.add_argument("--namespace", help="the only namespace to serve (default: all)")
     parser.add_argument(
+        "--lease-namespace",
+        default=default.lease_namespace,
+        help="namespace of the Lease of the operator that leads; the same for all operators of a cluster (%(default)s)",
+    )
+    parser.add_argument(
+        "--lease-duration",
+        type=float,
+        default=default.lease_duration,
+        help="seconds without a renewal after which another operator takes over, 1 to 60 (%(default)s)",
+    )
+    parser.add_argument(
         "--workers", type=int, default=default.workers, help="number of jobs reconciled concurrently (%(default)s)"
     )
     parser.add_argument("--port", type=int, default=default.port, help="port of /metrics and /healthz (%(default)s)")

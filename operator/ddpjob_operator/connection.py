@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
@@ -57,11 +58,17 @@ class Connection:
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    def open_session(self, observer: RequestObserver) -> aiohttp.ClientSession:
-        """A session for kopf with the same credentials, which follow a token's rotation too; the caller closes it."""
+    def open_session(self, observer: RequestObserver, asked: Callable[[], None]) -> aiohttp.ClientSession:
+        """A session for kopf with the same credentials, which follow a token's rotation too; the caller closes it.
+
+        Args:
+            observer: called with each answer.
+            asked: called with each request, whether it is answered or not.
+        """
         trace = aiohttp.TraceConfig()
 
         async def sign(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams) -> None:
+            asked()
             headers: dict[str, str] = {}
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], "", params.method, None)
             params.headers.update(headers)

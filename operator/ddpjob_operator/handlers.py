@@ -63,7 +63,7 @@ class JobWatch:
         self._clock = clock
         self._count = count
         self._limits = limits or WatchLimits()
-        self._alive_at = clock()
+        self._alive_at = self._moved_at = clock()
         self._lists = 0
         self._gap = asyncio.Event()
         self.synced = asyncio.Event()
@@ -73,6 +73,11 @@ class JobWatch:
     def silent_for(self) -> float:
         """Seconds since the API server last answered kopf's LIST or WATCH of jobs, or sent an event."""
         return self._clock() - self._alive_at
+
+    @property
+    def idle_for(self) -> float:
+        """Seconds since kopf last did anything on its session, such as another try to reach the API server."""
+        return self._clock() - max(self._alive_at, self._moved_at)
 
     async def run(self, *, stop: asyncio.Event, started: asyncio.Event) -> None:
         """Run kopf until `stop` is set.
@@ -117,7 +122,7 @@ class JobWatch:
         async def login(**_: object) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(
                 server=self._connection.server,
-                aiohttp_session=self._connection.open_session(self._answered),
+                aiohttp_session=self._connection.open_session(self._answered, self._asked),
             )
 
         @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
@@ -150,6 +155,9 @@ class JobWatch:
         settings.queueing.exit_timeout = 0.2
         return settings
 
+    def _asked(self) -> None:
+        self._moved_at = self._clock()
+
     def _answered(self, method: str, path: str, query: str, code: int) -> None:
         if not path.endswith(f"/{PLURAL}"):
             self._count(method.lower(), "discovery", str(code))
@@ -171,4 +179,4 @@ class _Patience:
     """Endless delays between kopf's retries: a control plane that is down must not end the operator."""
 
     def __iter__(self) -> Iterator[float]:
-        return itertools.chain((0.2, 0.5, 1.0, 2.0, 4.0), itertools.repeat(8.0))
+        return itertools.chain((0.2, 0.5, 1.0), itertools.repeat(2.0))

@@ -13,8 +13,20 @@ Check: TypeAlias = Callable[[], str | None]
 _BEAT: Final = 1.0
 
 
-def watch_is_alive(resource: str, silent_for: Callable[[], float], limit: float) -> Check:
-    """A watch that has been silent for longer than `limit` seconds is dead."""
+def watch_moves(resource: str, idle_for: Callable[[], float], limit: float) -> Check:
+    """A watch that does not even try to reach the API server for longer than `limit` seconds is dead."""
+
+    def check() -> str | None:
+        idle = idle_for()
+        if idle <= limit:
+            return None
+        return f"the watch of {resource} has done nothing for {idle:.0f} s (limit {limit:.0f} s)"
+
+    return check
+
+
+def watch_is_answered(resource: str, silent_for: Callable[[], float], limit: float) -> Check:
+    """The API server has said nothing on a watch for longer than `limit` seconds: no fault of this process."""
 
     def check() -> str | None:
         silence = silent_for()

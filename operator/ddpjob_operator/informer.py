@@ -31,7 +31,7 @@ class WatchLimits:
     watch: float = 30.0
     silence: float = 40.0
     first_backoff: float = 0.2
-    longest_backoff: float = 10.0
+    longest_backoff: float = 2.0
 
 
 class Informer(Generic[R]):
@@ -72,7 +72,7 @@ class Informer(Generic[R]):
         self._reconnected = reconnected
         self._since: str | None = None
         self._moved = False
-        self._alive_at = clock()
+        self._alive_at = self._moved_at = clock()
         self.synced = asyncio.Event()
         """Set once the first LIST is in the store."""
 
@@ -81,11 +81,17 @@ class Informer(Generic[R]):
         """Seconds since the last activity of the API server on this resource."""
         return self._clock() - self._alive_at
 
+    @property
+    def idle_for(self) -> float:
+        """Seconds since the informer itself last did anything, such as another try to reach the API server."""
+        return self._clock() - max(self._alive_at, self._moved_at)
+
     async def run(self) -> None:
         """Follow until cancelled, whatever fails."""
         failures = 0
         while True:
             self._moved = False
+            self._moved_at = self._clock()
             try:
                 if self._since is None:
                     await self._list()

@@ -6,7 +6,7 @@ The client's generated models are not used: parsing a pod into one costs more th
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, Protocol, TypeAlias
@@ -31,6 +31,7 @@ _METHODS: Final[Mapping[Verb, str]] = {
     "update": "PUT",
     "delete": "DELETE",
 }
+_WRITES: Final = ("create", "update", "delete")
 _LONGEST_LINE: Final = 16 * 1024 * 1024
 """Far more than etcd can hold: a stream that sends more without the end of a line is broken."""
 
@@ -78,6 +79,17 @@ class Kube(ObjectApi, Protocol):
         ...
 
 
+class Guard(Protocol):
+    """Decides whether this process may write. Both methods raise NotLeading where it may not."""
+
+    def writing(self) -> AbstractAsyncContextManager[None]:
+        """Around a write, from before it waits for its turn until its answer has been read."""
+        ...
+
+    def check(self) -> None:
+        """Right before the write is sent."""
+
+
 class KubeClient:
     """`Kube` over the connection of kubernetes.aio, with a limit on concurrent requests, and obeying 429."""
 
@@ -90,6 +102,7 @@ class KubeClient:
         in_flight: int = 50,
         timeout: float = 15.0,
         page_size: int = 500,
+        guard: Guard | None = None,
     ) -> None:
         """Args:
         connection: address and credentials.
@@ -98,6 +111,7 @@ class KubeClient:
         in_flight: maximum number of concurrent requests, not counting watches.
         timeout: seconds that a whole request may take.
         page_size: objects in a chunk of a LIST.
+        guard: decides whether writes may be sent; None lets all through.
         """
         self._connection = connection
         self._count = count
@@ -105,6 +119,7 @@ class KubeClient:
         self._slots = FairSlots(in_flight)
         self._timeout = timeout
         self._page_size = page_size
+        self._guard = guard
         self._not_before = 0.0
 
     async def create(self, resource: Resource, manifest: Json, *, strict: bool = False) -> Json:
@@ -115,6 +130,12 @@ class KubeClient:
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         """See `Kube.get`."""
         return await self._request("get", resource, (namespace, name))
+
+    async def replace(self, resource: Resource, manifest: Json) -> Json:
+        """PUT an object whose metadata hold the resourceVersion that it replaces; else Conflict."""
+        metadata = manifest["metadata"]
+        where = (metadata["namespace"], metadata["name"])
+        return await self._request("update", resource, where, {}, manifest)
 
     async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """See `Kube.replace_status`."""
@@ -189,9 +210,15 @@ class KubeClient:
     ) -> Json:
         """The answer to a request on the namespace, object and subresource that `where` names."""
         path = resource.path(*where)
+        guard = self._guard if verb in _WRITES else None
         # Thousands of pods of one job must not delay the status of another, nor one namespace the others.
-        async with self._slots.slot(where[0], verb):
+        async with (
+            guard.writing() if guard is not None else nullcontext(),
+            self._slots.slot(where[0], verb),
+        ):
             await self._obey()
+            if guard is not None:
+                guard.check()
             async with self._send(verb, resource, path, query or {}, body, total=self._timeout) as response:
                 try:
                     answer = json.loads(await response.read())

@@ -33,6 +33,8 @@ class Readings:
     progress_targets: Callable[[], float] = _zero
     pods: Callable[[], float] = _zero
     event_loop_lag_seconds: Callable[[], float] = _zero
+    leading: Callable[[], float] = _zero
+    overlapping_leases: Callable[[], float] = _zero
     watch_ages: Mapping[str, Callable[[], float]] = field(default_factory=dict)
 
 
@@ -89,7 +91,7 @@ class Metrics:
         )
         self.reconnects = Counter(
             "ddpjob_operator_watch_reconnects",
-            "Restarted watches of pods and services: ended by the server, failed, or gone (listed again).",
+            "Restarted watches of pods, services and leases: ended by the server, failed, or gone (listed again).",
             ["resource", "reason"],
             registry=self.registry,
         )
@@ -126,6 +128,12 @@ class Metrics:
             "event_loop_lag_seconds",
             "How late the event loop was at the last measurement.",
             readings.event_loop_lag_seconds,
+        )
+        self._gauge("leading", "1 if this process leads, 0 if it stands by.", readings.leading)
+        self._gauge(
+            "overlapping_leases",
+            "Operators with another scope that lead some of the same jobs: this one stands by meanwhile.",
+            readings.overlapping_leases,
         )
         ages = Gauge(
             "ddpjob_operator_watch_age_seconds",
@@ -192,7 +200,7 @@ class Metrics:
             self._restarts.labels(kind)
         for failure in FailureClass:
             self._failures.labels(failure.value)
-        for resource in ("pods", "services"):
+        for resource in ("pods", "services", "leases"):
             for reason in ("ended", "failed", "gone"):
                 self.reconnects.labels(resource, reason)
 

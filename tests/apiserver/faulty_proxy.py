@@ -63,6 +63,8 @@ class FaultyProxy:
         self._answered = False
         self.port = 0
         self.writes: list[Write] = []
+        """All but those of Leases."""
+        self.renewals: list[Write] = []
         self.in_flight = 0
         self.shown: dict[str, dict[str, str]] = {}
         """Names and versions of the objects of each resource that is there, as last shown to the operator."""
@@ -76,6 +78,9 @@ class FaultyProxy:
         self.open = asyncio.Event()
         self.open.set()
         """Without it a write is not forwarded."""
+        self.leases_open = asyncio.Event()
+        self.leases_open.set()
+        """Without it no write of a Lease is forwarded."""
         self.listing = asyncio.Event()
         """Without it a LIST of pods or services is not forwarded."""
         self.listing.set()
@@ -154,11 +159,23 @@ class FaultyProxy:
         body = json.loads(await request.read() or b"null")
         if request.query.get("watch") == "true":
             return await self._relay(request)
+        if request.method in WRITES and "/leases" in request.path:
+            return await self._renew(request, body)
         self.in_flight += 1
         try:
             return await self._answer(request, body)
         finally:
             self.in_flight -= 1
+
+    async def _renew(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        """A Lease is written all the time: this is not counted as a write, and no crash is planned for it."""
+        await self.leases_open.wait()
+        answer = await self._forward(request, body)
+        content = await answer.read()
+        self.renewals.append(Write(request.method, _what(request, body), answer.status))
+        if self.dead:
+            return self._break_off(request)
+        return web.Response(body=content, status=answer.status, headers={"Content-Type": "application/json"})
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         writing = request.method in WRITES

@@ -10,8 +10,10 @@ LOADED = ["ddpjob_operator.__main__", "tests.apiserver.forked"]
 """What is loaded before the first fork."""
 
 
-def operate(log: Path, arguments: list[str], kubeconfig: str) -> None:
+def operate(log: Path, arguments: list[str], kubeconfig: str, pod: str = "") -> None:
     """Be `python -m ddpjob_operator`, with its output at the end of a log."""
+    if pod:
+        os.environ.update(POD_NAME=pod, POD_UID=pod)
     with log.open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)

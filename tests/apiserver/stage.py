@@ -116,7 +116,11 @@ class Kubelet:
     async def run(self) -> None:
         """Play until cancelled."""
         while True:
-            for pod in await self.admin.all(PODS, self.namespace):
+            pods: list[Json] = []
+            # The API server may be away.
+            with contextlib.suppress(ApiError):
+                pods = await self.admin.all(PODS, self.namespace)
+            for pod in pods:
                 # It may have been changed or deleted since: the next round sees.
                 with contextlib.suppress(ApiError):
                     await self._care_for(pod)
@@ -242,6 +246,8 @@ class ForkedOperator(OperatorProcess):
     """The same, forked from a process that has loaded it: loading is most of what the start of an operator costs."""
 
     _forked: ForkServerProcess | None = None
+    pod: str = ""
+    """The pod that it runs in, "" for one of its own each time it is started."""
 
     async def start(self) -> None:
         """Start it; it need not be ready."""
@@ -250,7 +256,7 @@ class ForkedOperator(OperatorProcess):
         context.set_forkserver_preload(LOADED)
         process = context.Process(
             target=operate,
-            args=(self._log, ["ddpjob_operator", "--port=0", *self._arguments], str(self._kubeconfig)),
+            args=(self._log, ["ddpjob_operator", "--port=0", *self._arguments], str(self._kubeconfig), self.pod),
             daemon=True,
         )
         process.start()
@@ -375,6 +381,8 @@ async def set_stage(plane: ControlPlane, folder: Path, *arguments: str) -> Async
         proxy = await ends.enter_async_context(FaultyProxy(upstream))
         kubeconfig = proxy.write_kubeconfig(folder / f"{namespace}.json")
         operator = ForkedOperator(kubeconfig, folder / f"{namespace}.log", f"--namespace={namespace}", *arguments)
+        # As a container that is started again in its pod, which need not wait until its Lease expires.
+        operator.pod = "operator-0"
         ends.push_async_callback(operator.end)
         playing = asyncio.create_task(kubelet.run())
         ends.callback(playing.cancel)

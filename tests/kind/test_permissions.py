@@ -16,10 +16,11 @@ PUBLIC_PATHS = ("/version", "/api", "/apis", "/healthz", "/livez", "/readyz", "/
 
 
 def granted(kubectl: Kubectl) -> set[tuple[str, str, str]]:
-    role = kubectl.get("clusterrole", "ddpjob-operator")
-    assert role is not None
+    roles = (kubectl.get("clusterrole", "ddpjob-operator"), Kubectl(OPERATOR_NAMESPACE).get("role", "ddpjob-operator"))
     return {
         (verb, group, resource)
+        for role in roles
+        if role is not None
         for rule in role["rules"]
         for verb in rule["verbs"]
         for group in rule["apiGroups"]

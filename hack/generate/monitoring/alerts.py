@@ -135,6 +135,28 @@ max by (namespace) (
         runbook="operator-down",
     ),
     Alert(
+        name="DDPJobOperatorWithoutLeader",
+        expression="""
+max(ddpjob_operator_leading) == 0
+""",
+        lasting="2m",
+        severity="critical",
+        summary="No ddpjob operator leads",
+        text="Operators run, but none of them holds the Lease: no job is started, restarted or checked.",
+        runbook="operator-leader",
+    ),
+    Alert(
+        name="DDPJobOperatorsOverlap",
+        expression="""
+max by (namespace, pod) (ddpjob_operator_overlapping_leases) > 0
+""",
+        lasting="5m",
+        severity="warning",
+        summary="Two ddpjob operators with different scopes serve some of the same jobs",
+        text="{{ $labels.namespace }}/{{ $labels.pod }} does nothing, because another operator leads some of its jobs.",
+        runbook="operator-leader",
+    ),
+    Alert(
         name="DDPJobOperatorStuck",
         expression="""
 max(ddpjob_operator_queue_oldest_seconds) > 60

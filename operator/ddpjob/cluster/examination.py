@@ -14,6 +14,7 @@ from ddpjob.views.checks import (
     check_crd,
     check_dns,
     check_health,
+    check_leader,
     check_nodes,
     check_operator,
     check_quota,
@@ -23,7 +24,7 @@ from ddpjob.views.job import Job, JobEvent, event_of
 from ddpjob.views.job_checks import Findings, check_job
 from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
 from ddpjob_core.api.errors import ApiError, Forbidden
-from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
+from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, LEASES, PODS, SERVICES, Resource
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ def examine_installation(cluster: Cluster) -> list[Check]:
             _tried(lambda: cluster.get(_DEFINITIONS, None, f"{PLURAL}.{GROUP}")),
         ),
         check_operator(deployments, pods),
+        check_leader(_operators(cluster, LEASES)),
         check_health(_health(cluster, pods)),
         check_rights(_tried(lambda: _rights(cluster)), cluster.namespace),
         check_quota(_tried(lambda: cluster.find(_QUOTAS, cluster.namespace)), cluster.namespace),
@@ -106,7 +108,7 @@ def _health(cluster: Cluster, pods: list[Json] | ApiError) -> str | ApiError | N
     if not running:
         return None
     pod = f"{running[0]['name']}:{_OPERATOR_PORT}"
-    path = PODS.path(running[0]["namespace"], pod, "proxy/healthz")
+    path = PODS.path(running[0]["namespace"], pod, "proxy/readyz")
     return _tried(lambda: cluster.text(path))
 
 

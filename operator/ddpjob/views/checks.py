@@ -111,13 +111,12 @@ def check_operator(deployments: Read, pods: Read) -> Check:
     if not deployments:
         return Check(name, Outcome.FAIL, "the operator is not installed: it has no deployment", INSTALL_OPERATOR)
     places = ", ".join(f"{_metadata(each)['namespace']}/{_metadata(each)['name']}" for each in deployments)
-    asked = sum((each.get("spec") or {}).get("replicas", 1) for each in deployments)
-    if asked > 1:
+    if len(deployments) > 1:
         return Check(
             name,
             Outcome.FAIL,
-            f"{asked} operators are configured ({places}): they would compete for the jobs",
-            "keep one deployment with one replica",
+            f"{len(deployments)} operators are installed ({places}): one stands by while the other serves its jobs",
+            "keep one deployment; for a standby: kubectl apply -k manifests/overlays/high-availability",
         )
     ready = sum((each.get("status") or {}).get("readyReplicas", 0) for each in deployments)
     if ready:
@@ -129,6 +128,30 @@ def check_operator(deployments: Read, pods: Read) -> Check:
         Outcome.FAIL,
         f"{places} has no ready pod{_why_not_ready(pods)}",
         f"{remedy}deployment/{where['name']}",
+    )
+
+
+def check_leader(leases: Read) -> Check:
+    """Which operator leads.
+
+    Args:
+        leases: those with the operator's label.
+    """
+    name = "Leader"
+    if isinstance(leases, ApiError):
+        return skipped(name, leases)
+    holders = [
+        f"{str(spec['holderIdentity']).partition('_')[0]} (term {spec.get('leaseTransitions', 0)})"
+        for lease in leases
+        if (spec := lease.get("spec") or {}).get("holderIdentity")
+    ]
+    if holders:
+        return Check(name, Outcome.OK, ", ".join(holders))
+    return Check(
+        name,
+        Outcome.FAIL,
+        "no operator holds the Lease: no job is started or checked",
+        "see the operator's log: it says why it does not lead",
     )
 
 
@@ -150,7 +173,7 @@ def check_health(answer: str | ApiError | None) -> Check:
     """What the operator itself reports about its watches and its queue.
 
     Args:
-        answer: the answer of its /healthz through the API server, None if there is no pod to ask.
+        answer: the answer of its /readyz through the API server, None if there is no pod to ask.
     """
     name = "Operator's health"
     if answer is None:
@@ -164,9 +187,9 @@ def check_health(answer: str | ApiError | None) -> Check:
             name,
             Outcome.FAIL,
             f"the operator does not answer as it should: {why}",
-            "see the operator's log; Kubernetes restarts it automatically",
+            "see the operator's log; Kubernetes restarts it if it hangs",
         )
-    return Check(name, Outcome.OK, f"/healthz returns {answer.strip()}")
+    return Check(name, Outcome.OK, f"/readyz returns {answer.strip()}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -562,13 +562,18 @@ def test_an_example_and_all_that_is_made_of_it_is_accepted(admin: Client, namesp
                 admin.create(child, dryRun="All")
 
 
-def test_the_base_is_accepted_as_kustomize_puts_it_together(kubectl: Kubectl, admin: Client, tmp_path: Path) -> None:
-    text = kubectl("kustomize", str(ROOT / "manifests/base"))
+@pytest.mark.parametrize(("folder", "more"), [("base", []), ("overlays/high-availability", ["PodDisruptionBudget"])])
+def test_the_operator_is_accepted_as_kustomize_puts_it_together(
+    kubectl: Kubectl, admin: Client, tmp_path: Path, folder: str, more: list[str]
+) -> None:
+    text = kubectl("kustomize", str(ROOT / "manifests" / folder))
     (tmp_path / "base.yaml").write_text(text)
     kubectl("apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", str(tmp_path / "base.yaml"))
     kinds = [each["kind"] for each in yaml.safe_load_all(text)]
-    assert sorted(kinds) == ["ClusterRole", "ClusterRoleBinding", "Deployment", "Namespace", "ServiceAccount"]
+    roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    assert sorted(kinds) == sorted([*roles, *more, "Deployment", "Namespace", "ServiceAccount"])
     deployment = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment")
+    assert deployment["spec"]["replicas"] == 1 + len(more)
     pod = deployment["spec"]["template"]
     namespace = deployment["metadata"]["namespace"]
     # The namespace refuses what the restricted Pod Security Standard refuses.

@@ -203,7 +203,7 @@ class Lane:
             proxy.revive()
             # A new process may hear of the job before it hears of the pods: it must not take them for missing.
             if await stage.exists(name):
-                await until("the operator hears of the job", self._has_work)
+                await until("the operator hears of the job", self._has_listed_jobs)
             proxy.listing.set()
         proxy.revive()
         await until(f"{name} is over", lambda: phase.over(stage, name))
@@ -262,9 +262,8 @@ class Lane:
             seen.append((_sample(metrics, "reconcile_seconds_count"), len(self.stage.proxy.writes)))
         return seen[0] == seen[1]
 
-    async def _has_work(self) -> bool:
-        metrics = await self._metrics()
-        return bool(_sample(metrics, "queue_depth") or _sample(metrics, "reconcile_seconds_count"))
+    async def _has_listed_jobs(self) -> bool:
+        return "ddpjobs have not been listed" not in (await self.stage.operator.fetch("/readyz"))[1]
 
     async def _metrics(self) -> str:
         return (await self.stage.operator.fetch("/metrics"))[1]

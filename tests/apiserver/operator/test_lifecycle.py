@@ -68,7 +68,7 @@ async def test_a_restarted_operator_writes_nothing_to_jobs_that_have_not_changed
         assert [str(write) for write in stage.proxy.writes[before:] if "last" not in write.what] == []
 
 
-async def test_a_dead_watch_makes_the_operator_unhealthy_and_its_return_healthy(
+async def test_a_watch_that_is_not_answered_makes_the_operator_unready_but_it_stays_alive(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     async with set_stage(control_plane, tmp_path, "--watch-seconds=1") as stage:
@@ -77,10 +77,12 @@ async def test_a_dead_watch_makes_the_operator_unhealthy_and_its_return_healthy(
         assert await stage.operator.fetch("/healthz") == (200, "ok\n")
         for resource in ("pods", "services", "ddpjobs"):
             stage.proxy.block(resource)
-            await until(f"the watch of {resource} is missed", partial(complains, stage, f"the watch of {resource}"))
+            missed = partial(complains, stage, f"the watch of {resource} has been silent", "/readyz")
+            await until(f"the watch of {resource} is missed", missed)
             assert await metric(stage, f'watch_age_seconds{{resource="{resource}"}}') > 1
+            assert await is_healthy(stage)
             stage.proxy.blocked.clear()
-            await until("it is healthy again", lambda: is_healthy(stage))
+            await until("it is ready again", lambda: is_ready(stage))
         for resource in ("pods", "services"):
             assert await metric(stage, f'watch_reconnects_total{{reason="failed",resource="{resource}"}}') > 0
         for resource in ("pods", "ddpjobs"):
@@ -201,7 +203,7 @@ async def test_a_status_that_was_erased_is_rebuilt_from_the_pods(control_plane: 
         pods = [pod["metadata"]["uid"] for pod in await stage.pods("digits")]
         job = await stage.job("digits")
         del job["status"]
-        await stage.admin.kube.replace_status(JOBS, {**job, "status": {}})
+        await stage.admin.kube.replace_status(JOBS, job)
         await until("the status is back", lambda: attempt_runs(stage, "digits", 1))
         assert [pod["metadata"]["uid"] for pod in await stage.pods("digits")] == pods
 
@@ -276,8 +278,8 @@ async def is_healthy(stage: Stage) -> bool:
     return (await stage.operator.fetch("/healthz"))[0] == 200
 
 
-async def complains(stage: Stage, text: str) -> bool:
-    code, said = await stage.operator.fetch("/healthz")
+async def complains(stage: Stage, text: str, path: str = "/healthz") -> bool:
+    code, said = await stage.operator.fetch(path)
     return code == 503 and text in said
 
 

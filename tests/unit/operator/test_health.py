@@ -4,13 +4,19 @@ import asyncio
 
 from ddpjob_core.engine.queue import WorkQueue
 from ddpjob_core.engine.store import Key
-from ddpjob_operator.health import LoopMeter, queue_moves, watch_is_alive
+from ddpjob_operator.health import LoopMeter, queue_moves, watch_is_answered, watch_moves
 
 
 def test_a_silent_watch_is_named_with_its_silence() -> None:
-    assert watch_is_alive("pods", lambda: 90.0, 90.0)() is None
-    said = watch_is_alive("pods", lambda: 91.0, 90.0)()
+    assert watch_is_answered("pods", lambda: 90.0, 90.0)() is None
+    said = watch_is_answered("pods", lambda: 91.0, 90.0)()
     assert said == "the watch of pods has been silent for 91 s (limit 90 s)"
+
+
+def test_a_watch_that_no_longer_tries_is_named() -> None:
+    assert watch_moves("pods", lambda: 90.0, 90.0)() is None
+    said = watch_moves("pods", lambda: 91.0, 90.0)()
+    assert said == "the watch of pods has done nothing for 91 s (limit 90 s)"
 
 
 async def test_a_queue_whose_work_does_not_end_is_stuck() -> None:

@@ -14,6 +14,7 @@ from ddpjob.views.checks import (
     check_crd,
     check_dns,
     check_health,
+    check_leader,
     check_lines,
     check_nodes,
     check_operator,
@@ -34,6 +35,10 @@ def node(name: str, ready: str = "True", **spec: Any) -> dict[str, Any]:
 
 def operator(ready: int, replicas: int = 1) -> dict[str, Any]:
     return named("ddpjob-operator", spec={"replicas": replicas}, status={"readyReplicas": ready} if ready else {})
+
+
+def lease(holder: str, term: int) -> dict[str, Any]:
+    return named("ddpjob-operator", spec={"holderIdentity": holder, "leaseTransitions": term})
 
 
 def older_crd() -> dict[str, Any]:
@@ -69,11 +74,15 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
         (check_operator([operator(1)], []), OK, "ns/ddpjob-operator is ready"),
         (check_operator([operator(0)], [STUCK_POD]), FAIL, "has no ready pod: op-1: ErrImagePull: no"),
         (check_operator([operator(0)], DENIED), FAIL, "has no ready pod"),
-        (check_operator([operator(2, replicas=2)], []), FAIL, "2 operators are configured"),
-        (check_operator([operator(1), operator(1)], []), FAIL, "2 operators are configured"),
+        (check_operator([operator(2, replicas=2)], []), OK, "ns/ddpjob-operator is ready"),
+        (check_operator([operator(1), operator(1)], []), FAIL, "2 operators are installed"),
         (check_operator([], []), FAIL, "it has no deployment"),
         (check_operator(DENIED, DENIED), SKIP, "you may not"),
-        (check_health("ok\n"), OK, "/healthz returns ok"),
+        (check_leader([lease("op-1_5b1c", 3)]), OK, "op-1 (term 3)"),
+        (check_leader([lease("", 3)]), FAIL, "no operator holds the Lease"),
+        (check_leader([]), FAIL, "no operator holds the Lease"),
+        (check_leader(DENIED), SKIP, "you may not"),
+        (check_health("ok\n"), OK, "/readyz returns ok"),
         (check_health(Unavailable("the watch of pods is silent")), FAIL, "the watch of pods is silent"),
         (check_health(DENIED), SKIP, "you may not"),
         (check_health(None), SKIP, "no ready pod"),

@@ -171,6 +171,7 @@ def test_the_operator_asks_for_no_right_to_patch_to_read_secrets_or_to_reach_bey
         "ddpjobs.ddpjob.dev",
         "ddpjobs.ddpjob.dev/status",
         "events",
+        "leases.coordination.k8s.io",
         "persistentvolumeclaims",
         "pods",
         "secrets",

@@ -1,0 +1,1 @@
+"""How long the jobs have no leader, and what a standby costs."""

@@ -1,0 +1,56 @@
+"""Two replicas of the operator: the leader is killed while a job trains."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from jobs import TRAINER_IMAGE, program, scripted
+from kubectl import Kubectl
+from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, trains
+
+from hack.bench.leader.replicas import OVERLAY, Replicas
+from hack.cluster.deploy import NAMESPACE, deploy
+from hack.cluster.engine import choose_engine
+from hack.cluster.kind import LOG
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.environ.get("USE_EXISTING_CLUSTER") == "1", reason="stops a process on a node"),
+    pytest.mark.timeout(300),
+]
+
+LONGER = 3
+"""So many times as many epochs as usual: it trains until another process leads."""
+REPLACED = 15.0
+"""Seconds within which another process leads."""
+
+
+@pytest.fixture
+def replicas(kubectl: Kubectl) -> Iterator[Replicas]:
+    assert kubectl
+    deploy(overlay=OVERLAY)
+    try:
+        yield Replicas(choose_engine(LOG))
+    finally:
+        deploy()
+        Kubectl(NAMESPACE)("delete", "poddisruptionbudget", "ddpjob-operator")
+
+
+def test_a_killed_leader_is_replaced_and_a_training_loses_nothing(kubectl: Kubectl, replicas: Replicas) -> None:
+    longer = STEADY.replace(f"total_epochs={EPOCHS}", f"total_epochs={LONGER * EPOCHS}")
+    kubectl.apply(program("longer", longer))
+    job = scripted("digits", config_map="longer")
+    job["spec"]["trainer"]["image"] = TRAINER_IMAGE
+    kubectl.apply(job)
+    epoch = trains(kubectl, "digits")["leaderEpoch"]
+    pods = {pod["metadata"]["uid"] for pod in kubectl.list("pods")}
+    leader = replicas.holder()
+    killed = replicas.kill(leader)
+    successor, seen = replicas.wait_for_other(leader)
+    assert successor != leader
+    assert seen - killed <= REPLACED
+    status = kubectl.wait_for_phase("digits", "Succeeded")["status"]
+    assert status["leaderEpoch"] > epoch
+    assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["ignored"]) == (0, 0, 0)
+    assert {pod["metadata"]["uid"] for pod in kubectl.list("pods")} == pods
+    assert len(losses(kubectl.logs("digits-a0-0"))) == LONGER * EPOCHS * STEPS_PER_EPOCH
