@@ -31,7 +31,7 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "nodes": count_nodes(situation, decided),
             "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
-            **resolved_fields(situation.spec),
+            **resolved_fields(situation.spec, decided),
             "stacks": kept_stacks(situation, decided),
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },

@@ -53,3 +53,16 @@ def test_a_finished_job_keeps_its_status_when_its_pods_go() -> None:
     world.advance(60)
     world.settle()
     assert world.status == before
+
+
+def test_what_auto_comes_to_does_not_change_under_running_pods_when_another_version_of_the_operator_goes_on() -> None:
+    world = running_world(procsPerNode="auto")
+    assert world.status is not None
+    world.status = world.status.model_copy(update={"procs_per_node": 2, "backend": "nccl"})
+    world.advance(6)
+    world.take_over(0)
+    assert world.reconcile().status is None
+    for name in list(world.pods):
+        world.end(name, 1)
+    world.settle()
+    assert (world.status.attempt, world.status.procs_per_node, world.status.backend) == (1, 1, "gloo")
