@@ -25,10 +25,16 @@ def suspending(situation: Situation) -> Decision | None:
     if not situation.spec.suspend:
         return None
     status, attempt = situation.status, situation.attempt
-    asked = is_stopping(status) or status.holds(ConditionType.SUSPENDED)
+    suspended = status.holds(ConditionType.SUSPENDED)
+    asked = suspended or is_stopping(status)
     if not asked and all(state is NodeState.SUCCEEDED for state in attempt.states()):
         return None
-    waited_for = [pod for pod in all_pods(attempt) if _is_waited_for(pod, situation.now)]
+    waited_for = [
+        pod
+        for pod in all_pods(attempt)
+        # Another operator, which sees these for the first time, does not wait again for one that was given up.
+        if _is_waited_for(pod, situation.now) and not (suspended and pod.deletion_time is not None)
+    ]
     if waited_for:
         fact = Fact(
             ConditionType.SUSPENDED,
@@ -45,7 +51,7 @@ def suspending(situation: Situation) -> Decision | None:
             *deletions(live_pods(attempt)),
             *(() if asked else missing_pods(situation)),
         ),
-        transition=not asked or (not waited_for and not status.holds(ConditionType.SUSPENDED)),
+        transition=not asked or (not waited_for and not suspended),
         requeue_at=tuple(until for pod in waited_for if (until := _waited_until(pod)) is not None),
     )
 

@@ -191,3 +191,16 @@ def test_a_pod_without_its_label_is_deleted_when_the_job_fails_for_good_or_is_su
         del world.pods["digits-a0-1"]
         world.settle()
         assert DeleteStray("digits-a0-1") in world.requests
+
+
+def test_a_suspended_job_stays_so_when_another_operator_sees_the_pod_of_a_lost_node() -> None:
+    world = running_world()
+    world.spec = spec_of(suspend=True)
+    world.settle()
+    world.advance(90)
+    world.settle()
+    assert world.status is not None
+    assert world.status.phase is Phase.SUSPENDED
+    world.take_over(0)
+    world.settle()
+    assert world.status.phase is Phase.SUSPENDED
