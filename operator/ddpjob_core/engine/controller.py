@@ -16,7 +16,7 @@ from ddpjob_core.decide import decide
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
-from ddpjob_core.engine.memory import Memories
+from ddpjob_core.engine.memory import Memories, Polled
 from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
 from ddpjob_core.engine.protocols import Alone, Leadership, Metrics, NewSshKey, ObjectApi, OpenTransport
 from ddpjob_core.engine.queue import CallLater, WorkQueue
@@ -127,6 +127,8 @@ class Controller:
         self.queue.close()
         for memory in self.memories:
             self.poller.follow(memory, ())
+            # The process that leads meanwhile reads more, and writes it: what was read before is not the newest again.
+            memory.polled = Polled()
 
     def _job_changed(self, before: JobRecord | None, after: JobRecord | None) -> None:
         if before is not None and (after is None or after.uid != before.uid):

@@ -10,11 +10,13 @@ from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.metrics import NoMetrics
 from ddpjob.local.transport import open_transport
 from ddpjob_core.api.kubernetes import ObjectName
+from ddpjob_core.api.status import Progress
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import JobRecord, PodRecord
-from ddpjob_core.wire.progress import PollTarget
+from ddpjob_core.wire.progress import PollTarget, ProgressReport
+from ddpjob_core.wire.rank_report import RankReport
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = JobRecord("default", "digits", "job-uid", "1", 1, deleting=False, spec=None)
@@ -115,3 +117,15 @@ async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_lo
     controller.take_over()
     assert controller.queue.depth == 2
     assert memory.known == {}, "another process may have deleted it since"
+
+
+async def test_a_controller_that_takes_over_once_more_has_forgotten_what_it_read_in_its_former_term(
+    controller: Controller,
+) -> None:
+    controller.caches.jobs.seen(JOB)
+    memory = controller.memories.of("job-uid", ("default", "digits"))
+    memory.polled.report = ProgressReport(0, Progress(step=3, process_restarts=1))
+    memory.polled.ranks[0] = RankReport(0, 0, 0, NOW, step=3)
+    controller.stand_by()
+    controller.take_over()
+    assert (memory.polled.report, memory.polled.ranks) == (None, {})
