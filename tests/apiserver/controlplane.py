@@ -64,6 +64,7 @@ class ApiError(Exception):
     def __init__(self, code: int, status: Json) -> None:
         super().__init__(f"{code}: {status.get('message', status)}")
         self.code = code
+        self.status = status
         self.reason = str(status.get("reason", ""))
         self.message = str(status.get("message", ""))
 

@@ -327,7 +327,7 @@ def _replace_somewhere(value: Any, rng: Random) -> None:
     if isinstance(value[key], dict | list) and value[key] and rng.random() < 0.7:
         _replace_somewhere(value[key], rng)
     else:
-        value[key] = rng.choice(ANYTHING)
+        value[key] = copy.deepcopy(rng.choice(ANYTHING))
 
 
 def calm(world: HostileWorld, *, suspend: bool) -> None:

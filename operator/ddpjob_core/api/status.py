@@ -30,7 +30,8 @@ def _bounded(least: float, most: float) -> Callable[[object], object]:
 Count = Annotated[int, Field(ge=0, le=_INT32), BeforeValidator(_bounded(0, _INT32))]
 BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _EXACT))]
 ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
-Measure = Annotated[float, Field(ge=-1e300, le=1e300), BeforeValidator(_bounded(-1e300, 1e300))]
+# The API server compares integers with these bounds as an int64, which they have to fit into.
+Measure = Annotated[float, Field(ge=-1e18, le=1e18), BeforeValidator(_bounded(-1e18, 1e18))]
 Rate = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_bounded(0, 1e15))]
 Word = Annotated[str, Field(max_length=253), BeforeValidator(as_line(253))]
 Text = Annotated[str, Field(max_length=8192), BeforeValidator(as_line(8192))]

@@ -4,6 +4,7 @@ The status has been checked against the CRD's own schema, so this is for what th
 CRD, or an admission policy. No job waits for a field that is only shown to be stopped, to finish or to be deleted.
 """
 
+import copy
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ async def write_accepted(status: DDPJobStatus, put: Put) -> tuple[Json | None, s
         except (Invalid, Forbidden) as failure:
             if EPOCH in str(failure):
                 raise
-            refusal, paths = failure, _paths(failure)
+            refusal, paths = failure, paths_of(failure)
             refused += [path for path in paths if path not in refused]
             wire = without(wire, paths)
     return None, _sentence([], refusal)
@@ -87,7 +88,7 @@ def without(status: Json, paths: Iterable[str]) -> Json | None:
     places = sorted((_place(path) for path in paths), key=lambda place: [str(part).zfill(8) for part in place])[::-1]
     if not places or any(not place or (len(place) == 1 and place[0] in _DECISIVE) for place in places):
         return None
-    kept: Json = fit(status, status_schema()) or {}
+    kept = copy.deepcopy(status)
     for place in places:
         _remove(kept, place)
     fitted: Json | None = fit(kept, status_schema())
@@ -112,7 +113,8 @@ def _place(path: str) -> tuple[str | int, ...]:
     return tuple(parts[1:]) if parts[:1] == ["status"] else ()
 
 
-def _paths(refusal: ApiError) -> list[str]:
+def paths_of(refusal: ApiError) -> list[str]:
+    """The fields that the API server names; it also names none, for the rules that it could not check then."""
     return [path for path, _ in refusal.fields if path] if isinstance(refusal, Invalid) else []
 
 
