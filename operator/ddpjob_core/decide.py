@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
 from ddpjob_core.children.actions import Action
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.leader_times import job_as_led
@@ -23,7 +23,7 @@ from ddpjob_core.policies.active_deadline_seconds import active_deadline
 from ddpjob_core.policies.clean_pod_policy import clean_pod_policy, pods_to_clean
 from ddpjob_core.policies.create import creating
 from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server, unreadable
+from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server
 from ddpjob_core.policies.mended_spec import mended_spec
 from ddpjob_core.policies.missing_children import missing_children
 from ddpjob_core.policies.progress_deadline import progress_deadline
@@ -37,6 +37,7 @@ from ddpjob_core.status.bounds import within_bounds
 from ddpjob_core.status.complete import completed
 from ddpjob_core.status.events import Event, events_between
 from ddpjob_core.status.unknown_accelerators import unknown_accelerator_remark
+from ddpjob_core.status.unreadable import unreadable
 from ddpjob_core.status.writes import differs, may_write_at, recheck_at
 from ddpjob_core.wire.progress import PollTarget
 
@@ -65,9 +66,10 @@ POLICIES: Final[tuple[Policy, ...]] = (
 class Plan:
     """What to do about one job: write `status` first, then carry out `actions`, then post `events`.
 
-    `status` None means that nothing has to be written now. `urgent` marks a state transition, which is never held back
-    by the limit on progress writes. `requeue_after` requests another reconcile even if nothing changes until then.
-    `poll` are the ranks to poll: none, rank 0, or all of them if the training seems to have stalled.
+    `status` None means that nothing has to be written now. `remark` is a condition to write into a status that
+    otherwise stays as it is. `urgent` marks a state transition, which is never held back by the limit on progress
+    writes. `requeue_after` requests another reconcile even if nothing changes until then. `poll` are the ranks to
+    poll: none, rank 0, or all of them if the training seems to have stalled.
     """
 
     status: DDPJobStatus | None = None
@@ -76,6 +78,7 @@ class Plan:
     events: tuple[Event, ...] = ()
     requeue_after: timedelta | None = None
     poll: tuple[PollTarget, ...] = ()
+    remark: Condition | None = None
 
 
 def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
@@ -91,14 +94,18 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
     moment = observed.now.replace(microsecond=0)
     job = job_as_led(observed)
     at = replace(observed, job=job, now=moment, pods=with_lost_nodes(observed.pods, moment))
-    if job.spec is None:
-        status = unreadable(at)
-        if status is None:
-            return Plan()
-        return Plan(within_bounds(status), urgent=True, events=events_between(job.status, status))
+    if job.spec is None or job.unreadable is not None:
+        return _left_alone(at)
     situation = situation_of(at, job.spec, advice)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)
+
+
+def _left_alone(observed: Observed) -> Plan:
+    remark = unreadable(observed)
+    if remark is None:
+        return Plan()
+    return Plan(remark=remark, events=(Event("Warning", remark.type.value, remark.message),))
 
 
 def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:

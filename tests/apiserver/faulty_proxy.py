@@ -240,13 +240,17 @@ class FaultyProxy:
         if form == "answer":
             return web.json_response(status, status=410)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
         if form == "event":
+            await response.prepare(request)
             await response.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
             return response
         stream = Stream(resource, response, request)
         self.streams.append(stream)
         answer = await self._forward(request, None)
+        if answer.status != HTTPStatus.OK:
+            self.streams.remove(stream)
+            return web.Response(status=answer.status, body=await answer.read(), content_type="application/json")
+        await response.prepare(request)
         try:
             async for line in answer.content:
                 await self._pass_on(stream, line)

@@ -37,6 +37,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.requests: list[str] = []
+        self.written: list[Json] = []
         self.failures: dict[str, ApiError] = {}
         self.objects: dict[str, Json] = {}
         self.version = 100
@@ -68,6 +69,7 @@ class Answers:
         assert resource is JOBS
         assert manifest["metadata"]["uid"]
         self.before_status()
+        self.written.append(manifest["status"])
         refusal = self.refuse_status(manifest["status"])
         if refusal is not None:
             self.requests.append("refused status")

@@ -71,6 +71,9 @@ def _accepted(found: Findings) -> Check:
     name, failed = "Spec", found.job.status.condition(ConditionType.FAILED)
     if found.job.record.spec is None:
         return Check(name, Outcome.FAIL, found.job.record.spec_error or "cannot be understood", "correct it")
+    left_alone = found.job.status.condition(ConditionType.UNREADABLE)
+    if left_alone is not None and left_alone.status == "True":
+        return Check(name, Outcome.FAIL, left_alone.message, "compare the versions of the operator and of the CRD")
     if failed is not None and (failed.status, failed.reason) == ("True", INVALID_SPEC):
         return Check(name, Outcome.FAIL, failed.message, f"kubectl edit ddpjob {found.job.name}: it then starts again")
     return Check(name, Outcome.OK, "it is valid")

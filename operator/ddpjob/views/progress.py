@@ -50,6 +50,9 @@ def waiting_for(status: DDPJobStatus) -> str:
     """What the job waits for according to its conditions, "" if nothing is known to be wrong."""
     if status.finished:
         return ""
+    left_alone = status.condition(ConditionType.UNREADABLE)
+    if left_alone is not None and left_alone.status == "True":
+        return left_alone.message
     for kind in _WAITS:
         condition = status.condition(kind)
         if condition is None:

@@ -38,6 +38,10 @@ Text = Annotated[str, Field(max_length=8192), BeforeValidator(as_line(8192))]
 Lines = Annotated[str, Field(max_length=8192), BeforeValidator(as_lines(8192))]
 
 
+STATUS_VERSION: Final = 1
+"""Raised when a status can no longer be read as before although its fields are the same."""
+
+
 class Phase(StrEnum):
     """Phase of the job, in one human-readable word; programs read the conditions."""
 
@@ -63,6 +67,7 @@ class ConditionType(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     STATUS_REFUSED = "StatusRefused"
+    UNREADABLE = "Unreadable"
 
 
 class Condition(ApiModel):
@@ -218,6 +223,8 @@ class DDPJobStatus(ApiModel):
         },
     }
 
+    version: Count = STATUS_VERSION
+    """Version of the form of this status. An operator that knows only older ones leaves the job alone."""
     phase: Phase = Phase.PENDING
     """Phase of the job, in one human-readable word: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
     conditions: Annotated[

@@ -12,7 +12,7 @@ from ddpjob_core.api.constants import API_VERSION, KIND
 from ddpjob_core.api.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import JOBS
-from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.api.status import Condition, DDPJobStatus, Phase
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.actions import ActionRunner, Outcome
 from ddpjob_core.engine.caches import Caches
@@ -22,8 +22,8 @@ from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import Json, Leadership, Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
+from ddpjob_core.engine.refused_status import EPOCH, RefusedStatus, as_decided, write_accepted
 from ddpjob_core.engine.refused_status import TRY_AGAIN_AFTER as REFUSED_AGAIN_AFTER
-from ddpjob_core.engine.refused_status import RefusedStatus, as_decided, write_accepted
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import job_record
@@ -125,6 +125,9 @@ class Reconciler:
                 memory.failing.pop(name, None)
         plan = self._with_refused(key, self._decide(self._observe(job, memory)), memory)
         self._poller.follow(memory, plan.poll)
+        if plan.remark is not None:
+            await self._write_remark(key, job, plan, plan.remark)
+            return
         decided_on, wrote = job, False
         if plan.status is not None:
             wait = 0.0 if plan.urgent else self._progress_writes.ask(memory.turn, key[0])
@@ -192,13 +195,7 @@ class Reconciler:
             self._caches.jobs.forget(job.namespace, job.name, job.uid)
             return None
         except Conflict:
-            self._metrics.status_conflict()
-            cached = self._caches.jobs.get(*key)
-            if cached is None or version_of(cached) > version_of(job):
-                self._queue.add(key)
-            else:
-                # The watch will show the newer version, which starts the next reconcile.
-                self._queue.add_after(key, _CATCH_UP)
+            self._catch_up(key, job)
             return None
         self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
@@ -208,6 +205,38 @@ class Reconciler:
             self._caches.jobs.remember(record)
         self._note_refusal(key, memory, status, refused, record)
         return record or job
+
+    async def _write_remark(self, key: Key, job: JobRecord, plan: Plan, remark: Condition) -> None:
+        """Say something in the status of a job that is left alone: what this version does not know stays in it."""
+        status = {"phase": Phase.PENDING.value, **(job.raw_status or {})}
+        found = status.get("conditions")
+        conditions = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        others = [each for each in conditions if each.get("type") != remark.type]
+        epoch = self._leadership.epoch_over(job.status.leader_epoch if job.status is not None else None)
+        status |= {"conditions": [*others, remark.to_wire()], **({} if epoch is None else {EPOCH: epoch})}
+        try:
+            answer = await self._put_status(job, status)
+        except NotFound:
+            self._caches.jobs.forget(job.namespace, job.name, job.uid)
+            return
+        except Conflict:
+            self._catch_up(key, job)
+            return
+        record = job_record(answer)
+        if record is not None:
+            self._caches.jobs.remember(record)
+        _log.warning("%s/%s: %s", *key, remark.message)
+        await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
+
+    def _catch_up(self, key: Key, job: JobRecord) -> None:
+        """The job has changed since it was decided on: decide again when its newer version is known."""
+        self._metrics.status_conflict()
+        cached = self._caches.jobs.get(*key)
+        if cached is None or version_of(cached) > version_of(job):
+            self._queue.add(key)
+        else:
+            # The watch will show the newer version, which starts the next reconcile.
+            self._queue.add_after(key, _CATCH_UP)
 
     async def _put_status(self, job: JobRecord, status: Json) -> Json:
         identity = {"namespace": job.namespace, "name": job.name, "uid": job.uid}

@@ -22,6 +22,7 @@ from ddpjob_core.api.restart import DISRUPTION_TARGET
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.api.text import one_line
+from ddpjob_core.api.unknown import unknown_in_spec, unknown_in_status
 from ddpjob_core.observations.observed import (
     ContainerState,
     InitFailure,
@@ -134,6 +135,8 @@ def job_record(raw: object) -> JobRecord | None:
         return None
     bounded, too_large = _bounded(raw.get("spec"))
     spec, spec_error = _spec(bounded)
+    raw_status = raw.get("status")
+    unreadable = spec_error or unknown_in_spec(bounded) or unknown_in_status(raw_status)
     generation = identity.raw.get("generation")
     return JobRecord(
         namespace=identity.namespace,
@@ -144,8 +147,10 @@ def job_record(raw: object) -> JobRecord | None:
         deleting=identity.raw.get("deletionTimestamp") is not None,
         spec=spec,
         spec_error=spec_error,
-        status=_status(raw.get("status")),
+        status=_status(raw_status),
         too_large=too_large,
+        unreadable=unreadable,
+        raw_status=raw_status if unreadable is not None and isinstance(raw_status, dict) else None,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.spec import DDPJobSpec
@@ -126,7 +126,9 @@ class JobRecord:
 
     `spec` is None if it cannot be understood; `spec_error` then names the field and what is wrong with it.
     `too_large` names a field of the spec that holds more than a job may and says what is too much about it; the field
-    itself is then left out of `spec`. `status` is None if it does not exist yet or was erased.
+    itself is then left out of `spec`. `status` is None if it does not exist yet or was erased. `unreadable` says what
+    this version does not understand, or does not know because it comes from a newer one; what it does understand is in
+    `spec` and `status` all the same, and `raw_status` is the status as it was read.
     """
 
     namespace: str
@@ -139,6 +141,8 @@ class JobRecord:
     spec_error: str | None = None
     status: DDPJobStatus | None = None
     too_large: str | None = None
+    unreadable: str | None = None
+    raw_status: Mapping[str, Any] | None = None
 
 
 class RejectionKind(StrEnum):

@@ -2,14 +2,13 @@
 
 from ddpjob_core.api.constants import INVALID_SPEC, MAX_PROCESSES, MAX_RANKS
 from ddpjob_core.api.spec import Backend, DDPJobSpec
-from ddpjob_core.api.status import ConditionType, DDPJobStatus, Phase
+from ddpjob_core.api.status import ConditionType
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.pod import processes_of, resources_of
 from ddpjob_core.children.processes import gpus_of, unknown_devices
-from ddpjob_core.observations.observed import JobRecord, Observed, RejectionKind
+from ddpjob_core.observations.observed import JobRecord, RejectionKind
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision, give_up
-from ddpjob_core.status.conditions import Fact, with_facts
 
 _MADE_OF = {"Pod": "spec.template or spec.trainer", "PersistentVolumeClaim": "spec.checkpoint"}
 """Kinds of objects that the API server may refuse for what the spec says, and the fields that say it."""
@@ -63,20 +62,6 @@ def refused_by_server(situation: Situation) -> Decision | None:
     fields = _MADE_OF[invalid[0].object.kind]
     message = f"the API server refuses {invalid[0].object}: {invalid[0].message}; correct {fields}"
     return give_up(situation, INVALID_SPEC, message, None)
-
-
-def unreadable(observed: Observed) -> DDPJobStatus | None:
-    """The status of a job whose spec this version of the operator cannot understand; None where that is known.
-
-    The API server let it pass: it may come from a newer version.
-    """
-    job, old = observed.job, observed.job.status
-    if old is not None and old.finished and not edited_since_it_failed(job):
-        return None
-    fact = Fact(ConditionType.FAILED, "True", INVALID_SPEC, job.spec_error or "spec cannot be understood")
-    return with_facts(old or DDPJobStatus(), (fact,), job.generation, observed.now).model_copy(
-        update={"phase": Phase.FAILED, "completion_time": observed.now, "observed_generation": job.generation},
-    )
 
 
 def edited_since_it_failed(job: JobRecord) -> bool:

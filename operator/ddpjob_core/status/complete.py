@@ -16,6 +16,7 @@ from ddpjob_core.status.status_refused import refused_facts
 from ddpjob_core.status.summary import summarize
 from ddpjob_core.status.training import training
 from ddpjob_core.status.training_stalled import stall_facts
+from ddpjob_core.status.unreadable import readable_facts
 
 
 def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
@@ -38,7 +39,11 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     )
     if status.progress is not None and status.progress.attempt not in (None, status.attempt):
         status = status.model_copy(update={"progress": without_pace(status.progress)})
-    facts = (*_facts(situation, status, steps=steps), *refused_facts(situation.observed, status))
+    facts = (
+        *_facts(situation, status, steps=steps),
+        *refused_facts(situation.observed, status),
+        *readable_facts(status),
+    )
     status = with_facts(status, facts, situation.job.generation, situation.now)
     status = status.model_copy(update={"phase": phase_of(status)})
     return status.model_copy(update={"summary": summarize(status, loss_text)})
@@ -55,7 +60,7 @@ def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStat
     if last is not None and is_beyond(last[0], finished.progress):
         changed["progress"], loss_text = last
     seen = finished.model_copy(update={"observed_generation": situation.job.generation, **changed})
-    refused = refused_facts(situation.observed, seen)
+    refused = (*refused_facts(situation.observed, seen), *readable_facts(seen))
     seen = with_facts(seen, refused, situation.job.generation, situation.now) if refused else seen
     shown = (seen.nodes, seen.progress) == (finished.nodes, finished.progress)
     return seen if shown else seen.model_copy(update={"summary": summarize(seen, loss_text)})

@@ -1,7 +1,7 @@
 """What the reconciler does with a plan and with the answers to it; what an API server decides is tested against one."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from reconciling import EVENT, KEY, SHARED, STATUS, Bench, manifest, pod_of, pods
@@ -19,9 +19,10 @@ from ddpjob_core.api.errors import (
 )
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.resources import PODS, SERVICES
+from ddpjob_core.api.status import Condition, ConditionType
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.limiter import Turn
-from ddpjob_core.observations.observed import RejectionKind, ServiceRecord
+from ddpjob_core.observations.observed import JobRecord, RejectionKind, ServiceRecord
 
 
 async def test_the_status_is_written_before_anything_is_done_and_events_are_posted_afterwards(bench: Bench) -> None:
@@ -284,3 +285,27 @@ async def test_what_a_user_changes_is_looked_at_although_the_job_is_left_alone(b
     bench.queue.release(KEY)
     bench.queue.add(KEY)
     assert bench.looks_again()
+
+
+REMARK = Condition(
+    type=ConditionType.UNREADABLE,
+    status="True",
+    last_transition_time=datetime(2026, 1, 1, tzinfo=UTC),
+    reason="UnknownSpec",
+    message="spec.elastic",
+)
+
+
+async def test_a_remark_leaves_the_rest_of_a_status_as_it_was(bench: Bench) -> None:
+    others = [{"type": "Queued", "status": "True"}, {"type": "Unreadable", "status": "False"}]
+    raw = {"phase": "Queued", "lease": {"holder": "x"}, "conditions": others}
+    record = JobRecord("default", "digits", "job-uid", "8", 1, deleting=False, spec=None, raw_status=raw)
+    bench.caches.jobs.seen(record)
+    assert await bench.look(Plan(remark=REMARK, events=(EVENT,))) == ["status at 8", "create events"]
+    assert bench.kube.written == [{**raw, "conditions": [others[0], REMARK.to_wire()]}]
+
+
+async def test_a_remark_on_a_job_that_has_changed_is_decided_again(bench: Bench) -> None:
+    bench.kube.failures["status at 7"] = Conflict("changed")
+    assert await bench.look(Plan(remark=REMARK, events=(EVENT,))) == ["status at 7"]
+    assert bench.delays

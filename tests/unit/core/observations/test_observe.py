@@ -118,6 +118,19 @@ def test_a_broken_part_of_a_status_costs_only_that_part() -> None:
     assert status.progress is None
 
 
+def test_the_status_that_a_newer_version_has_written_is_kept_as_it_is() -> None:
+    written = {"attempt": 3, "podsCreated": True, "lease": {"holder": "x"}}
+    job = job_record({"metadata": _IDENTITY, "spec": {"trainer": {"image": "x"}}, "status": written})
+    assert job is not None
+    assert job.unreadable == "status.lease"
+    assert job.raw_status == written
+    assert job.status is not None
+    known = {"attempt": 3, "podsCreated": True}
+    job = job_record({"metadata": _IDENTITY, "spec": {"trainer": {"image": "x"}}, "status": known})
+    assert job is not None
+    assert (job.unreadable, job.raw_status) == (None, None)
+
+
 def pod(**parts: Any) -> Json:
     return {"metadata": {**_IDENTITY, **parts.pop("metadata", {})}, **parts}
 
