@@ -23,6 +23,7 @@ from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.status import status_json
 from ddpjob_core.api.constants import MAX_NODES
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.spec import DDPJobSpec
 
 # Everything after the script is passed to it, options included, as with torchrun.
 SETTINGS: Final[dict[str, Any]] = {"allow_interspersed_args": False}
@@ -155,6 +156,13 @@ def prepare(
     return replace(submission_of([document]), script=script)
 
 
+def starts_over(spec: DDPJobSpec) -> bool:
+    """Whether a restart runs the program again from its start, as far as the spec says."""
+    restart = spec.restart
+    in_place = spec.rendezvous.backend in spec.launcher.traits.restarts_in_place
+    return spec.checkpoint is None and (restart.max_restarts > 0 or (in_place and restart.max_process_restarts != 0))
+
+
 def _on_cluster(
     submission: Submission,
     *,
@@ -168,6 +176,8 @@ def _on_cluster(
     cluster = connect(namespace, context, kubeconfig)
     job = submit(cluster, submission, namespace)
     say(f"created DDPJob {job.namespace}/{job.name}")
+    if job.record.spec is not None and starts_over(job.record.spec):
+        say("after a failure, the program runs again from its start: the job has no spec.checkpoint")
     if follow:
         # Standard output has only the JSON, so the log goes to standard error.
         code, job = follow_to_end(cluster, job, logs=console(stderr=output is Format.JSON) if logs else None)

@@ -1,4 +1,4 @@
-"""The options of Open MPI's mpirun, and the equivalent ones of other mpiexec programs."""
+"""The options of Open MPI's mpirun, and of the mpiexec of MPICH (Hydra) and of Cray (PALS)."""
 
 import math
 import re
@@ -22,6 +22,10 @@ _SSH: Final = "not needed: the job has its own hostfile and ssh keys"
 _PLACEMENT: Final = "not carried over: every pod runs its processes on the CPUs that it requests"
 _OUTPUT: Final = "not carried over: ddpjob logs and kubectl logs show the output of every pod"
 _FOLDER: Final = "not carried over: spec.trainer.workingDir sets the working directory"
+_ENVIRONMENT: Final = (
+    "not needed: the program gets the image's environment, spec.trainer.env, and what the launcher sets"
+)
+_STARTER: Final = "not needed: the operator starts the pods, and mpirun the processes in them"
 _MPI: Final = "not needed: the job starts the image's mpirun"
 
 _OPTIONS: Final = (
@@ -29,7 +33,23 @@ _OPTIONS: Final = (
     Option(("-H", "--host", "-host", "--hosts", "-hosts")),
     Option(("--hostfile", "-hostfile", "--machinefile", "-machinefile", "--default-hostfile", "-f")),
     Option(("-x",)),
-    Option(("-genv", "-env"), values=2),
+    Option(("--env", "-env", "--genv", "-genv", "-e"), pair=True),
+    Option(("--envlist", "-envlist", "--genvlist", "-genvlist")),
+    Option(
+        ("--envall", "-envall", "--envnone", "-envnone", "--genvall", "-genvall", "--genvnone", "-genvnone"), values=0
+    ),
+    Option(("--depth", "-depth", "-d")),
+    Option(("--cpu-bind", "-cpu-bind", "--gpu-bind", "--mem-bind", "-membind", "--cores", "-cores")),
+    Option(("--rlimits", "--umask", "--pmi", "--exclude-hosts", "--fanout")),
+    Option(("--launcher", "-launcher", "-launcher-exec", "-bootstrap", "-rmk")),
+    Option(("--iface", "-iface")),
+    Option(
+        (
+            *("--transfer", "--no-transfer", "--abort-on-failure", "--no-abort-on-failure", "--sstartup"),
+            *("--no-sstartup", "--vni", "--no-vni", "--procinfo", "-disable-auto-cleanup"),
+        ),
+        values=0,
+    ),
     Option(("-npernode", "--npernode", "-N", "-ppn", "--ppn", "-perhost")),
     Option(("--map-by", "-map-by")),
     Option(("--bind-to", "-bind-to")),
@@ -37,13 +57,13 @@ _OPTIONS: Final = (
     Option(("--mca", "-mca"), values=2),
     Option(("--gmca", "-gmca"), values=2),
     Option(("--prtemca", "--pmixmca"), values=2),
-    Option(("--wdir", "-wdir", "--wd", "-wd")),
+    Option(("--wdir", "-wdir", "--wd", "-wd", "--workdir", "--cwd")),
     Option(("--prefix",)),
     Option(("--path",)),
     Option(("--output-filename", "-output-filename")),
     Option(("--output",)),
     Option(("--timeout",)),
-    Option(("--tag-output", "-tag-output", "-l"), values=0),
+    Option(("--tag-output", "-tag-output", "-l", "--label", "-prepend-rank", "--line-buffer"), values=0),
     Option(("--timestamp-output", "-timestamp-output"), values=0),
     Option(("--report-bindings", "-report-bindings"), values=0),
     Option(("--display-map", "-display-map", "--display-allocation", "-display-allocation"), values=0),
@@ -63,6 +83,14 @@ _NOTES: Final[Mapping[str, str]] = {
     "use-hwthread-cpus": _PLACEMENT,
     "oversubscribe": _PLACEMENT,
     "report-bindings": _PLACEMENT,
+    "cpu-bind": _PLACEMENT,
+    "depth": "not carried over: processors per process are spec.trainer.resources divided by spec.procsPerNode",
+    "envlist": _ENVIRONMENT,
+    "envall": _ENVIRONMENT,
+    "rlimits": _STARTER,
+    "launcher": _STARTER,
+    "transfer": _STARTER,
+    "iface": _TRANSPORT,
     "mca": _TRANSPORT,
     "gmca": _TRANSPORT,
     "prtemca": _TRANSPORT,
@@ -129,7 +157,7 @@ def read_mpirun(words: Sequence[Text], read_file: ReadFile, exported: Mapping[st
         if message := _NOTES.get(option.name):
             if not (option.name == "map-by" and _PER_NODE.fullmatch(option.value)):
                 request.notes.append(Note(option.line, option.raw, message))
-        elif option.name in ("x", "genv"):
+        elif option.name in ("x", "env"):
             request.notes += _variable(option, exported, request)
     request.notes += _size(line, read_file, request)
     return request
@@ -196,8 +224,7 @@ def hostfile_slots(text: str) -> dict[str, int]:
 
 def _variable(option: Given, exported: Mapping[str, str], request: MpiRequest) -> Iterator[Note]:
     env = request.env
-    text = option.value.replace(" ", "=", 1) if option.name == "genv" else option.value
-    name, equals, value = text.partition("=")
+    name, equals, value = option.value.partition("=")
     if name == "MASTER_PORT" and port_fits(value):
         request.port = int(value)
         request.lines["port"] = option.line

@@ -49,10 +49,12 @@ class Option:
     Attributes:
         spellings: with leading dashes; a dash inside may also be written as an underscore.
         values: how many words follow it.
+        pair: it takes NAME=VALUE as one word, or NAME and VALUE as two, which are read as if they were one.
     """
 
     spellings: tuple[str, ...]
     values: int = 1
+    pair: bool = False
 
     @property
     def name(self) -> str:
@@ -90,8 +92,10 @@ class Options:
         """
         self._parser = _Parser(prog=program, add_help=False, allow_abbrev=False)
         self._values: dict[str, int] = {}
+        self._pairs: set[str] = set()
         for option in options:
             spellings = _spellings(option)
+            self._pairs.update(spellings if option.pair else ())
             self._parser.add_argument(*spellings, dest=option.name, nargs=option.values, action=_Keep, default=None)
             self._values.update(dict.fromkeys(spellings, option.values))
 
@@ -101,6 +105,7 @@ class Options:
         Raises:
             OptionError: an option is unknown, or has no value.
         """
+        words = self._joined(words)
         end = self._end(words)
         head = words[:end]
         found = argparse.Namespace(given=[])
@@ -108,15 +113,37 @@ class Options:
         self._parser.parse_args([word.text for word in head if word.text != _END], found)
         return Line(tuple(_located(found.given, head)), tuple(words[end:]))
 
+    def _joined(self, words: Sequence[Text]) -> list[Text]:
+        """The words, with a pair of two words before the program made one."""
+        joined, at = list(words), 0
+        while self._is_option(joined, at):
+            if joined[at].text in self._pairs and at + 2 < len(joined) and "=" not in joined[at + 1].text:
+                joined[at + 1 : at + 3] = [_pair(joined[at + 1], joined[at + 2])]
+            at += 1 + self._values.get(joined[at].text, 0)
+        return joined
+
+    def _is_option(self, words: Sequence[Text], at: int) -> bool:
+        return at < len(words) and words[at].text.startswith("-") and words[at].text != _END
+
     def _end(self, words: Sequence[Text]) -> int:
         """The position at which the options end and the program starts."""
         at = 0
-        while at < len(words) and words[at].text.startswith("-"):
-            if words[at].text == _END:
-                return at + 1
+        while self._is_option(words, at):
             # --name=value and -r3 contain their values.
             at += 1 + self._values.get(words[at].text, 0)
+        if at < len(words) and words[at].text == _END:
+            return at + 1
         return min(at, len(words))
+
+
+def _pair(name: Text, value: Text) -> Text:
+    return Text(
+        f"{name.text}={value.text}",
+        name.line,
+        f"{name.raw} {value.raw}",
+        (*name.unknown, *value.unknown),
+        (*name.assumed, *value.assumed),
+    )
 
 
 def _spellings(option: Option) -> list[str]:

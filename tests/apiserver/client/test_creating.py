@@ -125,3 +125,21 @@ def test_an_option_that_cannot_be_is_exit_code_2(program: Program, arguments: tu
     done = program("run", *arguments)
     assert done.exit_code == 2
     assert text in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", True),
+        ("restart: {maxRestarts: 0, maxProcessRestarts: 0}", False),
+        ("checkpoint: {claimName: c}", False),
+    ],
+)
+def test_it_is_said_once_that_a_program_without_checkpoints_starts_over(
+    program: Program, tmp_path: Path, more: str, *, said: bool
+) -> None:
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(JOB.format(name="plain", more=more))
+    done = program("run", "--no-follow", "-f", str(manifest))
+    assert done.exit_code == 0
+    assert done.stderr.count("runs again from its start") == int(said)

@@ -47,3 +47,33 @@ class TestMpirun:
     def test_options_of_a_module_behind_it_are_the_programs(self) -> None:
         found = spec(line("mpirun -np 2 python -m pkg.train -m -np 3", supported=ALL))
         assert found["trainer"] == {"module": "pkg.train", "args": ["-m", "-np", "3"]}
+
+    @pytest.mark.parametrize(
+        ("options", "remarks"),
+        [
+            # PALS, as on Cray systems.
+            (
+                "-n 8 --ppn 4 --depth=8 --cpu-bind depth --env A=1 --env B=2 --envall --line-buffer",
+                {"--depth=8": "spec.trainer.resources", "--cpu-bind depth": "CPUs that it requests"},
+            ),
+            ("--np 8 -ppn 4 -d 8 --cpu-bind=list:0,8 -e A=1 --genv B=2 --no-vni", {"-d 8": "divided by"}),
+            # MPICH's Hydra.
+            (
+                "-n 8 -ppn 4 -bind-to core -env A 1 -genv B 2 -genvall -iface ib0 -launcher ssh -prepend-rank",
+                {"-iface ib0": "OMPI_MCA", "-launcher ssh": "operator starts", "-genvall": "spec.trainer.env"},
+            ),
+            ("-n 8 -ppn 4 --env A 1 -genv B=2 --genvlist PATH,HOME", {"--genvlist PATH,HOME": "spec.trainer.env"}),
+        ],
+    )
+    def test_the_mpiexec_of_other_mpis_is_read_with_a_remark(self, options: str, remarks: dict[str, str]) -> None:
+        converted = line(f"mpiexec {options} python x.py --env C=3 --depth 2", supported=ALL)
+        found = spec(converted)
+        assert (found["nodes"], found["procsPerNode"]) == (2, 4)
+        assert found["trainer"]["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+        assert found["trainer"]["args"] == ["--env", "C=3", "--depth", "2"]
+        for raw, said in remarks.items():
+            assert said in about(converted, raw)
+
+    def test_a_variable_of_two_words_whose_value_is_not_known_is_named(self) -> None:
+        converted = line("mpiexec -n 1 -env A $UNSET python x.py", supported=ALL)
+        assert "UNSET is not known" in about(converted, "-env A $UNSET")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpjob.convert.torchrun_line import split_endpoint
+from ddpjob_core.api.constants import MAX_RANKS
 
 
 @pytest.mark.usefixtures("whole_api")
@@ -118,7 +119,8 @@ ARGUMENTS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0
 @st.composite
 def options(draw: st.DrawFn) -> tuple[list[str], dict[str, Any]]:
     """Options in any order and spelling, and what they come to."""
-    nodes, processes = draw(st.integers(1, 10_000)), draw(st.integers(1, 64))
+    nodes = draw(st.integers(1, 10_000))
+    processes = draw(st.integers(1, min(64, MAX_RANKS // nodes)))
     port, restarts = draw(st.integers(10_000, 65_535)), draw(st.integers(0, 9))
     given_options = draw(
         st.permutations([
