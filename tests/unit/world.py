@@ -29,7 +29,7 @@ from ddpjob_core.observations.observed import (
 )
 from ddpjob_core.observations.sightings import sighted
 from ddpjob_core.status.events import Event
-from ddpjob_core.wire.progress import ProgressReport
+from ddpjob_core.wire.progress import PollTarget, ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 
 DEADLINE = {"seconds": 20, "action": "Warn"}
@@ -71,6 +71,8 @@ class World:
     """Ordinals of the pods that cannot be created."""
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
+    polled: tuple[PollTarget, ...] = ()
+    """Ranks that are asked, each within two seconds."""
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
     known: dict[ObjectName, tuple[int, datetime]] = field(default_factory=dict)
     """The attempt for which an object that no watch shows was created, and when."""
@@ -111,6 +113,7 @@ class World:
             rejections=self.rejections,
             progress=self.progress,
             ranks=tuple(self.ranks.values()),
+            unanswered=frozenset(target for target in self.polled if not self.has_answered(target)),
             waits=tuple(self.waits.values()),
             known={name: at for name, (attempt, at) in self.known.items() if attempt == self.attempt()},
             port_rivals=self.port_rivals,
@@ -119,10 +122,17 @@ class World:
             taken_over=self.taken_over,
         )
 
+    def has_answered(self, target: PollTarget) -> bool:
+        """Whether a rank has answered its last poll."""
+        report = self.ranks.get(target.rank)
+        last = self.now - timedelta(seconds=2)
+        return report is not None and report.attempt == target.attempt and report.answered >= last
+
     def reconcile(self, *, crash_after: int | None = None) -> Plan:
         """One reconcile; `crash_after` ends it after so many writes, the memory of the process being lost."""
         self.taken_over = self.taken_over or self.now
         plan = decide(self.observe())
+        self.polled = plan.poll
         writes = 0
         if plan.status is not None:
             if crash_after == writes:
@@ -156,6 +166,7 @@ class World:
         self.known = {}
         self.vanished = {}
         self.ranks = {}
+        self.polled = ()
         self.waits = {}
         self.last_write = None
         self.taken_over = None

@@ -23,12 +23,14 @@ class Polled:
         targets: ranks that are asked; none stops the polls and keeps what was read last.
         report: last answer of rank 0, in any attempt.
         ranks: what each rank answered last.
+        unanswered: targets of which the last poll brought no progress.
         waits: last answers of the nodes that are waiting for another node, by ordinal.
     """
 
     targets: tuple[PollTarget, ...] = ()
     report: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
+    unanswered: set[PollTarget] = field(default_factory=set)
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
 
 

@@ -80,6 +80,7 @@ class ProgressPoller:
     def follow(self, job: JobMemory, targets: tuple[PollTarget, ...]) -> None:
         """Poll these targets for a job from now on; none stops it and keeps what was read last."""
         job.polled.targets = targets
+        job.polled.unanswered.intersection_update(targets)
         self._schedule.follow(job, targets, asyncio.get_running_loop().time())
         self._wake.set()
 
@@ -138,16 +139,16 @@ class ProgressPoller:
             rank = parse_rank_report(fields, target, answered)
             progress, loss = parse_progress(fields, answered)
         except TimeoutError:
-            self._count("timeout")
+            self._fail(uid, target, "timeout")
             return False
         except OSError:
             # A refused connection is ordinary: the pod runs, but its program has not opened the endpoint yet.
-            self._count("unreachable")
+            self._fail(uid, target, "unreachable")
             self._end_wait(uid, target)
         except _BadAnswer as answer:
-            self._count(str(answer))
+            self._fail(uid, target, str(answer))
         except ValueError:
-            self._count("invalid")
+            self._fail(uid, target, "invalid")
         else:
             self._count("ok")
             for name in fields.dropped:
@@ -163,6 +164,12 @@ class ProgressPoller:
         """The job; None if it moved on to another attempt or was deleted while its old pod was being polled."""
         job = self._memories.get(uid)
         return job if job is not None and target in job.polled.targets else None
+
+    def _fail(self, uid: str, target: PollTarget, outcome: str) -> None:
+        self._count(outcome)
+        job = self._asked(uid, target)
+        if job is not None:
+            job.polled.unanswered.add(target)
 
     def _keep_wait(self, uid: str, target: PollTarget, wait: RendezvousWait) -> None:
         job = self._asked(uid, target)
@@ -185,6 +192,7 @@ class ProgressPoller:
         job = self._asked(uid, target)
         if job is None:
             return
+        job.polled.unanswered.discard(target)
         ranks = job.polled.ranks
         for number in [number for number, known in ranks.items() if known.attempt != target.attempt]:
             del ranks[number]

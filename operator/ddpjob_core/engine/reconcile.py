@@ -176,6 +176,7 @@ class Reconciler:
             rejections=tuple(rejection for rejection, _ in memory.rejections.values()),
             progress=memory.polled.report,
             ranks=tuple(memory.polled.ranks.values()),
+            unanswered=frozenset(memory.polled.unanswered),
             waits=tuple(memory.polled.waits.values()),
             known=dict(memory.known),
             port_rivals=self._caches.port_rivals(job),

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
-from ddpjob_core.wire.progress import ProgressReport
+from ddpjob_core.wire.progress import PollTarget, ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 from ddpjob_core.wire.report import Report
 
@@ -177,11 +177,11 @@ class Observed:
     longer exist, as they were last seen: their trainers had ended, or Kubernetes was removing them. `foreign` maps
     objects that carry our label but another owner's uid to a description of that owner: names that must be waited for.
     `known` are objects that no watch shows (ConfigMap, claim, Secret), which this process has created or found for the
-    current attempt, and when it last did. `ranks` are the newest answers of the ranks that were asked, `waits` those of
-    nodes that wait for another. `port_rivals` are jobs of its namespace on the host network whose pods have ports that
-    it wants, with their ports. `last_status_write` is when this process last wrote the job's status, `taken_over` when
-    it began to decide about the job; both are None where it has not. `status_refused` is what the API server refused of
-    the last status.
+    current attempt, and when it last did. `ranks` are the newest answers of the ranks that were asked, `unanswered`
+    the ranks whose last poll brought none, `waits` the newest answers of nodes that wait for another. `port_rivals` are
+    jobs of its namespace on the host network whose pods have ports that it wants, with their ports. `last_status_write`
+    is when this process last wrote the job's status, `taken_over` when it began to decide about the job; both are None
+    where it has not. `status_refused` is what the API server refused of the last status.
     """
 
     job: JobRecord
@@ -193,6 +193,7 @@ class Observed:
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None
     ranks: tuple[RankReport, ...] = ()
+    unanswered: frozenset[PollTarget] = frozenset()
     waits: tuple[RendezvousWait, ...] = ()
     known: Mapping[ObjectName, datetime] = field(default_factory=dict)
     port_rivals: Mapping[str, Mapping[str, range]] = field(default_factory=dict)

@@ -83,10 +83,9 @@ def find_stall(situation: Situation) -> Stall | None:
     seconds = int(min(ages.values()))
     if seconds < limit or not any(ages[report.rank] >= _limit(report, limit) for report in judged):
         return None
-    silent = _silent(situation, fresh)
-    ended = _ended(situation)
-    done = {report.rank: report for report in (*ended, *fresh, *silent) if report.activity is Activity.FINISHED}
-    unknown = [report for report in silent if report.rank not in done]
+    known = [report for report in situation.observed.ranks if report.attempt == situation.attempt.number]
+    done = {report.rank: report for report in (*_ended(situation), *known) if report.activity is Activity.FINISHED}
+    unknown = [report for report in _silent(situation, fresh) if report.rank not in done]
     culprits, message = explain(judged, unknown, [done[rank] for rank in sorted(done)])
     answers = tuple(sorted(fresh, key=lambda report: report.rank))
     what = f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}"
@@ -173,13 +172,16 @@ def _answers(situation: Situation) -> list[RankReport]:
 
 
 def _silent(situation: Situation, fresh: list[RankReport]) -> list[RankReport]:
-    """The ranks that were polled and do not answer, with their last reports."""
+    """The ranks that do not answer, with their last reports.
+
+    One that has merely not been asked lately, since many others were, is none of them.
+    """
     known = {report.rank: report for report in situation.observed.ranks if report.attempt == situation.attempt.number}
     answering = {report.rank for report in fresh}
     return [
         known.get(target.rank) or RankReport(target.attempt, target.rank, target.ordinal, situation.now)
         for target in _all_targets(situation)
-        if target.rank not in answering
+        if target.rank not in answering and target in situation.observed.unanswered
     ]
 
 

@@ -117,6 +117,26 @@ async def test_progress_is_read_and_kept_after_the_target_is_gone(polling: Polli
         assert seen.job("u1").polled.report is None
 
 
+async def test_it_is_known_which_target_did_not_answer_its_last_poll(polling: Polling) -> None:
+    healthy = False
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"step": 1}) if healthy else web.Response(status=500)
+
+    async with polling(answer, interval=0.02) as (poller, seen, target):
+        memory = seen.job("u1")
+        poller.follow(memory, (target,))
+        await seen.outcome("status")
+        assert memory.polled.unanswered == {target}
+        healthy = True
+        await seen.outcome("ok")
+        assert memory.polled.unanswered == set()
+        healthy = False
+        await seen.outcome("status", seen.outcomes.count("status") + 2)
+        poller.follow(memory, (replace(target, attempt=1),))
+        assert target not in memory.polled.unanswered
+
+
 async def test_a_job_that_is_followed_again_under_its_uid_is_read_no_more_often(polling: Polling) -> None:
     async with polling(step(7), interval=0.02) as (poller, seen, target):
         poller.follow(seen.job("u1"), (target,))

@@ -46,11 +46,30 @@ def stalled(world: World) -> str:
 )
 def test_a_stall_names_the_rank_that_the_others_wait_for(answers: list[tuple[int, int, str]], told: str) -> None:
     world = training()
+    # From here on all ranks are asked.
+    world.advance(15)
+    world.settle()
     stand_still(world, 21, *answers)
     assert told in stalled(world)
     assert world.status is not None
     assert world.status.phase is Phase.STALLED
     assert [event.reason for event in world.events].count("TrainingStalled") == 1
+
+
+def test_a_rank_that_has_not_been_asked_lately_is_not_taken_for_one_that_does_not_respond() -> None:
+    world = training()
+    world.advance(15)
+    world.settle()
+    for rank in (0, 1):
+        world.report_rank(rank, 40, since_step=15)
+    world.settle()
+    world.advance(10)
+    world.report_rank(0, 40, since_step=25)
+    # Where many endpoints are asked, the turn of one may come later than usual.
+    world.polled = tuple(target for target in world.polled if target.rank == 0)
+    world.reconcile()
+    assert stalled(world)
+    assert "does not respond" not in stalled(world)
 
 
 def test_a_stall_is_reported_immediately_and_only_once() -> None:
