@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from jobs import TRAINER_IMAGE, program, scripted
-from kubectl import Kubectl
+from kubectl import Kubectl, wait_until
 from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, trains
 
 from hack.bench.leader.replicas import OVERLAY, Replicas
@@ -54,3 +55,23 @@ def test_a_killed_leader_is_replaced_and_a_training_loses_nothing(kubectl: Kubec
     assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["ignored"]) == (0, 0, 0)
     assert {pod["metadata"]["uid"] for pod in kubectl.list("pods")} == pods
     assert len(losses(kubectl.logs("digits-a0-0"))) == LONGER * EPOCHS * STEPS_PER_EPOCH
+
+
+def test_a_lease_that_is_edited_or_deleted_is_put_right(kubectl: Kubectl) -> None:
+    replicas, system = Replicas(choose_engine(LOG)), Kubectl(NAMESPACE)
+    leader = wait_until(replicas.holder, "an operator to lead")
+    system("annotate", "lease", "ddpjob-operator", f"edited={kubectl.namespace}")
+    before = renewed(system)
+    wait_until(lambda: renewed(system) != before, "the edited Lease to be renewed")
+    uid = lease(system)["metadata"]["uid"]
+    system("delete", "lease", "ddpjob-operator")
+    wait_until(lambda: lease(system).get("metadata", {}).get("uid", uid) != uid, "the Lease to be there again")
+    assert replicas.holder() == leader
+
+
+def lease(system: Kubectl) -> dict[str, Any]:
+    return system.get("lease", "ddpjob-operator") or {}
+
+
+def renewed(system: Kubectl) -> str:
+    return str(lease(system)["spec"]["renewTime"])
