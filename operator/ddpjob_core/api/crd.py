@@ -34,6 +34,7 @@ _ORDER: Final = (
     "maxItems",
     "minProperties",
     "maxProperties",
+    "not",
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",

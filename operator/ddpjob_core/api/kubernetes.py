@@ -34,7 +34,7 @@ _LONGEST_QUANTITY: Final = 64
 
 
 def _check_quantity(value: object) -> object:
-    """Refuse what the API server refuses, and `true`, which a schema without a type lets pass."""
+    """Refuse what the API server refuses."""
     if isinstance(value, str):
         valid = len(value) <= _LONGEST_QUANTITY and re.fullmatch(_QUANTITY, value) is not None
     else:
@@ -60,6 +60,7 @@ Quantity = Annotated[
             "maxItems": 0,
             "minProperties": 1,
             "maxProperties": 0,
+            "not": {"enum": [True, False]},
         },
     ),
 ]

@@ -118,6 +118,7 @@ INVALID: dict[str, tuple[Json, str]] = {
         trainer(resources={"limits": {"memory": "much"}}),
         r"spec\.trainer\.resources\.limits\.memory.*should match",
     ),
+    "a boolean as a quantity": (trainer(resources={"limits": {"cpu": True}}), r"resources\.limits\.cpu.*must not"),
     "a list as a quantity": (trainer(resources={"limits": {"cpu": []}}), r"resources\.limits\.cpu.*at least 1 items"),
     "an object as a quantity": (trainer(resources={"limits": {"cpu": {"a": 1}}}), r"resources\.limits\.cpu.*Too many"),
     "less than nothing": (
