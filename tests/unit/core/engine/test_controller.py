@@ -110,6 +110,7 @@ async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_lo
     memory = controller.memories.of("job-uid", ("default", "digits"))
     controller.poller.follow(memory, (PollTarget(0, "10.0.0.1", 9401),))
     memory.known[ObjectName("ConfigMap", "digits-launcher")] = NOW
+    memory.taken_over = memory.last_status_write = NOW
     controller.stand_by()
     controller.caches.pods.seen(pod(2))
     controller.caches.jobs.seen(replace(JOB, name="other", uid="other"))
@@ -117,6 +118,7 @@ async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_lo
     controller.take_over()
     assert controller.queue.depth == 2
     assert memory.known == {}, "another process may have deleted it since"
+    assert (memory.taken_over, memory.last_status_write) == (None, None), "what it wrote has the times of its clock"
 
 
 async def test_a_controller_that_takes_over_once_more_has_forgotten_what_it_read_in_its_former_term(
