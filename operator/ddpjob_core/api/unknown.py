@@ -55,6 +55,9 @@ def _unknown_in_object(value: dict[str, object], schema: Schema, path: str) -> s
         return None
     for name, item in value.items():
         inner = (fields or {}).get(name, others)
+        if inner is None and schema.get("x-kubernetes-preserve-unknown-fields"):
+            # The API server keeps whatever stands here, so it says nothing about the definition.
+            continue
         if inner is None:
             return f"{path}.{name}"
         found = _unknown(item, inner, f"{path}.{name}")

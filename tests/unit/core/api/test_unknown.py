@@ -19,6 +19,7 @@ TRAINER = {"image": "i", "script": "train.py"}
         ({"launcher": "torchrun", "template": {"spec": {"anything": {"goes": "here"}}}}, None),
         ({"trainer": {**TRAINER, "resources": {"limits": {"example.com/new": 1}}}}, None),
         ({"trainer": {**TRAINER, "securityContext": {"anything": True}}}, None),
+        ({"template": {"metadata": {"creationTimestamp": None, "labels": {"a": "b"}}}}, None),
         ({"elastic": {"minNodes": 1}}, "spec.elastic"),
         ({"launcher": "deepspeed"}, "spec.launcher: deepspeed"),
         (
