@@ -32,7 +32,8 @@ from ddpjob_core.policies.spec_changed import spec_changed
 from ddpjob_core.policies.startup_deadline import startup_deadline
 from ddpjob_core.policies.success import succeeded
 from ddpjob_core.policies.suspend import resuming, suspending
-from ddpjob_core.policies.ttl_seconds_after_finished import ttl_seconds_after_finished
+from ddpjob_core.policies.ttl_seconds_after_finished import ttl_seconds_after_finished as expired
+from ddpjob_core.policies.ttl_seconds_after_finished import with_time_to_live
 from ddpjob_core.status.bounds import within_bounds
 from ddpjob_core.status.complete import completed
 from ddpjob_core.status.events import Event, events_between
@@ -45,7 +46,7 @@ Policy: TypeAlias = Callable[[Situation], Decision | None]
 
 POLICIES: Final[tuple[Policy, ...]] = (
     mended_spec,
-    ttl_seconds_after_finished,
+    expired,
     clean_pod_policy,
     suspending,
     invalid_template,
@@ -81,12 +82,13 @@ class Plan:
     remark: Condition | None = None
 
 
-def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
+def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER, ttl_seconds_after_finished: int | None = None) -> Plan:
     """The plan for one job.
 
     Args:
         observed: all that is known of it.
         advice: what messages say about where it runs.
+        ttl_seconds_after_finished: what holds for a job that sets none itself, None for ever.
     """
     if observed.job.deleting:
         return Plan()
@@ -96,7 +98,7 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER) -> Plan:
     at = replace(observed, job=job, now=moment, pods=with_lost_nodes(observed.pods, moment))
     if job.spec is None or job.unreadable is not None:
         return _left_alone(at)
-    situation = situation_of(at, job.spec, advice)
+    situation = situation_of(at, with_time_to_live(job.spec, ttl_seconds_after_finished), advice)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     return _plan(situation, decision or Decision(situation.status), observed.now)
 

@@ -61,6 +61,11 @@ def main() -> int:
         help="seconds after which a job that waits or is being reconciled makes /healthz fail (%(default)s)",
     )
     parser.add_argument(
+        "--ttl-seconds-after-finished",
+        type=_seconds,
+        help="seconds after which a finished job without spec.ttlSecondsAfterFinished is deleted (default: never)",
+    )
+    parser.add_argument(
         "--log-format", choices=["text", "json"], default="text", help="format of the log (%(default)s)"
     )
     options = vars(parser.parse_args())
@@ -71,6 +76,13 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0
+
+
+def _seconds(text: str) -> int:
+    seconds = int(text)
+    if seconds < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return seconds
 
 
 if __name__ == "__main__":

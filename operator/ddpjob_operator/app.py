@@ -57,6 +57,7 @@ class Options:
     requests_in_flight: int = 50
     watch_seconds: float = 30.0
     stuck_after: float = 300.0
+    ttl_seconds_after_finished: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Operator:
             instance=socket.gethostname(),
             rates=Rates(options.poll_interval, options.progress_writes),
             leadership=election,
+            ttl_seconds_after_finished=options.ttl_seconds_after_finished,
         )
         caches, queue = controller.caches, controller.queue
         self._pods = Informer(

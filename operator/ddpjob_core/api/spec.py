@@ -286,7 +286,7 @@ class DDPJobSpec(ApiModel):
     suspend: bool = False
     """Whether the job is suspended. Setting it to true asks running pods to stop, and no pods run until it is false again, which starts the next attempt."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=315360000)] = None
-    """Number of seconds from the completion of the job to its deletion, with everything it owns. Defaults to never."""
+    """Number of seconds from the completion of the job to its deletion, with everything it owns. Defaults to the operator's flag --ttl-seconds-after-finished, and to never without it."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     """Which pods are deleted when the job finishes: None, Running (pods whose sidecars are still running) or All."""
     grace_period_seconds: Annotated[int, Field(ge=0, le=3600)] = 30

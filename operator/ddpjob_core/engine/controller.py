@@ -54,6 +54,7 @@ class Controller:
         rates: Rates,
         locate: Locate = own_address,
         advice: Advice = IN_A_CLUSTER,
+        ttl_seconds_after_finished: int | None = None,
         leadership: Leadership | None = None,
     ) -> None:
         """Args:
@@ -67,6 +68,7 @@ class Controller:
         rates: how often progress is read and written.
         locate: where a rank is reached.
         advice: what messages say about where jobs run.
+        ttl_seconds_after_finished: how long finished jobs are kept that do not say so themselves, None for ever.
         leadership: who else may write; None if nobody does.
         """
         self._metrics = metrics
@@ -94,7 +96,7 @@ class Controller:
         self._reconciler = Reconciler(
             kube=kube,
             memories=memories,
-            decide=partial(decide, advice=advice),
+            decide=partial(decide, advice=advice, ttl_seconds_after_finished=ttl_seconds_after_finished),
             caches=self.caches,
             queue=self.queue,
             poller=self.poller,
