@@ -205,7 +205,7 @@ class Operator:
         stop, stop_kopf, kopf_started = asyncio.Event(), asyncio.Event(), asyncio.Event()
         async with serve(
             self._options.port,
-            metrics=self._metrics.render,
+            metrics=self._metrics.parts,
             health=lambda: problems(self._alive),
             readiness=self._missing,
         ) as port:

@@ -39,7 +39,13 @@ class Connection:
         return str(self._configuration.host).rstrip("/")
 
     async def request(
-        self, method: str, address: str, body: dict[str, Any] | None, *, limits: aiohttp.ClientTimeout
+        self,
+        method: str,
+        address: str,
+        body: dict[str, Any] | None,
+        *,
+        limits: aiohttp.ClientTimeout,
+        accept: str = "application/json",
     ) -> aiohttp.ClientResponse:
         """Send a request; the caller releases the response.
 
@@ -48,9 +54,10 @@ class Connection:
             address: URL path and query.
             body: sent as JSON.
             limits: how long it may take.
+            accept: media type of the answer.
         """
         _, url, headers, _, _ = await self._client.param_serialize(
-            method, address, header_params={"Accept": "application/json"}, auth_settings=["BearerToken"]
+            method, address, header_params={"Accept": accept}, auth_settings=["BearerToken"]
         )
         answer = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=limits
@@ -58,12 +65,18 @@ class Connection:
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    def open_session(self, observer: RequestObserver, asked: Callable[[], None]) -> aiohttp.ClientSession:
+    def open_session(
+        self,
+        observer: RequestObserver,
+        asked: Callable[[], None],
+        response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
+    ) -> aiohttp.ClientSession:
         """A session for kopf with the same credentials, which follow a token's rotation too; the caller closes it.
 
         Args:
             observer: called with each answer.
             asked: called with each request, whether it is answered or not.
+            response_class: of the answers.
         """
         trace = aiohttp.TraceConfig()
 
@@ -82,6 +95,7 @@ class Connection:
             connector=aiohttp.TCPConnector(limit=0, ssl=self._client.rest_client.ssl_context),
             headers={"User-Agent": f"{USER_AGENT}/kopf"},
             trace_configs=[trace],
+            response_class=response_class,
         )
 
     async def close(self) -> None:

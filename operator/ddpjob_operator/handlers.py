@@ -16,13 +16,16 @@ from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.resources import JOBS
 from ddpjob_core.engine.store import Store
-from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.informer import WatchLimits
+from ddpjob_operator.job_stream import JobStream
 from ddpjob_operator.kube import Kube
 
-_PAGE_SIZE: Final = 500
+_PAGE_SIZE: Final = 50
+"""Jobs in a chunk of kopf's LIST: each may be as large as etcd takes, a megabyte and a half."""
+_IDLE: Final = 0.1
+"""Seconds for which kopf keeps a task for a job after its last event: after a LIST it has one for each."""
 _RETRY_LIST: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -64,6 +67,7 @@ class JobWatch:
         self._count = count
         self._limits = limits or WatchLimits()
         self._alive_at = self._moved_at = clock()
+        self._stream = JobStream()
         self._lists = 0
         self._gap = asyncio.Event()
         self.synced = asyncio.Event()
@@ -104,12 +108,13 @@ class JobWatch:
             await self._gap.wait()
             self._gap.clear()
             try:
-                records: list[JobRecord] = []
+                uids: set[str] = set()
                 version = ""
-                async for page in self._kube.list_pages(JOBS, self._namespace):
-                    records += [record for raw in page.items if (record := job_record(raw)) is not None]
+                async for page in self._kube.list_pages(JOBS, self._namespace, metadata_only=True):
+                    uids |= {str(raw["metadata"]["uid"]) for raw in page.items}
                     version = page.resource_version
-                self._store.replace(records, version)
+                # What has changed is in kopf's own LIST.
+                self._store.keep_only(uids, version)
             except ApiError as failure:
                 _log.warning("cannot list jobs to find those deleted while the watch was broken: %s", failure)
                 self._gap.set()
@@ -122,18 +127,21 @@ class JobWatch:
         async def login(**_: object) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(
                 server=self._connection.server,
-                aiohttp_session=self._connection.open_session(self._answered, self._asked),
+                aiohttp_session=self._connection.open_session(
+                    self._answered, self._asked, self._stream.response_class()
+                ),
             )
 
         @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
         async def seen(event: kopf.RawEvent, **_: object) -> None:
             self._alive_at = self._clock()
-            record = job_record(event["object"])
-            if record is None:
-                _log.warning("ignoring a DDPJob without name, namespace or uid")
-            elif event["type"] == "DELETED":
-                self._store.forget(record.namespace, record.name, record.uid)
-            else:
+            metadata = event["object"]["metadata"]
+            uid = metadata.get("uid", "")
+            # None where the event before it was handled after this one had been read: that took the newest record.
+            record = self._stream.take(uid)
+            if event["type"] == "DELETED" and uid:
+                self._store.forget(metadata["namespace"], metadata["name"], uid)
+            elif record is not None:
                 self._store.seen(record)
 
         return registry
@@ -153,6 +161,7 @@ class JobWatch:
         settings.networking.error_backoffs = _Patience()
         # A worker of kopf's has nothing to finish: it only fills the cache.
         settings.queueing.exit_timeout = 0.2
+        settings.queueing.idle_timeout = _IDLE
         return settings
 
     def _asked(self) -> None:

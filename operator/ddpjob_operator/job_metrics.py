@@ -1,20 +1,28 @@
-"""Metrics of each job, computed from the cache at each scrape: their series end with the job."""
+"""Metrics of each job, written from the cache at each scrape: their series end with the job.
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Final
+Tens of thousands of jobs have hundreds of thousands of series, so these are written in parts: what sends them lets
+others use the event loop in between.
+"""
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
 
-from ddpjob_core.api.status import ConditionType, DDPJobStatus
-from ddpjob_core.observations.active_time import active_since
+from prometheus_client.utils import floatToGoString
+
+from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.engine.resting import facts_about
+from ddpjob_core.observations.facts import JobFacts
 from ddpjob_core.observations.observed import JobRecord
 
 RESTART_KINDS: Final = ("counted", "ignored", "process")
 _PREFIX: Final = "ddpjob_operator_job"
-_LABELS: Final = ("namespace", "ddpjob")
+_AT_ONCE: Final = 250
+"""Jobs in one part: a millisecond or two."""
+
+T = TypeVar("T")
+Sample: TypeAlias = tuple[str, float]
+"""Further labels, such as `,kind="counted"`, and the value."""
 
 
 def restarts_of(status: DDPJobStatus) -> Mapping[str, int]:
@@ -23,83 +31,103 @@ def restarts_of(status: DDPJobStatus) -> Mapping[str, int]:
     return dict(zip(RESTART_KINDS, (restarts.counted, restarts.ignored, restarts.process), strict=True))
 
 
-class JobMetrics(Collector):
-    """What the status of each job says, for alerts and for dashboards of trainings that are not scraped."""
+def job_metrics(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
+    """What the status of each job says, for alerts and for dashboards of trainings that are not scraped.
 
-    def __init__(self, jobs: Iterable[JobRecord]) -> None:
-        """Args:
-        jobs: yields all existing jobs each time it is iterated.
-        """
-        self._jobs = jobs
+    Args:
+        jobs: all jobs.
 
-    def collect(self) -> Iterator[Metric]:
-        """One family per fact."""
-        families = _Families()
-        for job in self._jobs:
-            families.add((job.namespace, job.name), job.status or DDPJobStatus())
-        return iter(families.all)
-
-
-class _Families:
-    def __init__(self) -> None:
-        self._phase = _gauge("phase", "Always 1; the label is the job's phase.", "phase")
-        self._attempt = _gauge("attempt", "Number of the job's current attempt, from 0.")
-        self._restarts = CounterMetricFamily(
-            f"{_PREFIX}_restarts",
-            "Restarts: of all pods (counted or ignored), or of the worker processes in running pods (process).",
-            labels=(*_LABELS, "kind"),
-        )
-        self._failure = _gauge(
-            "failure",
-            "Always 1, from the first failure until the job succeeds; the label is the class of the last failure.",
-            "class",
-        )
-        self._stalled = _gauge(
-            "stalled", "1 while no step has been completed for longer than spec.progressDeadline, else 0."
-        )
-        self._nodes = _gauge("nodes", "Pods of the attempt: desired, and ready (their program is running).", "state")
-        self._step = _gauge("step", "Completed optimizer steps, once reported.")
-        self._planned = _gauge("planned_steps", "Optimizer steps planned for the whole training, once reported.")
-        self._progress = _gauge("progress_ratio", "Fraction of the planned steps completed, from 0 to 1.")
-        self._loss = _gauge("loss", "The last reported training loss.")
-        self._last_step = _gauge("last_step_timestamp_seconds", "When the last step ended, by the clock of rank 0.")
-        self._start = _gauge("start_timestamp_seconds", "When the job started or was last resumed.")
-
-    @property
-    def all(self) -> list[Metric]:
-        return [value for value in vars(self).values() if isinstance(value, Metric)]
-
-    def add(self, key: tuple[str, str], status: DDPJobStatus) -> None:
-        self._phase.add_metric([*key, status.phase.value], 1)
-        self._attempt.add_metric(key, status.attempt)
-        for kind, number in restarts_of(status).items():
-            self._restarts.add_metric([*key, kind], number)
-        if status.failure is not None and status.failure.failure_class is not None:
-            self._failure.add_metric([*key, status.failure.failure_class], 1)
-        self._stalled.add_metric(key, status.holds(ConditionType.TRAINING_STALLED) and not status.finished)
-        if status.nodes is not None:
-            self._nodes.add_metric([*key, "desired"], status.nodes.desired)
-            self._nodes.add_metric([*key, "ready"], status.nodes.ready)
-        _add_time(self._start, key, active_since(status))
-        progress = status.progress
-        if progress is None:
-            return
-        for family, value in (
-            (self._step, progress.step),
-            (self._planned, progress.total_steps),
-            (self._loss, progress.loss),
-        ):
-            if value is not None:
-                family.add_metric(key, value)
-        if progress.step is not None and progress.total_steps:
-            self._progress.add_metric(key, min(1.0, progress.step / progress.total_steps))
-        _add_time(self._last_step, key, progress.last_step_time)
+    Yields:
+        Parts of a text in Prometheus' format, some of them empty.
+    """
+    # As they are now: records do not change, and a family must not lack a job that the next one has.
+    known: list[tuple[str, JobFacts]] = []
+    for part in _parts(tuple(jobs)):
+        known += [(f'{{ddpjob="{job.name}",namespace="{job.namespace}"', facts_about(job)) for job in part]
+        yield b""
+    for family in _FAMILIES:
+        name = f"{_PREFIX}_{family.name}"
+        yield f"# HELP {name} {family.text}\n# TYPE {name} {family.kind}\n".encode()
+        for rows in _parts(known):
+            yield "".join(
+                f"{name}{labels}{more}}} {_text(value)}\n"
+                for labels, facts in rows
+                for more, value in family.samples(facts)
+            ).encode()
 
 
-def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=(*_LABELS, *labels))
+def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[begin : begin + _AT_ONCE] for begin in range(0, len(items), _AT_ONCE))
 
 
-def _add_time(family: GaugeMetricFamily, key: tuple[str, str], time: datetime | None) -> None:
-    if time is not None:
-        family.add_metric(key, time.timestamp())
+@dataclass(frozen=True, slots=True)
+class _Family:
+    name: str
+    text: str
+    samples: Callable[[JobFacts], Iterable[Sample]]
+    kind: str = "gauge"
+
+
+def _text(value: float) -> str:
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
+
+
+def _one(value: float | None) -> tuple[Sample, ...]:
+    return () if value is None else (("", value),)
+
+
+def _failure(facts: JobFacts) -> tuple[Sample, ...]:
+    return () if facts.failure_class is None else ((f',class="{facts.failure_class}"', 1),)
+
+
+def _nodes(facts: JobFacts) -> tuple[Sample, ...]:
+    return () if facts.nodes is None else tuple(zip(_NODE_STATES, facts.nodes, strict=True))
+
+
+def _ratio(facts: JobFacts) -> tuple[Sample, ...]:
+    if facts.step is None or not facts.total_steps:
+        return ()
+    return _one(min(1.0, facts.step / facts.total_steps))
+
+
+_KINDS: Final = tuple(f',kind="{kind}"' for kind in RESTART_KINDS)
+_NODE_STATES: Final = (',state="desired"', ',state="ready"')
+_FAMILIES: Final = (
+    _Family("phase", "Always 1; the label is the job's phase.", lambda facts: ((f',phase="{facts.phase}"', 1),)),
+    _Family("attempt", "Number of the job's current attempt, from 0.", lambda facts: _one(facts.attempt)),
+    _Family(
+        "restarts_total",
+        "Restarts: of all pods (counted or ignored), or of the worker processes in running pods (process).",
+        lambda facts: zip(_KINDS, facts.restarts, strict=True),
+        kind="counter",
+    ),
+    _Family(
+        "failure",
+        "Always 1, from the first failure until the job succeeds; the label is the class of the last failure.",
+        _failure,
+    ),
+    _Family(
+        "stalled",
+        "1 while no step has been completed for longer than spec.progressDeadline, else 0.",
+        lambda facts: _one(facts.stalled),
+    ),
+    _Family("nodes", "Pods of the attempt: desired, and ready (their program is running).", _nodes),
+    _Family("step", "Completed optimizer steps, once reported.", lambda facts: _one(facts.step)),
+    _Family(
+        "planned_steps",
+        "Optimizer steps planned for the whole training, once reported.",
+        lambda facts: _one(facts.total_steps),
+    ),
+    _Family("progress_ratio", "Fraction of the planned steps completed, from 0 to 1.", _ratio),
+    _Family("loss", "The last reported training loss.", lambda facts: _one(facts.loss)),
+    _Family(
+        "last_step_timestamp_seconds",
+        "When the last step ended, by the clock of rank 0.",
+        lambda facts: _one(facts.last_step),
+    ),
+    _Family(
+        "start_timestamp_seconds",
+        "When the job started or was last resumed.",
+        lambda facts: _one(facts.start),
+    ),
+)

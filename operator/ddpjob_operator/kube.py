@@ -4,7 +4,6 @@ The client's generated models are not used: parsing a pod into one costs more th
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ddpjob_core.api.answers import error_of_answer, error_of_status
 from ddpjob_core.api.errors import ApiError, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
+from ddpjob_operator.bounded_json import decode
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.slots import FairSlots
 
@@ -32,6 +32,8 @@ _METHODS: Final[Mapping[Verb, str]] = {
     "delete": "DELETE",
 }
 _WRITES: Final = ("create", "update", "delete")
+_WHOLE: Final = "application/json"
+_METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _LONGEST_LINE: Final = 16 * 1024 * 1024
 """Far more than etcd can hold: a stream that sends more without the end of a line is broken."""
 
@@ -56,9 +58,12 @@ class Kube(ObjectApi, Protocol):
     """The API server, which can also list objects and watch their changes. Every method raises an `ApiError`."""
 
     def list_pages(
-        self, resource: Resource, namespace: str | None, *, selector: str = ""
+        self, resource: Resource, namespace: str | None, *, selector: str = "", metadata_only: bool = False
     ) -> AsyncGenerator[Page, None]:
-        """LIST in chunks, consistent with the newest writes. Raises Expired where the list has to be started again."""
+        """LIST in chunks, consistent with the newest writes. Raises Expired where the list has to be started again.
+
+        With `metadata_only` the items have neither spec nor status.
+        """
         ...
 
     def watch(
@@ -166,12 +171,13 @@ class KubeClient:
         return await self._request("delete", resource, (namespace, name), {}, options)
 
     async def list_pages(
-        self, resource: Resource, namespace: str | None, *, selector: str = ""
+        self, resource: Resource, namespace: str | None, *, selector: str = "", metadata_only: bool = False
     ) -> AsyncGenerator[Page, None]:
         """See `Kube.list_pages`."""
         query = {"limit": str(self._page_size), **({"labelSelector": selector} if selector else {})}
+        accept = _METADATA if metadata_only else _WHOLE
         while True:
-            answer = await self._request("list", resource, (namespace,), query)
+            answer = await self._request("list", resource, (namespace,), query, accept=accept)
             metadata = answer.get("metadata") or {}
             yield Page(answer.get("items") or [], str(metadata.get("resourceVersion", "")))
             if not metadata.get("continue"):
@@ -207,6 +213,8 @@ class KubeClient:
         where: tuple[str | None, *tuple[str, ...]],
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
+        *,
+        accept: str = _WHOLE,
     ) -> Json:
         """The answer to a request on the namespace, object and subresource that `where` names."""
         path = resource.path(*where)
@@ -219,9 +227,11 @@ class KubeClient:
             await self._obey()
             if guard is not None:
                 guard.check()
-            async with self._send(verb, resource, path, query or {}, body, total=self._timeout) as response:
+            async with self._send(
+                verb, resource, path, query or {}, body, total=self._timeout, accept=accept
+            ) as response:
                 try:
-                    answer = json.loads(await response.read())
+                    answer = decode(await response.read())
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     raise Unavailable(f"the response to {verb} {path} was cut off: {error!r}") from error
                 except ValueError as error:
@@ -248,6 +258,7 @@ class KubeClient:
         *,
         total: float | None = None,
         first_byte: float | None = None,
+        accept: str = _WHOLE,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         address = f"{path}?{urlencode(query)}" if query else path
         clock = asyncio.get_running_loop().time
@@ -255,7 +266,11 @@ class KubeClient:
         try:
             async with asyncio.timeout(first_byte):
                 response = await self._connection.request(
-                    _METHODS[verb], address, body, limits=aiohttp.ClientTimeout(total=total, sock_connect=5.0)
+                    _METHODS[verb],
+                    address,
+                    body,
+                    limits=aiohttp.ClientTimeout(total=total, sock_connect=5.0),
+                    accept=accept,
                 )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._count(verb, resource.plural, "unanswered")
@@ -310,9 +325,9 @@ async def _lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator
 
 def _event(line: bytes) -> WatchEvent:
     try:
-        raw = json.loads(line)
+        raw = decode(line)
         kind, body = raw["type"], raw["object"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"the stream sent something other than an event: {line[:80]!r}") from error
     if not isinstance(body, dict):
         raise Unavailable(f"the stream sent an event without an object: {line[:80]!r}")

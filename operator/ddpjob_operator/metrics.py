@@ -11,9 +11,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ddpjob_core.api.status import DDPJobStatus, Phase
+from ddpjob_core.engine.resting import facts_about
 from ddpjob_core.observations.failure_class import FailureClass
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_operator.job_metrics import RESTART_KINDS, JobMetrics, restarts_of
+from ddpjob_operator.job_metrics import RESTART_KINDS, job_metrics, restarts_of
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -43,6 +44,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._jobs: Iterable[JobRecord] = ()
         self.reconcile_seconds = Histogram(
             "ddpjob_operator_reconcile_seconds",
             "Duration of one reconcile of one job, including its writes.",
@@ -144,7 +146,7 @@ class Metrics:
         for resource, age in readings.watch_ages.items():
             ages.labels(resource).set_function(age)
         self.registry.register(_JobsByPhase(readings.jobs))
-        self.registry.register(JobMetrics(readings.jobs))
+        self._jobs = readings.jobs
 
     def reconciling(self) -> AbstractContextManager[object]:
         """See `ddpjob_core.engine.protocols.Metrics`, which also documents the next six."""
@@ -190,9 +192,10 @@ class Metrics:
         if known is None or (failure.attempt, failure.failure_class) != (known.attempt, known.failure_class):
             self._failures.labels(failure.failure_class).inc()
 
-    def render(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def parts(self) -> Iterator[bytes]:
+        """All metrics in Prometheus' text format, in parts that each take little time; some are empty."""
+        yield generate_latest(self.registry)
+        yield from job_metrics(self._jobs)
 
     def _begin_at_zero(self) -> None:
         # Otherwise the first of a kind would appear as 1, and no rate would show it.
@@ -213,8 +216,8 @@ class _JobsByPhase(Collector):
         self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        phases = Tally(job.status.phase if job.status is not None else Phase.PENDING for job in self._jobs)
+        phases = Tally(facts_about(job).phase for job in self._jobs)
         family = GaugeMetricFamily("ddpjob_operator_jobs", "DDPJobs by phase.", labels=["phase"])
         for phase in Phase:
-            family.add_metric([phase.value], phases[phase])
+            family.add_metric([phase.value], phases[phase.value])
         yield family

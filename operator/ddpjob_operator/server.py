@@ -1,19 +1,23 @@
 """/metrics, /healthz and /readyz over HTTP."""
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
+
+_CHUNK: Final = 64 * 1024
 
 
 @asynccontextmanager
 async def serve(
     port: int,
     *,
-    metrics: Callable[[], bytes],
+    metrics: Callable[[], Iterable[bytes]],
     health: Callable[[], list[str]],
     readiness: Callable[[], list[str]],
 ) -> AsyncIterator[int]:
@@ -21,13 +25,24 @@ async def serve(
 
     Args:
         port: TCP port.
-        metrics: in Prometheus' text format.
+        metrics: parts of a text in Prometheus' format, each of which takes little time.
         health: what is wrong, empty where nothing is.
         readiness: what is still missing before work can begin.
     """
 
-    async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def show_metrics(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
+        await response.prepare(request)
+        text: list[bytes] = []
+        for part in metrics():
+            text.append(part)
+            if sum(map(len, text)) >= _CHUNK:
+                await response.write(b"".join(text))
+                text.clear()
+            # A scrape of thousands of jobs takes long enough to keep them waiting.
+            await asyncio.sleep(0)
+        await response.write(b"".join(text))
+        return response
 
     def answer(wrong: list[str]) -> web.Response:
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK

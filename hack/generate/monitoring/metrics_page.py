@@ -94,7 +94,7 @@ def operator_text() -> str:
     metrics.request("create", "pods", "201")
     metrics.answered("create", "pods", 0.0)
     metrics.polls.labels("ok")
-    return metrics.render().decode()
+    return b"".join(metrics.parts()).decode()
 
 
 def trainer_text() -> str:

@@ -74,7 +74,8 @@ class Caches:
         if not ours or not any(pod.obstacle for pod in self.pods_of(job)):
             return {}
         others = (other for other in self.jobs if other.namespace == job.namespace and other.uid != job.uid)
-        holders = {other.name: _host_ports(other) for other in others if _has_nodes(self.pods_of(other))}
+        with_nodes = (self.jobs.get(other.namespace, other.name) for other in others if _has_nodes(self.pods_of(other)))
+        holders = {other.name: _host_ports(other) for other in with_nodes if other is not None}
         return {name: holders[name] for name in sorted(holders) if ports_in_common(ours, holders[name])}
 
     def service(self, job: JobRecord) -> ServiceRecord | None:

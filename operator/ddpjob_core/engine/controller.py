@@ -21,6 +21,7 @@ from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
 from ddpjob_core.engine.protocols import Alone, Leadership, Metrics, NewSshKey, ObjectApi, OpenTransport
 from ddpjob_core.engine.queue import CallLater, WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
+from ddpjob_core.engine.resting import JobStore
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord, Terminated
@@ -74,7 +75,7 @@ class Controller:
         self._metrics = metrics
         self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later, group=lambda key: key[0])
         self.caches = Caches(
-            jobs=Store(listener=self._job_changed),
+            jobs=JobStore(listener=self._job_changed),
             pods=Store(
                 groups=groups_of,
                 listener=self._child_changed,

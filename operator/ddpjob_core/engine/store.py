@@ -6,7 +6,7 @@ that is known to be deleted stays deleted. Events that arrive twice, late or in 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[str, str]
@@ -117,6 +117,10 @@ class Store(Generic[R]):
         for record in records:
             shown.add(record.uid)
             self.seen(record)
+        self.keep_only(shown, list_version)
+
+    def keep_only(self, shown: Container[str], list_version: str) -> None:
+        """A LIST showed these uids and no others: all other objects are gone, unless they are newer than the LIST."""
         at = version_number(list_version)
         for record in tuple(self._records.values()):
             if record.uid not in shown and version_of(record) <= at:
@@ -138,10 +142,14 @@ class Store(Generic[R]):
                 # Another object has the name, so the old one is gone although no deletion was shown.
                 self._mark_deleted(current.uid, _FOREVER)
             self._leave_groups(key, current)
-        self._records[key] = record
+        self._records[key] = self._kept(record)
         for group in self._groups_of(record):
             self._groups.setdefault(group, {})[key] = record
         self._listener(current, record)
+
+    def _kept(self, record: R) -> R:
+        """The form in which a record is kept."""
+        return record
 
     def _drop(self, record: R, *, last: R | None = None) -> None:
         key = (record.namespace, record.name)

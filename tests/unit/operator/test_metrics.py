@@ -21,7 +21,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
     """Value by name and sorted values of labels."""
     return {
         (sample.name, *sorted(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(metrics.render().decode())
+        for family in text_string_to_metric_families(b"".join(metrics.parts()).decode())
         for sample in family.samples
     }
 

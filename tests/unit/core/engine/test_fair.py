@@ -36,20 +36,18 @@ moves = st.lists(st.tuples(st.sampled_from(["add", "take", "discard"]), st.integ
 
 @given(moves)
 def test_nothing_is_lost_and_nobody_is_passed_over_twice(moves: list[tuple[str, int, int]]) -> None:
-    queue, waiting, passed = FairQueue[int](), dict[int, deque[int]](), dict[int, int]()
-    for move, group, item in moves:
-        mine = waiting.setdefault(group, deque())
+    queue, waiting, passed = FairQueue[tuple[int, int]](), dict[int, deque[int]](), dict[int, int]()
+    for move, group, number in moves:
+        mine, item = waiting.setdefault(group, deque()), (group, number)
         if move == "add":
             if queue.add(item, group):
-                mine.append(item)
+                mine.append(number)
         elif move == "discard":
             if queue.discard(item, group):
-                mine.remove(item)
+                mine.remove(number)
         elif any(waiting.values()):
-            taken = queue.take()
-            (served,) = [name for name, items in waiting.items() if items and items[0] == taken][:1] or [None]
-            assert served is not None
-            waiting[served].popleft()
+            served, taken = queue.take()
+            assert waiting[served].popleft() == taken
             for name, items in waiting.items():
                 passed[name] = passed.get(name, 0) + 1 if items and name != served else 0
             # Each of the other groups is served once before it is this one's turn again.

@@ -1,0 +1,61 @@
+"""Answers of the API server with whatever users have stored."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpjob_core.api.extent import DEEPEST, excess
+from ddpjob_operator.bounded_json import decode, flattened, list_of
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def deep(levels: int, inner: str = "1") -> str:
+    return '{"x":[' * (levels // 2) + inner + "]}" * (levels // 2)
+
+
+@given(VALUES)
+def test_what_is_not_too_deep_is_read_as_it_is(value: Any) -> None:
+    text = json.dumps(value)
+    assert decode(text.encode()) == value
+    assert json.loads(flattened(text)) == value
+
+
+@pytest.mark.parametrize("levels", [200, 10_000, 100_000])
+def test_what_is_too_deep_for_the_parser_is_left_out_and_still_recognized(levels: int) -> None:
+    text = '{"before": "[[\\"{", "deep": ' + deep(levels) + ', "after": [1, {"a": "]"}]}'
+    read = decode(text.encode())
+    assert (read["before"], read["after"]) == ('[["{', [1, {"a": "]"}])
+    assert excess(read["deep"]) == f"must not be nested more than {DEEPEST} levels deep"
+
+
+@given(st.lists(VALUES, max_size=5), st.booleans())
+def test_the_items_of_a_list_come_one_by_one(items: list[Any], spaces: bool) -> None:  # noqa: FBT001 hypothesis' own
+    answer = {"kind": "DDPJobList", "items": items, "metadata": {"resourceVersion": "7"}}
+    text = json.dumps(answer, indent=1 if spaces else None)
+    assert list(list_of(text.encode())) == [
+        ("kind", "DDPJobList"),
+        *(("items", item) for item in items),
+        ("metadata", {"resourceVersion": "7"}),
+    ]
+
+
+def test_a_deep_item_does_not_spoil_those_after_it() -> None:
+    text = f'{{"items":[1,{deep(20_000)},{{"a":{deep(20_000)}}},4],"metadata":{{}}}}'
+    fields = list(list_of(text.encode()))
+    assert [fields[0], fields[3], fields[4]] == [("items", 1), ("items", 4), ("metadata", {})]
+    assert excess(fields[1][1])
+    assert excess(fields[2][1])
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"items":[1', b'{"items" 1}', b"\xff"])
+def test_what_is_not_a_list_is_an_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        list(list_of(body))
