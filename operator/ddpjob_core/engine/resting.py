@@ -63,7 +63,13 @@ class JobStore(Store[JobRecord]):
 def at_rest(record: JobRecord) -> JobRecord:
     """The record in the form in which it is kept: packed if the job has finished."""
     status = record.status
-    if isinstance(record, RestingJob) or record.spec is None or status is None or not status.finished:
+    if (
+        isinstance(record, RestingJob)
+        or record.spec is None
+        or status is None
+        or not status.finished
+        or record.unreadable
+    ):
         return record
     return RestingJob(record, record.spec, status)
 
