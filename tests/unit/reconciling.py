@@ -43,6 +43,7 @@ class Answers:
         self.version = 100
         self.before_status: Callable[[], object] = lambda: None
         self.refuse_status: Callable[[Json], ApiError | None] = lambda _: None
+        self.mutate: Callable[[Json], Json] = lambda raw: raw
         self.before_create: Callable[[str], object] = lambda _: None
 
     def _answer(self, request: str, raw: Json) -> Json:
@@ -50,6 +51,7 @@ class Answers:
         if request in self.failures:
             raise self.failures[request]
         self.version += 1
+        raw = self.mutate(raw)
         metadata = {"uid": f"uid-{self.version}", **raw["metadata"], "resourceVersion": str(self.version)}
         return {**raw, "metadata": metadata}
 

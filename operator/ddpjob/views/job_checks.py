@@ -108,6 +108,7 @@ def _created(job: Job) -> Check:
         remedy = {
             RejectionKind.NAME_TAKEN.value: "delete the object if it is not needed, or give the job another name",
             RejectionKind.UNAVAILABLE.value: "tell the owner of the webhook that it names; the operator tries again",
+            RejectionKind.ALTERED.value: "ask its owner to leave the pods of DDPJobs as they are",
             RejectionKind.BEING_DELETED.value: "the operator creates it again; kubectl describe shows what keeps it",
         }.get(condition.reason) or remedy_of_refusal(condition.message)
         return Check(name, Outcome.FAIL, condition.message, remedy)

@@ -24,7 +24,7 @@ from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, D
 from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
-from ddpjob_core.engine.kinds import KINDS, Kind
+from ddpjob_core.engine.kinds import KINDS, Kind, alteration
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
@@ -155,13 +155,22 @@ class ActionRunner:
             key = await asyncio.to_thread(self._new_ssh_key)
             manifest = {**manifest, "stringData": {PRIVATE_KEY: key.private, PUBLIC_KEY: key.public}}
         raw = await self._create_or_find(job, kind, manifest)
-        objection = kind.objection(raw)
-        if objection:
-            raise _Unusable(RejectionKind.NAME_TAKEN, objection)
+        changed = alteration(kind, job, manifest, raw)
+        if changed:
+            if kind.resource is PODS:
+                await self._delete_altered(job, raw)
+            raise _Unusable(RejectionKind.ALTERED, f"an admission webhook or policy has changed {changed}")
         if kind.watched:
             self._caches.remember(manifest["kind"], raw)
         else:
             outcome.known.add(object_name(manifest))
+
+    async def _delete_altered(self, job: JobRecord, raw: Json) -> None:
+        """Delete a pod that is another than was requested, before it is taken for one of the job's nodes."""
+        metadata = raw["metadata"]
+        # One that has no node yet is gone at once.
+        grace = None if raw.get("spec", {}).get("nodeName") else 0
+        await self._delete_pod(job.namespace, metadata["name"], metadata["uid"], grace)
 
     async def _create_or_find(self, job: JobRecord, kind: Kind, manifest: Manifest) -> Json:
         """The object as the API server has it; only the manifest where an existing one cannot be read."""

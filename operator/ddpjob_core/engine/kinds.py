@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ddpjob_core.api.constants import LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
+from ddpjob_core.api.constants import GROUP, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, Resource
+from ddpjob_core.api.text import one_line
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.observations.observe import controller_uid
 from ddpjob_core.observations.observed import JobRecord
+
+_LONGEST_CHANGE: Final = 200
 
 
 def _is_controlled(raw: Json, job: JobRecord, _: Manifest) -> bool:
@@ -24,13 +27,6 @@ def _is_own_claim(raw: Json, job: JobRecord, manifest: Manifest) -> bool:
     return labels.get(LABEL_MANAGED_BY) == MANAGED_BY and labels.get(LABEL_JOB) == job.name
 
 
-def _unwatchable(raw: Json) -> str:
-    if (raw["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY:
-        return ""
-    # In the cache it would never change again: the watch does not show it.
-    return f"it belongs to this job, but its label {LABEL_MANAGED_BY} was changed: delete the pod"
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How objects of one kind are treated.
@@ -40,7 +36,7 @@ class Kind:
         strict: whether the API server refuses unknown and duplicate fields.
         readable: whether one that exists can be read. Where it cannot, its name, which holds the job's uid, is enough.
         is_own: whether an existing object is the job's own.
-        objection: what is wrong with the job's own object, "" where nothing is.
+        vital: fields that the object must have as they were requested; of the labels, the operator's own.
         watched: whether a watch shows the objects, so that they are cached.
     """
 
@@ -48,15 +44,62 @@ class Kind:
     strict: bool = False
     readable: bool = True
     is_own: Callable[[Json, JobRecord, Manifest], bool] = _is_controlled
-    objection: Callable[[Json], str] = lambda _: ""
+    vital: tuple[str, ...] = ()
     watched: bool = False
 
 
+_NAMED: Final = ("metadata.name", "metadata.labels")
+
 KINDS: Final[Mapping[str, Kind]] = {
-    "Pod": Kind(PODS, strict=True, objection=_unwatchable, watched=True),
+    "Pod": Kind(
+        PODS, strict=True, vital=(*_NAMED, "spec.restartPolicy", "spec.hostname", "spec.subdomain"), watched=True
+    ),
     "Service": Kind(SERVICES, watched=True),
-    "ConfigMap": Kind(CONFIG_MAPS),
+    "ConfigMap": Kind(CONFIG_MAPS, vital=("metadata.name", "binaryData")),
     "PersistentVolumeClaim": Kind(CLAIMS, is_own=_is_own_claim),
     # Reading Secrets is a right that the operator does not ask for.
     "Secret": Kind(SECRETS, readable=False),
 }
+
+
+def alteration(kind: Kind, job: JobRecord, manifest: Manifest, raw: Json) -> str:
+    """What is vital and not as it was requested, "" for nothing: an admission webhook or policy may change anything.
+
+    Containers may be added: a pod is done when its trainer is.
+
+    Args:
+        kind: of the object.
+        job: whose it is.
+        manifest: what was requested.
+        raw: what the API server has made of it.
+    """
+    if not kind.is_own(raw, job, manifest):
+        return "metadata.ownerReferences"
+    for path in kind.vital:
+        wanted, found = _at(manifest, path), _at(raw, path)
+        if path == "metadata.labels" and isinstance(wanted, dict):
+            labels = found if isinstance(found, dict) else {}
+            ours = [name for name in wanted if name == LABEL_MANAGED_BY or name.startswith(f"{GROUP}/")]
+            changed = next((name for name in ours if labels.get(name) != wanted[name]), None)
+            if changed is not None:
+                return f"{path}[{changed}]"
+        elif wanted is not None and found != wanted:
+            return path if isinstance(wanted, dict) else one_line(f"{path} from {wanted} to {found}", _LONGEST_CHANGE)
+    return "spec.containers" if manifest["kind"] == "Pod" and not _names(manifest) <= _names(raw) else ""
+
+
+def _at(raw: Json, path: str) -> object:
+    value: object = raw
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _names(pod: Json) -> set[str]:
+    """Names of its containers."""
+    containers = _at(pod, "spec.containers")
+    return (
+        {str(each.get("name")) for each in containers if isinstance(each, dict)}
+        if isinstance(containers, list)
+        else set()
+    )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final, TypeAlias
 
@@ -38,6 +39,7 @@ from ddpjob_core.wire.report import parse_report
 
 Json: TypeAlias = dict[str, Any]
 
+_CONTAINERS: Final = ("containers", "initContainers")
 _MISSING_CLAIM: Final = 'persistentvolumeclaim "'
 """How the scheduler names a claim that does not exist or is being deleted."""
 
@@ -105,6 +107,9 @@ def pod_record(raw: object) -> PodRecord | None:
         unadmitted_since=_unadmitted_since(status, conditions) if node_name is not None else None,
         unmounted_since=_unmounted_since(status, conditions, scheduled=node_name is not None),
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
+        containers=_shared_names(
+            tuple(_word(each.get("name")) for key in _CONTAINERS for each in _maps(spec.get(key)))
+        ),
     )
 
 
@@ -181,6 +186,12 @@ def _identity(raw: object) -> _Identity | None:
         deletion_time=None if deleted is None else parse_time(deleted) or datetime.fromtimestamp(0, UTC),
         raw=metadata,
     )
+
+
+@lru_cache(maxsize=256)
+def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    # All pods of a job have the same: thousands of copies would add up.
+    return names
 
 
 def _state(container: Json) -> ContainerState:

@@ -72,7 +72,8 @@ class PodRecord:
     answer the control plane, `unadmitted_since` since when its node has not acknowledged it, `unmounted_since` since
     when it waits for its volumes or its network on that node, or for a claim without a node. `deletion_time` is when
     the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
-    created from, None if unknown.
+    created from, None if unknown. `containers` are the names of all its containers, the trainer's and those of its init
+    containers included.
 
     `deletion_time`, `unadmitted_since` and `unmounted_since` are of the operator's clock once the record has been
     cached (sightings.py).
@@ -105,6 +106,7 @@ class PodRecord:
     unadmitted_since: datetime | None = None
     unmounted_since: datetime | None = None
     spec_hash: str | None = None
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ class RejectionKind(StrEnum):
     """A quota, an admission webhook, an admission policy or a missing permission; trying again may help."""
     UNAVAILABLE = "Unavailable"
     """The API server fails, or a webhook that it has to ask; trying again may help."""
+    ALTERED = "Altered"
+    """An admission webhook or policy has made another object of it, which the job cannot use."""
     BEING_DELETED = "BeingDeleted"
     """The job's own object of that name is being deleted: it can be created again once it is gone."""
 

@@ -3,10 +3,11 @@
 from datetime import timedelta
 from typing import Final
 
+from ddpjob_core.api.constants import TRAINER_CONTAINER
 from ddpjob_core.api.restart import Restart
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
-from ddpjob_core.observations.listing import grouped_by_message
+from ddpjob_core.observations.listing import first_few, grouped_by_message
 from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.refusals import name_taken, taken_names
@@ -19,6 +20,7 @@ _UNNOTICED: Final = timedelta(seconds=5)
 """Backoff that needs no explanation."""
 _WHY: Final = {
     RejectionKind.UNAVAILABLE: "the API server fails to create",
+    RejectionKind.ALTERED: "cannot use",
     RejectionKind.BEING_DELETED: "waiting to create",
     RejectionKind.NAME_TAKEN: "waiting to create",
 }
@@ -51,6 +53,14 @@ def _backoff(status: DDPJobStatus, spec: Restart) -> str:
     return f", and not before {due:%H:%M:%S} UTC: it is restart {row} in a row without a newer step or checkpoint"
 
 
+def added_containers(situation: Situation) -> str:
+    """Names of the containers of the pods that neither the operator nor spec.template asks for, "" for none."""
+    template = situation.spec.template.get("spec") or {}
+    asked = {each.get("name") for key in ("containers", "initContainers") for each in template.get(key) or ()}
+    found = {name for pod in situation.attempt.present for name in pod.containers}
+    return ", ".join(first_few(sorted(found - asked - {TRAINER_CONTAINER}), NAMED_OBJECTS))
+
+
 def pods_scheduled(situation: Situation) -> Fact:
     """The condition PodsScheduled: which pods have no node, and why."""
     kind = ConditionType.PODS_SCHEDULED
@@ -59,7 +69,9 @@ def pods_scheduled(situation: Situation) -> Fact:
     waiting = [pod for pod in situation.attempt.present if not pod.scheduled and node_state(pod) is NodeState.PENDING]
     desired = len(situation.attempt.nodes)
     if not waiting:
-        return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node")
+        added = added_containers(situation)
+        remark = f"; an admission webhook or policy has added the containers {added}" if added else ""
+        return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node{remark}")
     return Fact(
         kind,
         "False",

@@ -8,14 +8,19 @@ from reconciling import KEY, SHARED, STATUS, Bench, manifest, pods
 from ddpjob_core.api.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
-from ddpjob_core.children.pod import PodBuilder
+from ddpjob_core.children.pod import PodBuilder, build_pod
 from ddpjob_core.decide import Plan
 from ddpjob_core.observations.observed import RejectionKind
 
 
 async def test_a_pod_that_a_dead_process_had_created_counts_as_created(bench: Bench) -> None:
     bench.kube.failures["create pods digits-a0-0"] = AlreadyExists("there")
-    bench.kube.objects["get pods digits-a0-0"] = manifest("digits-a0-0", uid="p")
+    job = bench.caches.jobs.get(*KEY)
+    assert job is not None
+    assert job.spec is not None
+    found = build_pod(job, job.spec, 0, 0)
+    found["metadata"]["uid"] = "p"
+    bench.kube.objects["get pods digits-a0-0"] = found
     assert await bench.look(Plan(actions=pods(1))) == ["create pods digits-a0-0", "get pods digits-a0-0"]
     await bench.look()
     assert [pod.uid for pod in bench.observed[-1].pods] == ["p"]
@@ -68,6 +73,21 @@ async def test_a_key_that_is_being_deleted_is_known_by_the_servers_words(bench: 
     [rejection] = bench.observed[-1].rejections
     assert rejection.kind is RejectionKind.BEING_DELETED
     assert not bench.observed[-1].known
+
+
+@pytest.mark.parametrize("change", [{"name": "team-x"}, {"labels": {}}])
+async def test_a_pod_that_was_changed_on_the_way_is_deleted_at_once_and_reported(
+    bench: Bench, change: dict[str, Any]
+) -> None:
+    bench.kube.mutate = lambda raw: {**raw, "metadata": {**raw["metadata"], **change}}
+    requests = await bench.look(Plan(actions=pods(3)))
+    name = change.get("name", "digits-a0-0")
+    assert requests == ["create pods digits-a0-0", f"delete pods {name} uid-101"]
+    await bench.look()
+    [rejection] = bench.observed[-1].rejections
+    assert (rejection.kind, rejection.object) == (RejectionKind.ALTERED, ObjectName("Pod", "digits-a0-0"))
+    assert "has changed metadata." in rejection.message
+    assert bench.observed[-1].pods == ()
 
 
 async def test_pods_wait_for_the_service_that_they_are_found_by(bench: Bench) -> None:

@@ -1,9 +1,11 @@
 """Whose an existing object is, by its kind."""
 
+from typing import Any
+
 import pytest
 
 from ddpjob_core.api.constants import LABEL_MANAGED_BY
-from ddpjob_core.engine.kinds import KINDS
+from ddpjob_core.engine.kinds import KINDS, alteration
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.observations.observed import JobRecord
 
@@ -37,10 +39,40 @@ def test_a_retained_claim_serves_every_job_of_its_name(existing: Json, *, own: b
     assert KINDS["PersistentVolumeClaim"].is_own({"metadata": existing}, JOB, retained) is own
 
 
-def test_a_pod_that_the_watch_does_not_select_is_not_taken_for_created() -> None:
-    assert KINDS["Pod"].objection({"metadata": {"labels": LABELS}}) == ""
-    assert "delete the pod" in KINDS["Pod"].objection({"metadata": {"labels": {LABEL_MANAGED_BY: "helm"}}})
-    assert "delete the pod" in KINDS["Pod"].objection({"metadata": {}})
+def pod(**changes: Any) -> Json:
+    metadata = {"name": "digits-a0-0", "labels": {**LABELS, "team": "y"}, **OWNED, **changes.pop("metadata", {})}
+    containers = [{"name": "trainer"}]
+    return {
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"restartPolicy": "Never", "containers": containers, **changes},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "changed"),
+    [
+        (pod(), ""),
+        (pod(containers=[{"name": "trainer"}, {"name": "istio-proxy"}], tolerations=[{}]), ""),
+        (pod(metadata={"labels": {**LABELS, "team": "x"}}), ""),
+        (pod(restartPolicy="Always"), "spec.restartPolicy from Never to Always"),
+        (pod(metadata={"name": "team-x-digits-a0-0"}), "metadata.name from digits-a0-0 to team-x-digits-a0-0"),
+        (pod(metadata={"labels": {**LABELS, LABEL_MANAGED_BY: "helm"}}), f"metadata.labels[{LABEL_MANAGED_BY}]"),
+        (pod(metadata={"labels": None}), f"metadata.labels[{LABEL_MANAGED_BY}]"),
+        (pod(metadata=OF_ANOTHER), "metadata.ownerReferences"),
+        (pod(containers=[{"name": "main"}]), "spec.containers"),
+        (pod(containers=None), "spec.containers"),
+    ],
+)
+def test_what_was_changed_on_the_way_is_named_where_it_is_vital(found: Json, changed: str) -> None:
+    assert alteration(KINDS["Pod"], JOB, pod(), found) == changed
+
+
+def test_a_launcher_that_was_changed_on_the_way_is_not_used() -> None:
+    wanted = {"kind": "ConfigMap", "metadata": {"name": "l", **OWNED}, "binaryData": {"launcher.pyz": "AAAA"}}
+    kind = KINDS["ConfigMap"]
+    assert alteration(kind, JOB, wanted, {**wanted, "immutable": True}) == ""
+    assert alteration(kind, JOB, wanted, {**wanted, "binaryData": {"launcher.pyz": "BBBB"}}) == "binaryData"
 
 
 def test_only_pods_are_validated_strictly_and_only_the_secret_is_not_read() -> None:

@@ -43,3 +43,19 @@ def test_what_the_scheduler_says_of_several_pods_is_said_once() -> None:
         "3 Insufficient cpu: check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes; "
         "digits-a0-1: waiting for a node"
     )
+
+
+def test_containers_that_a_webhook_has_added_are_named() -> None:
+    world = World(spec=spec_of(template={"spec": {"containers": [{"name": "logs", "image": "l"}]}}))
+    world.settle()
+    world.run_all()
+    for name, pod in world.pods.items():
+        world.pods[name] = replace(pod, containers=("trainer", "logs", "istio-proxy", "istio-init"))
+    world.advance(6)
+    world.settle()
+    assert world.status is not None
+    scheduled = world.status.condition(ConditionType.PODS_SCHEDULED)
+    assert scheduled is not None
+    assert scheduled.message == (
+        "2 of 2 pods have a node; an admission webhook or policy has added the containers istio-init, istio-proxy"
+    )
