@@ -1,0 +1,67 @@
+"""A program that reports what no program should: only what it shows of itself suffers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import program, scripted
+from kubectl import Kubectl, wait_until
+
+DDPJOB = str(Path(sys.executable).parent / "ddpjob")
+
+# Answers with nonsense, ends when it is asked to in its first attempt, and by itself in its second one.
+HOSTILE = r"""
+import http.server, itertools, json, os, threading, time
+
+wrong = itertools.cycle([1e300, -1e300, float("nan"), 1e12, "x", 2**63, [[]]])
+
+
+class Progress(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        bad = next(wrong)
+        answer = {
+            **dict.fromkeys(("step", "totalSteps", "loss", "secondsSinceStep", "quietSeconds", "etaSeconds"), bad),
+            **{"processRestarts": 2**40, "lastStepTime": "9999-12-31T23:59:59-14:00", "epoch": 3},
+            **{"lossText": "0.5\x1b[2J\n\u202e", "stack": "\x1b]52;c;cm0=\x07" * 500, "activity": "\n"},
+        }
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("", int(os.environ["DDPJOB_METRICS_PORT"])), Progress)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print("\x1b[2J\x1b]52;c;cm0=\x07begun\u202e", flush=True)
+time.sleep(10 if os.environ["DDPJOB_ATTEMPT"] == "1" else 600)
+"""
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_job_whose_program_reports_nonsense_is_suspended_resumed_and_finished(kubectl: Kubectl) -> None:
+    kubectl.apply(program("hostile", HOSTILE))
+    kubectl.apply(scripted("hostile", config_map="hostile", launcher="python", nodes=1, gracePeriodSeconds=1))
+    wait_until(
+        lambda: kubectl.job("hostile").get("status", {}).get("summary", {}).get("epoch") == "3",
+        "its answers to be read",
+        120,
+        lambda: kubectl.story("hostile"),
+    )
+    status = kubectl.job("hostile")["status"]
+    assert status["summary"]["loss"] == "0.5"
+    assert "process" not in status["restarts"] or status["restarts"]["process"] == 0
+    for command in (["status", "hostile"], ["why", "hostile"], ["logs", "hostile"]):
+        done = subprocess.run([DDPJOB, *command, "-n", kubectl.namespace], capture_output=True, text=True, check=True)
+        assert all(line.isprintable() for line in done.stdout.split("\n")), done.stdout
+        assert "52;c" not in done.stdout
+    assert "begun" in done.stdout
+    kubectl.patch("ddpjob", "hostile", {"spec": {"suspend": True}})
+    kubectl.wait_for_phase("hostile", "Suspended", timeout=60)
+    kubectl.patch("ddpjob", "hostile", {"spec": {"suspend": False}})
+    finished = kubectl.wait_for_phase("hostile", "Succeeded", timeout=120)
+    assert finished["status"]["restarts"]["counted"] == 0
