@@ -37,7 +37,7 @@ class Progress(http.server.BaseHTTPRequestHandler):
 server = http.server.ThreadingHTTPServer(("", int(os.environ["DDPJOB_METRICS_PORT"])), Progress)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 print("\x1b[2J\x1b]52;c;cm0=\x07begun\u202e", flush=True)
-time.sleep(10 if os.environ["DDPJOB_ATTEMPT"] == "1" else 600)
+time.sleep(3 if os.environ["DDPJOB_ATTEMPT"] == "1" else 600)
 """
 
 pytestmark = pytest.mark.timeout(600)

@@ -19,9 +19,11 @@ from ddpjob_core.api.errors import (
     Unexpected,
     WebhookFailed,
 )
+from ddpjob_core.api.text import one_line
 
 _LONGEST_WAIT: Final = 60.0
 _LONGEST_TEXT: Final = 300
+_LONGEST_MESSAGE: Final = 4096
 _BY_ADMISSION: Final = re.compile(r'admission webhook "|\S+ "[^"]*" is forbidden: ')
 """How the message begins if an admission webhook, policy or plugin denies a request, each with a code of its own choice.
 
@@ -58,7 +60,9 @@ def error_of_status(code: int, status: Mapping[str, Any], after: float | None = 
         status: the object.
         after: seconds that the server asked to wait.
     """
-    message = str(status.get("message") or "").strip() or f"the API server answered {code} {_phrase(code)}"
+    # It may quote what users have written, and an admission webhook may say anything.
+    message = one_line(str(status.get("message") or ""), _LONGEST_MESSAGE)
+    message = message or f"the API server answered {code} {_phrase(code)}"
     if _BY_ADMISSION.match(message):
         return Forbidden(message)
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR or code in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
@@ -94,7 +98,7 @@ def _causes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _fields(status: Mapping[str, Any], message: str) -> tuple[tuple[str, str], ...]:
     named = tuple(
-        (str(cause.get("field") or "").removeprefix("<nil>"), str(cause.get("message") or "").strip())
+        (str(cause.get("field") or "").removeprefix("<nil>"), one_line(str(cause["message"]), _LONGEST_MESSAGE))
         for cause in _causes(status)
         if cause.get("message")
     )

@@ -20,6 +20,7 @@ from ddpjob_core.api.errors import (
 )
 from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.resources import JOBS, PODS
+from ddpjob_core.api.text import one_line
 from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
@@ -288,5 +289,6 @@ def object_of(action: Action) -> ObjectName:
 def _owner(raw: Json) -> str:
     for reference in raw.get("metadata", {}).get("ownerReferences") or []:
         if reference.get("controller"):
-            return f"{reference.get('kind')} {reference.get('name')} (uid {reference.get('uid')})"
+            # The API server takes any text for these.
+            return one_line(f"{reference.get('kind')} {reference.get('name')} (uid {reference.get('uid')})", 253)
     return ""

@@ -123,7 +123,7 @@ class Reconciler:
             for name in self._caches.own(job):
                 memory.rejections.pop(name, None)
                 memory.failing.pop(name, None)
-        plan = self._with_refused(key, self._decide(self._observe(job, memory)), memory)
+        plan = self._with_refused(key, self._plan(key, self._observe(job, memory)), memory)
         self._poller.follow(memory, plan.poll)
         if plan.remark is not None:
             await self._write_remark(key, job, plan, plan.remark)
@@ -149,6 +149,19 @@ class Reconciler:
             raise outcome.failures[0]
         acted = bool(outcome.done) or news or (wrote and plan.urgent)
         self._requeue(key, plan, memory, acted=acted, more=outcome.more)
+
+    def _plan(self, key: Key, observed: Observed) -> Plan:
+        """What is decided; without what the ranks report, if a bug is met by that."""
+        try:
+            return self._decide(observed)
+        except Exception:
+            silent = replace(observed, progress=None, ranks=(), waits=())
+            if silent == observed:
+                raise
+            plan = self._decide(silent)
+            self._metrics.reconcile_failed()
+            _log.exception("%s/%s: what its ranks report was left out, since it could not be decided on", *key)
+            return plan
 
     def _requeue(self, key: Key, plan: Plan, memory: JobMemory, *, acted: bool, more: bool) -> None:
         if plan.requeue_after is not None:

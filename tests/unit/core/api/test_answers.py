@@ -80,3 +80,15 @@ def test_a_wait_that_makes_no_sense_is_bounded_or_ignored() -> None:
     assert after({"Retry-After": "100000"}, {}) == 60
     assert after({"Retry-After": "-5"}, {}) == 0
     assert after({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}) is None
+
+
+def test_what_the_server_quotes_is_one_printable_line_of_bounded_length() -> None:
+    text = 'pods "a" is invalid: \x1b[2Jspec.x: Invalid value:\n"' + "x" * 100_000
+    cause = {"message": text, "field": "spec.x"}
+    body = json.dumps({"message": text, "details": {"causes": [cause]}}).encode()
+    error = error_of_answer(422, body, {}, "POST /x")
+    assert isinstance(error, Invalid)
+    assert str(error).startswith('pods "a" is invalid: spec.x: Invalid value: "x')
+    for each in (str(error), error.fields[0][1]):
+        assert each.isprintable()
+        assert len(each) == 4096

@@ -23,6 +23,7 @@ from ddpjob_core.api.status import Condition, ConditionType
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.limiter import Turn
 from ddpjob_core.observations.observed import JobRecord, RejectionKind, ServiceRecord
+from ddpjob_core.wire.rank_report import RankReport
 
 
 async def test_the_status_is_written_before_anything_is_done_and_events_are_posted_afterwards(bench: Bench) -> None:
@@ -81,6 +82,16 @@ async def test_a_bug_in_a_decision_is_met_by_that_job_alone_and_retried_later(be
     assert bench.metrics.errors._value.get() == 1
     assert len(bench.delays) == 1
     assert await bench.look(Plan(status=STATUS, urgent=True)) == ["status at 7"]
+
+
+async def test_a_bug_that_reports_meet_is_decided_without_them(bench: Bench) -> None:
+    memory = bench.reconciler._memories.of("job-uid", KEY)
+    memory.polled.ranks[0] = RankReport(0, 0, 0, bench.now, seconds_since_step=1.0)
+    assert await bench.look(OverflowError(), Plan(status=STATUS, urgent=True)) == ["status at 7"]
+    assert [len(each.ranks) for each in bench.observed] == [1, 0]
+    assert bench.metrics.errors._value.get() == 1
+    assert await bench.look(OverflowError(), OverflowError()) == []
+    assert bench.metrics.errors._value.get() == 2
 
 
 async def test_what_the_server_asks_to_wait_is_waited(bench: Bench) -> None:

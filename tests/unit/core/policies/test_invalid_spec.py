@@ -26,6 +26,20 @@ def test_a_template_that_cannot_work_fails_the_job_and_names_the_field() -> None
     assert not world.pods
 
 
+@pytest.mark.parametrize("amount", [-3, "-3", -0.5, "-1e3"])
+@pytest.mark.parametrize("where", ["limits", "requests"])
+def test_a_negative_number_of_gpus_fails_the_job_and_names_the_field(amount: object, where: str) -> None:
+    container = {"name": "trainer", "resources": {where: {"nvidia.com/gpu": amount}}}
+    world = World(spec=spec_of(procsPerNode="auto", template={"spec": {"containers": [container]}}))
+    world.settle()
+    assert world.status is not None
+    failed = world.status.condition(ConditionType.FAILED)
+    assert failed is not None
+    field = f"spec.template.spec.containers[0].resources.{where}[nvidia.com/gpu]"
+    assert (failed.reason, failed.message) == ("InvalidSpec", f"{field}: must not be negative")
+    assert not world.pods
+
+
 def test_a_pod_that_the_server_calls_invalid_fails_the_job_with_the_servers_words() -> None:
     world = World()
     world.rejections = (
