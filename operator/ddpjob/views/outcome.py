@@ -1,7 +1,7 @@
 """How a job ended, in a few lines."""
 
 from ddpjob.views.job import Job
-from ddpjob.views.text import Line, Tone, ago
+from ddpjob.views.text import Line, Tone, ago, traceback_lines
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 
 _TRACEBACK_LINES = 6
@@ -28,6 +28,6 @@ def end_lines(name: str, status: DDPJobStatus) -> list[Line]:
     lines = [Line(f"{name} has failed{after}: {failed.reason}: {failed.message}", tone=Tone.BAD)]
     failure = status.failure
     if failure is not None and failure.traceback:
-        shown = failure.traceback.rstrip().split("\n")[-_TRACEBACK_LINES:]
+        shown = traceback_lines(failure.traceback, failed.message)[-_TRACEBACK_LINES:]
         lines += [Line(f"  {text}") for text in shown]
     return lines

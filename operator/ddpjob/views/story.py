@@ -8,7 +8,7 @@ from typing import Any, Final
 from ddpjob.views.advice import advice, advice_without_failure, class_of, meaning
 from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.progress import waiting_for
-from ddpjob.views.text import Line, Tone, ago, block, tone_of, without
+from ddpjob.views.text import Line, Tone, ago, block, tone_of, traceback_lines, without
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.spec import Backend
@@ -182,7 +182,7 @@ def _cause_lines(story: Story) -> list[Line]:
     if any(ends):
         lines.append(Line(", ".join(part for part in ends if part), "Ended with"))
     if failure.traceback:
-        lines += block("Traceback", failure.traceback)
+        lines += block("Traceback", "\n".join(traceback_lines(failure.traceback, failure.message)))
     if failure.consequences:
         lines += block("Consequences", "\n".join(failure.consequences), Tone.DIM)
     return lines

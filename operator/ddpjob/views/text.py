@@ -66,3 +66,17 @@ def without(text: str, said: str, instead: str) -> str:
     """A text without the part of it that has already been said, if that is long, and with a short one in its place."""
     said = said.removesuffix("…")
     return text.replace(said, instead, 1) if len(said) > _LONG else text
+
+
+def traceback_lines(traceback: str, said: str) -> list[str]:
+    """The lines of a traceback; its last one is cut where it is long and has been said.
+
+    Args:
+        traceback: as Python writes it.
+        said: the message that is shown with it.
+    """
+    lines = traceback.rstrip().split("\n")
+    last = lines[-1].removesuffix("…")
+    if len(last) > _LONG and last in said:
+        lines[-1] = f"{last.partition(':')[0]}: …"
+    return lines

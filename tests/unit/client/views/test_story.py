@@ -6,6 +6,7 @@ from datetime import timedelta
 from cli_jobs import FAILED, FAILURE, LATER, NOW, SUCCEEDED, WAITING, condition, job, text_of
 
 from ddpjob.views.job import Job, JobEvent
+from ddpjob.views.outcome import outcome_lines
 from ddpjob.views.status import status_lines
 from ddpjob.views.story import story_json, story_lines, story_of
 from ddpjob_core.observations.observed import PodRecord
@@ -89,10 +90,13 @@ def test_the_story_as_json_is_for_programs() -> None:
 def test_a_long_message_is_shown_once() -> None:
     long = "rank 3 exited with code 7: ValueError: " + " ".join(["bad batch,"] * 20)
     failed = condition("Failed", "True", "MaxRestartsExceeded", f"{long} (attempt 1; 1 of 1 used)")
-    of = job(**{**FAILED, "failure": {**FAILURE, "message": long, "traceback": None}, "conditions": [failed]})
+    traceback = f'File "train.py", line 3\n    raise\n{long.partition("code 7: ")[2]}'
+    of = job(**{**FAILED, "failure": {**FAILURE, "message": long, "traceback": traceback}, "conditions": [failed]})
     events = [event("Restarting", f"{long}; attempt 1 starts", 30), event("MaxRestartsExceeded", failed["message"], 60)]
     for shown in (told(of, events), text_of(status_lines(of, LATER))):
         assert shown.count("bad batch, bad batch") == 20 // 2
+    assert "    raise\n: ValueError: …" in told(of, events)
+    assert text_of(outcome_lines(of)).count("bad batch, bad batch") == 20 // 2
     assert "+30s: Restarting: the root cause above; attempt 1 starts" in told(of, events)
     assert "Why: MaxRestartsExceeded: the root cause below (attempt 1; 1 of 1 used)" in text_of(status_lines(of, LATER))
 
