@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from ddpjob.cluster.client import WATCH_SECONDS, Cluster
 from ddpjob.views.job import Job, JobEvent, Json, PodRecord, event_of, job_of, pod_record
-from ddpjob_core.api.constants import LABEL_UID
+from ddpjob_core.api.constants import INVALID_SPEC, LABEL_UID
 from ddpjob_core.api.errors import Conflict, Expired, NotFound, Unavailable, UsageProblem
 from ddpjob_core.api.resources import EVENTS, JOBS, PODS
+from ddpjob_core.api.status import ConditionType
 
 _TRIES: Final = 5
 
@@ -127,19 +128,21 @@ def set_suspend(cluster: Cluster, job: Job, *, suspend: bool) -> Job:
     """
     if job.status.finished:
         word = "suspended" if suspend else "resumed"
-        raise UsageProblem(
-            f"{job.name} has {_ended(job)} and cannot be {word}",
-            f"to run it again: ddpjob delete {job.name}, then create it again",
-        )
+        again = f"ddpjob delete {job.name}, then create it again"
+        if _failed_for_its_spec(job):
+            again = f"kubectl edit ddpjob {job.name} -n {job.namespace}"
+        raise UsageProblem(f"{job.name} has {_ended(job)} and cannot be {word}", f"to run it again: {again}")
     return _patch(cluster, job, {"suspend": suspend})
 
 
 def set_nodes(cluster: Cluster, job: Job, nodes: int) -> Job:
-    """Change the number of nodes.
+    """Change the number of nodes; a job that failed for its spec then starts again.
 
     Raises:
         UsageProblem: the job has ended, or is not suspended.
     """
+    if _failed_for_its_spec(job):
+        return _patch(cluster, job, {"nodes": nodes})
     if job.status.finished:
         raise UsageProblem(f"{job.name} has {_ended(job)}: its size can no longer change")
     spec = job.record.spec
@@ -164,6 +167,11 @@ def _patch(cluster: Cluster, job: Job, spec: dict[str, Any]) -> Job:
     # The uid protects a new job of the same name from the change.
     change = {"metadata": {"uid": job.record.uid}, "spec": spec}
     return job_of(cluster.patch(JOBS, job.namespace, job.name, change))
+
+
+def _failed_for_its_spec(job: Job) -> bool:
+    failed = job.status.condition(ConditionType.FAILED)
+    return failed is not None and (failed.status, failed.reason) == ("True", INVALID_SPEC)
 
 
 def _ended(job: Job) -> str:

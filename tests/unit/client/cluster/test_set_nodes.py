@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ddpjob.cluster.client import Cluster
-from ddpjob.cluster.jobs import set_nodes
+from ddpjob.cluster.jobs import set_nodes, set_suspend
 from ddpjob.views.job import job_of
 from ddpjob_core.api.errors import UsageProblem
 
@@ -59,3 +59,18 @@ def test_a_job_that_is_not_suspended_keeps_its_size(job: dict[str, Any], told: s
     with pytest.raises(UsageProblem, match=told):
         set_nodes(cluster, job_of(job), 3)
     assert cluster.specs == []
+
+
+def unfit() -> dict[str, Any]:
+    job = raw("Failed")
+    job["status"]["conditions"] = [{**ENDED, "type": "Failed", "reason": "InvalidSpec"}]
+    return job
+
+
+def test_a_job_that_failed_for_its_spec_is_resized_but_only_an_edit_starts_it_again() -> None:
+    cluster = Changes()
+    set_nodes(cluster, job_of(unfit()), 3)
+    assert cluster.specs == [{"nodes": 3}]
+    with pytest.raises(UsageProblem, match="has failed and cannot be resumed") as refused:
+        set_suspend(cluster, job_of(unfit()), suspend=False)
+    assert "kubectl edit ddpjob digits -n ns" in refused.value.remedy
