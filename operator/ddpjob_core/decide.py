@@ -18,7 +18,7 @@ from ddpjob_core.observations.node_lost import with_lost_nodes
 from ddpjob_core.observations.observed import Observed
 from ddpjob_core.observations.rendezvous import rendezvous_targets
 from ddpjob_core.observations.situation import Situation, situation_of
-from ddpjob_core.observations.stall import rank_targets
+from ddpjob_core.observations.stall import MOST_RANKS, rank_targets
 from ddpjob_core.policies.active_deadline_seconds import active_deadline
 from ddpjob_core.policies.clean_pod_policy import clean_pod_policy, pods_to_clean
 from ddpjob_core.policies.create import creating
@@ -131,7 +131,7 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
         actions=actions,
         events=_events(situation, status) if write else (),
         requeue_after=min(waits) - now if waits else None,
-        poll=() if status.finished else (*rank_targets(situation), *rendezvous_targets(situation)),
+        poll=() if status.finished else _targets(situation),
     )
 
 
@@ -145,6 +145,11 @@ def _whole_second(moment: datetime) -> datetime:
     """The first whole second that is not before this moment."""
     begun = moment.replace(microsecond=0)
     return begun if begun == moment else begun + timedelta(seconds=1)
+
+
+def _targets(situation: Situation) -> tuple[PollTarget, ...]:
+    # A node that may still wait for another answers where its first rank will.
+    return tuple(dict.fromkeys((*rank_targets(situation), *rendezvous_targets(situation))))[:MOST_RANKS]
 
 
 def _stall_changed(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:

@@ -186,3 +186,12 @@ def test_under_mpirun_the_other_nodes_wait_for_node_0_to_report_the_end() -> Non
     world.settle()
     assert world.status is not None
     assert world.status.attempt == 0
+
+
+def test_no_node_is_polled_twice_and_no_more_than_can_be_polled_of_one_job() -> None:
+    world = running(nodes=4, launcher="python", procsPerNode=256, progressDeadline={"seconds": 20})
+    world.report_rank(0, 40)
+    world.end("digits-a0-0", 0)
+    world.advance(15)
+    polled = world.reconcile().poll
+    assert len(polled) == len(set(polled)) == 512
