@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-LONGER = 3
+LONGER = 2
 """So many times as many epochs as usual: it trains until another process leads."""
 REPLACED = 15.0
 """Seconds within which another process leads."""
