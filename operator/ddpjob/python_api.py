@@ -239,7 +239,7 @@ class DDPJob:
         self._job = set_suspend(self._cluster, self._job, suspend=False)
 
     def scale(self, nodes: int) -> None:
-        """Change the number of nodes of a suspended job."""
+        """Change the number of nodes of a job that is suspended, or has failed for its spec."""
         self._job = set_nodes(self._cluster, self._job, nodes)
 
     def delete(self) -> None:
