@@ -11,17 +11,22 @@ from typing import Final
 from ddpjob_core.api.constants import API_VERSION, KIND
 from tests.apiserver.controlplane import ControlPlane, Json
 
-_AT_ONCE: Final = 100
 _TIME: Final = "2026-01-01T12:00:00Z"
 
 
-def store_jobs(plane: ControlPlane, jobs: Iterable[Json]) -> None:
-    """Store whole DDPJobs, in transactions of a hundred."""
+def store_jobs(plane: ControlPlane, jobs: Iterable[Json], *, at_once: int = 100) -> None:
+    """Store whole DDPJobs.
+
+    Args:
+        plane: whose etcd they are put into.
+        jobs: the jobs.
+        at_once: number of jobs in a transaction; those of one must have less than 2 MB together.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", plane.etcd_port, timeout=60)
     try:
         rest = iter(jobs)
-        while part := list(islice(rest, _AT_ONCE)):
-            puts = [{"requestPut": {"key": _encoded(_key(job)), "value": _encoded(json.dumps(job))}} for job in part]
+        while part := list(islice(rest, at_once)):
+            puts = [{"requestPut": {"key": _encoded(_key(job)), "value": _encoded(_text(job))}} for job in part]
             connection.request("POST", "/v3/kv/txn", json.dumps({"success": puts}))
             answer = connection.getresponse()
             assert answer.status == http.HTTPStatus.OK, answer.read()
@@ -127,6 +132,10 @@ def _status(number: int, *, failed: bool) -> Json:
 def _key(job: Json) -> str:
     metadata = job["metadata"]
     return f"/registry/ddpjob.dev/ddpjobs/{metadata['namespace']}/{metadata['name']}"
+
+
+def _text(job: Json) -> str:
+    return json.dumps(job, separators=(",", ":"))
 
 
 def _encoded(text: str) -> str:

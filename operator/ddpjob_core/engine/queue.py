@@ -156,6 +156,8 @@ class WorkQueue(Generic[K]):
                 self.retry(key)
             finally:
                 self._done(key)
+            # Thousands of jobs that need nothing must not hold the event loop until the last has been looked at.
+            await asyncio.sleep(0)
 
     @property
     def depth(self) -> int:

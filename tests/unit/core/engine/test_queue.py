@@ -45,6 +45,24 @@ async def test_a_key_added_often_is_worked_on_once(queue: WorkQueue[str]) -> Non
     worker.stop()
 
 
+async def test_keys_that_need_nothing_do_not_hold_the_event_loop(clock: Clock) -> None:
+    queue = WorkQueue[int](clock=clock, call_later=clock.call_later)
+    handled = 0
+
+    async def handle(_: int) -> None:
+        nonlocal handled
+        handled += 1
+
+    for key in range(1000):
+        queue.add(key)
+    tasks = [asyncio.create_task(queue.work(handle)) for _ in range(8)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 8 <= handled <= 24
+    for task in tasks:
+        task.cancel()
+
+
 async def test_namespaces_take_turns_however_many_keys_one_of_them_has(clock: Clock) -> None:
     queue = WorkQueue[str](clock=clock, call_later=clock.call_later, group=lambda key: key[0])
     for number in range(1000):

@@ -1,0 +1,129 @@
+"""What an operator costs with thousands of finished jobs, and with jobs that are as large as the API server takes."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import psutil
+import pytest
+
+from ddpjob_core.api.resources import JOBS
+from tests.apiserver.controlplane import ControlPlane, Json, wait_for
+from tests.apiserver.stage import OperatorProcess, until
+from tests.scale.stored import finished_jobs, job_of, store_jobs
+
+FINISHED: Final = 20_000
+LARGE: Final = 18
+MOST_MIB: Final = 300
+LONGEST_HOLD: Final = 0.05
+FIGURES: Final = Path(__file__).resolve().parents[2] / ".build/results/scale-cost.json"
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@asynccontextmanager
+async def operator_with(
+    assets: Path, folder: Path, jobs: Iterable[Json], *, at_once: int = 100
+) -> AsyncIterator[OperatorProcess]:
+    """An operator that was started when these jobs were there, and has looked at each; see `store_jobs`."""
+    plane = ControlPlane.start(assets, folder / "control-plane")
+    operator = OperatorProcess(plane.operator_kubeconfig, folder / "operator.log")
+    try:
+        namespace = plane.new_namespace()
+        stored = [{**job, "metadata": {**job["metadata"], "namespace": namespace}} for job in jobs]
+        store_jobs(plane, stored, at_once=at_once)
+        # The API server's own cache follows etcd with a delay.
+        last = f"{JOBS.path(namespace)}/{stored[-1]['metadata']['name']}"
+        wait_for(lambda: plane.admin.find(last), "the API server to serve the jobs", 300)
+        await operator.start()
+        await until("the operator is ready", lambda: is_ready(operator), patience=600)
+        # Each job is looked at once.
+        await until("all jobs have been looked at", lambda: is_idle(operator), patience=600)
+        yield operator
+    finally:
+        await operator.end()
+        plane.stop()
+
+
+async def is_ready(operator: OperatorProcess) -> bool:
+    return (await operator.fetch("/readyz"))[0] == 200
+
+
+async def is_idle(operator: OperatorProcess) -> bool:
+    _, text = await operator.fetch("/metrics")
+    return "\nddpjob_operator_queue_depth 0.0\n" in text and "\nddpjob_operator_leading 1.0\n" in text
+
+
+def memory_mib(operator: OperatorProcess) -> float:
+    return float(round(psutil.Process(operator.pid).memory_info().rss / 2**20, 1))
+
+
+async def longest_answer(session: aiohttp.ClientSession, address: str, until_done: asyncio.Task[object]) -> float:
+    """The longest that a small request took while the task ran: the event loop was held for no longer."""
+    longest = 0.0
+    while not until_done.done():
+        begun = time.monotonic()
+        async with session.get(address) as response:
+            await response.read()
+        longest = max(longest, time.monotonic() - begun)
+        await asyncio.sleep(0.002)
+    return longest
+
+
+def keep(name: str, figures: Json) -> None:
+    FIGURES.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    FIGURES.write_text(json.dumps({**known, name: figures}, indent=1))
+
+
+async def test_twenty_thousand_finished_jobs_fit_and_a_scrape_of_them_holds_nobody_up(
+    assets: Path, tmp_path: Path
+) -> None:
+    async with (
+        operator_with(assets, tmp_path, finished_jobs("test-1", FINISHED)) as operator,
+        aiohttp.ClientSession() as session,
+    ):
+        address = f"http://127.0.0.1:{operator.port()}"
+        idle = await longest_answer(session, f"{address}/readyz", asyncio.create_task(asyncio.sleep(5)))
+        begun = time.monotonic()
+        scrapes = asyncio.create_task(scrape(session, f"{address}/metrics", 3))
+        busy = await longest_answer(session, f"{address}/readyz", scrapes)
+        figures = {
+            "memory_mib": memory_mib(operator),
+            "scrape_seconds": round((time.monotonic() - begun) / 3, 2),
+            "scrape_mib": round(await scrapes / 2**20, 1),
+            "longest_answer_idle_seconds": round(idle, 3),
+            "longest_answer_during_scrapes_seconds": round(busy, 3),
+        }
+    keep("20,000 finished jobs", figures)
+    assert figures["memory_mib"] < MOST_MIB, figures
+    # Less what the machine itself holds a process up for.
+    assert busy - idle < LONGEST_HOLD, figures
+
+
+async def scrape(session: aiohttp.ClientSession, address: str, times: int) -> int:
+    size = 0
+    for _ in range(times):
+        async with session.get(address) as response:
+            size = len(await response.read())
+    return size
+
+
+ONE_TEXT: Final = {"metadata": {"annotations": {f"a{n}": "x" * 250_000 for n in range(5)}}}
+MANY_LISTS: Final = {"spec": {"x": [[]] * 430_000}}
+
+
+@pytest.mark.parametrize("template", [ONE_TEXT, MANY_LISTS], ids=["text", "lists"])
+async def test_jobs_as_large_as_etcd_takes_leave_the_operator_its_memory(
+    assets: Path, tmp_path: Path, template: Json
+) -> None:
+    large = [job_of("test-1", f"large-{number}", suspend=True, template=template) for number in range(LARGE)]
+    async with operator_with(assets, tmp_path, large, at_once=1) as operator:
+        figures = {"memory_mib": memory_mib(operator)}
+    keep(f"{LARGE} suspended jobs of 1.3 MB, {'text' if template is ONE_TEXT else 'lists'}", figures)
+    assert figures["memory_mib"] < MOST_MIB, figures
