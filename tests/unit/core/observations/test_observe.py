@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record, terminated
-from ddpjob_core.observations.observed import InitFailure, Running, Terminated, Waiting
+from ddpjob_core.observations.observed import InitFailure, Observed, Running, Terminated, Waiting
 
 Json = dict[str, Any]
 
@@ -50,6 +51,17 @@ def test_an_object_that_can_be_named_always_has_a_record(spec: object, status: o
     job = job_record(raw)
     assert job is not None
     assert (job.spec is None) == (job.spec_error is not None)
+
+
+@given(_JSON, _JSON)
+@settings(max_examples=200, deadline=None)
+def test_nothing_is_done_about_a_job_that_cannot_be_read(spec: object, status: object) -> None:
+    job = job_record({"metadata": _IDENTITY, "spec": spec, "status": status})
+    assert job is not None
+    plan = decide(Observed(job, datetime(2026, 1, 1, tzinfo=UTC)))
+    if job.unreadable is not None:
+        assert (plan.actions, plan.status, plan.poll) == ((), None, ())
+        assert plan.remark is not None or (job.status is not None and job.status.finished)
 
 
 @pytest.mark.parametrize("missing", ["namespace", "name", "uid"])
