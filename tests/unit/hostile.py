@@ -17,6 +17,7 @@ from world import START, World, running_world, spec_of, training
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.names import pod_name
+from ddpjob_core.api.status import STATUS_VERSION
 from ddpjob_core.observations.observe import job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind, Terminated
 from ddpjob_core.wire.fields import Fields
@@ -336,6 +337,9 @@ def calm(world: HostileWorld, *, suspend: bool) -> None:
     world.raw_spec = {**good, "nodes": world.spec.nodes, "suspend": suspend}
     world.now = max(world.now, datetime(2030, 1, 1, tzinfo=UTC))
     world.rejections, world.foreign, world.others_ahead, world.deleting = (), {}, timedelta(), False
+    if world.status is not None:
+        # The status of a newer version is left alone.
+        world.status = world.status.model_copy(update={"version": STATUS_VERSION})
 
 
 def at_rest(world: HostileWorld) -> bool:

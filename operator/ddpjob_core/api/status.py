@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from ddpjob_core.api.base import ApiModel, Time, as_line, as_lines
 from ddpjob_core.api.columns import Summary
+from ddpjob_core.api.constants import MAX_PROCESSES
 
 _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
@@ -29,6 +30,7 @@ def _bounded(least: float, most: float) -> Callable[[object], object]:
 # status from being written.
 Count = Annotated[int, Field(ge=0, le=_INT32), BeforeValidator(_bounded(0, _INT32))]
 BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _EXACT))]
+Processes = Annotated[int, Field(ge=0, le=MAX_PROCESSES), BeforeValidator(_bounded(0, MAX_PROCESSES))]
 ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
 # The API server compares integers with these bounds as an int64, which they have to fit into.
 Measure = Annotated[float, Field(ge=-1e18, le=1e18), BeforeValidator(_bounded(-1e18, 1e18))]
@@ -248,7 +250,7 @@ class DDPJobStatus(ApiModel):
     """Number of existing pods of the current attempt, for the scale subresource."""
     selector: Word | None = None
     """Label selector of the job's pods, for the scale subresource."""
-    procs_per_node: Count | None = None
+    procs_per_node: Processes | None = None
     """Number of worker processes per node that spec.procsPerNode resolved to."""
     backend: Word | None = None
     """Backend that spec.backend resolved to."""

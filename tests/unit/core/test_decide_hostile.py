@@ -14,6 +14,8 @@ from misfits import misfits
 
 from ddpjob_core.api import DDPJobStatus
 from ddpjob_core.decide import Plan, decide
+from ddpjob_core.observations.rendezvous import MOST_NODES
+from ddpjob_core.observations.stall import MOST_RANKS
 from ddpjob_core.status.bounds import status_schema
 
 FULL = os.environ.get("DDPJOB_FULL") == "1"
@@ -43,8 +45,8 @@ def check(plan: Plan, before: DDPJobStatus | None, *, deleting: bool) -> None:
         assert plan == Plan()
     if plan.requeue_after is not None:
         assert timedelta() < plan.requeue_after < LONGEST_WAIT
-    assert len(plan.poll) <= 512
-    assert all(0 < target.port < 65536 for target in plan.poll)
+    assert len(plan.poll) <= MOST_RANKS + MOST_NODES
+    assert all(0 < target.port < 65536 and target.rank < 2**31 for target in plan.poll)
     texts = [event.message for event in plan.events]
     if plan.status is not None:
         status = plan.status
