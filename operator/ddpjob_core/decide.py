@@ -26,6 +26,7 @@ from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server
 from ddpjob_core.policies.mended_spec import mended_spec
 from ddpjob_core.policies.missing_children import missing_children
+from ddpjob_core.policies.newer_pods import newer_pods
 from ddpjob_core.policies.progress_deadline import progress_deadline
 from ddpjob_core.policies.restart import restart
 from ddpjob_core.policies.spec_changed import spec_changed
@@ -45,6 +46,7 @@ from ddpjob_core.wire.progress import PollTarget
 Policy: TypeAlias = Callable[[Situation], Decision | None]
 
 POLICIES: Final[tuple[Policy, ...]] = (
+    newer_pods,
     mended_spec,
     expired,
     clean_pod_policy,
