@@ -158,8 +158,12 @@ def makes_steps(situation: Situation) -> bool:
 
 
 def steps_again(situation: Situation) -> bool:
-    """Whether a rank that responds has completed a step in the current attempt."""
-    return any(report.seconds_since_step is not None for report in _answers(situation))
+    """Whether a rank that responds goes on, and has completed a step in the current attempt; or all have finished."""
+    known = [report for report in situation.observed.ranks if report.attempt == situation.attempt.number]
+    if known and all(report.activity is Activity.FINISHED for report in known):
+        return True
+    going_on = [report for report in _answers(situation) if report.activity is not Activity.FINISHED]
+    return any(report.seconds_since_step is not None for report in going_on)
 
 
 def _answers(situation: Situation) -> list[RankReport]:

@@ -83,6 +83,16 @@ def test_a_stall_is_reported_immediately_and_only_once() -> None:
     assert len(world.status_writes) == written
 
 
+def test_a_stall_does_not_end_because_only_a_rank_that_has_finished_still_answers() -> None:
+    world = training()
+    stand_still(world, 21, (0, 40, "finished"), (1, 39, "step"))
+    assert stalled(world)
+    stand_still(world, 6, (0, 40, "finished"))
+    assert stalled(world)
+    stand_still(world, 6, (0, 40, "finished"), (1, 40, "finished"))
+    assert not stalled(world)
+
+
 def test_a_training_that_makes_steps_again_is_no_longer_stalled() -> None:
     world = training()
     stand_still(world, 21, (0, 40, "step"), (1, 40, "step"))
