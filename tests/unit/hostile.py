@@ -332,7 +332,9 @@ def _replace_somewhere(value: Any, rng: Random) -> None:
 
 
 def calm(world: HostileWorld, *, suspend: bool) -> None:
-    """From now on everything is as it should be: the spec, the clocks, the neighbours, the API server."""
+    """From now on everything is as it should be: the spec, the clocks, the neighbours, the API server, the version."""
+    if world.status is not None:
+        world.status = world.status.model_copy(update={"version": STATUS_VERSION})
     good = json.loads(json.dumps(BEGINNINGS[1].spec.to_wire()))
     world.raw_spec = {**good, "nodes": world.spec.nodes, "suspend": suspend}
     world.now = max(world.now, datetime(2030, 1, 1, tzinfo=UTC))
