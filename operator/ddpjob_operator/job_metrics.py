@@ -41,17 +41,20 @@ def job_metrics(jobs: Iterable[JobRecord]) -> Iterator[bytes]:
         Parts of a text in Prometheus' format, some of them empty.
     """
     # As they are now: records do not change, and a family must not lack a job that the next one has.
-    known: list[tuple[str, JobFacts]] = []
-    for part in _parts(tuple(jobs)):
-        known += [(f'{{ddpjob="{job.name}",namespace="{job.namespace}"', facts_about(job)) for job in part]
+    # Two lists: thousands of new pairs would make the garbage collector go through everything.
+    labels: list[str] = []
+    known: list[JobFacts] = []
+    for some in _parts(tuple(jobs)):
+        labels += [f'{{ddpjob="{job.name}",namespace="{job.namespace}"' for job in some]
+        known += [facts_about(job) for job in some]
         yield b""
     for family in _FAMILIES:
         name = f"{_PREFIX}_{family.name}"
         yield f"# HELP {name} {family.text}\n# TYPE {name} {family.kind}\n".encode()
-        for rows in _parts(known):
+        for whose, part in zip(_parts(labels), _parts(known), strict=True):
             yield "".join(
-                f"{name}{labels}{more}}} {_text(value)}\n"
-                for labels, facts in rows
+                f"{name}{job}{more}}} {_text(value)}\n"
+                for job, facts in zip(whose, part, strict=True)
                 for more, value in family.samples(facts)
             ).encode()
 

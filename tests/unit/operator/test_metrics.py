@@ -131,3 +131,11 @@ def test_what_the_process_knows_is_read_at_the_scrape() -> None:
     assert found["ddpjob_operator_queue_depth",] == 2
     depth = 5.0
     assert samples(metrics)["ddpjob_operator_queue_depth",] == 5
+
+
+def test_thousands_of_jobs_are_written_in_parts_of_a_few_hundred() -> None:
+    metrics = Metrics()
+    metrics.read(Readings(jobs=[record(f"job-{number}", DDPJobStatus()) for number in range(1000)]))
+    parts = list(metrics.parts())
+    assert max(part.count(b"\n") for part in parts[1:]) <= 750
+    assert b"".join(parts).count(b"ddpjob_operator_job_phase{") == 1000
