@@ -35,13 +35,16 @@ class FairSlots:
         try:
             await turn
         except asyncio.CancelledError:
-            if not self._waiting.discard(turn, *path):
+            if not self._waiting.discard(turn, *path) and not turn.cancelled():
                 # It was given the slot at the same moment.
                 self._release()
             raise
 
     def _release(self) -> None:
-        if self._waiting:
-            self._waiting.take().set_result(None)
-        else:
-            self._free += 1
+        while self._waiting:
+            turn = self._waiting.take()
+            # One that is being cancelled may not know it yet.
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

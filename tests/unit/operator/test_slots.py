@@ -67,3 +67,16 @@ async def test_one_that_is_cancelled_keeps_no_slot(requests: Requests) -> None:
         requests.begin("b", "get")
     assert len(await requests.settle()) == 2
     await requests.settle(ends=3)
+
+
+async def test_all_that_are_cancelled_at_once_end_so_and_keep_no_slot(requests: Requests) -> None:
+    tasks = [requests.begin("a", "create") for _ in range(6)]
+    await requests.settle()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+    again = [requests.begin("b", "create") for _ in range(3)]
+    assert (await requests.settle())[2:] == ["b create"] * 2
+    await requests.settle(ends=3)
+    await asyncio.wait_for(asyncio.gather(*again), 10)
