@@ -22,7 +22,7 @@ from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import Json, Leadership, Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
-from ddpjob_core.engine.refused_status import EPOCH, RefusedStatus, as_decided, write_accepted
+from ddpjob_core.engine.refused_status import EPOCH, RefusedStatus, as_decided, without_losing_the_end, write_accepted
 from ddpjob_core.engine.refused_status import TRY_AGAIN_AFTER as REFUSED_AGAIN_AFTER
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.attempt import current_attempt
@@ -296,7 +296,8 @@ class Reconciler:
             # What fails is tried again as its queue says: it may work again at any moment.
             return refused is not None and name not in memory.failing and begun - refused[1] < _LEFT_ALONE
 
-        outcome = await self._actions.run(job, plan.actions, skip=left_alone)
+        actions = without_losing_the_end(plan.actions, memory.refused, self._caches.pods_of(job))
+        outcome = await self._actions.run(job, actions, skip=left_alone)
         for name in outcome.done:
             memory.rejections.pop(name, None)
             memory.failing.pop(name, None)

@@ -6,7 +6,7 @@ CRD, or an admission policy. No job waits for a field that is only shown to be s
 
 import copy
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,8 +14,10 @@ from typing import Final
 from ddpjob_core.api.errors import ApiError, Forbidden, Invalid
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.api.text import one_line
+from ddpjob_core.children.actions import Action, DeletePod
 from ddpjob_core.engine.protocols import Json
-from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.observations.attempt import is_terminal
+from ddpjob_core.observations.observed import JobRecord, PodRecord
 from ddpjob_core.status.bounds import fit, status_schema
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=60)
@@ -51,6 +53,18 @@ class RefusedStatus:
 def as_decided(job: JobRecord, refused: RefusedStatus | None) -> JobRecord:
     """The job with the status that was decided, where the API server has only a part of it."""
     return job if refused is None or job.status != refused.stored else replace(job, status=refused.decided)
+
+
+def without_losing_the_end(
+    actions: Sequence[Action], refused: RefusedStatus | None, pods: Iterable[PodRecord]
+) -> tuple[Action, ...]:
+    """The actions, without deletions of ended pods of a job whose end is known to this process alone.
+
+    Another process has only these pods to see by that the job has ended: without them it would train once more.
+    """
+    known = refused is None or not refused.decided.finished or (refused.stored is not None and refused.stored.finished)
+    ended = frozenset[str]() if known else frozenset(pod.uid for pod in pods if is_terminal(pod))
+    return tuple(action for action in actions if not (isinstance(action, DeletePod) and action.uid in ended))
 
 
 async def write_accepted(status: DDPJobStatus, put: Put) -> tuple[Json | None, str]:

@@ -113,9 +113,13 @@ def _left_together_at(stopped: Terminated) -> datetime | None:
 
 
 def _could_start_before(situation: Situation, failure: Failure) -> bool:
-    """Whether what a program lacks that cannot begin was there when an earlier attempt made its steps."""
+    """Whether what a program lacks that cannot begin may have been there in an earlier attempt.
+
+    An earlier one that made steps had it. One that ended otherwise did not fail for it: a node may now lack a volume.
+    """
+    restarts = situation.status.restarts
     of_program = failure.reason == CANNOT_START and failure.rank is not None
-    return of_program and bool(situation.status.restarts.furthest_step)
+    return of_program and bool(restarts.furthest_step or restarts.counted or restarts.ignored)
 
 
 def _has_made_steps(situation: Situation) -> bool:

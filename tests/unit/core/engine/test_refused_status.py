@@ -1,13 +1,15 @@
 """A job whose status the API server refuses goes on, and shows what may be shown."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from reconciling import EVENT, KEY, Bench, pods
+from reconciling import EVENT, KEY, Bench, pod_of, pods
 
 from ddpjob_core.api.errors import ApiError, Forbidden, Invalid
 from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Failure, Nodes, Progress, Restarts
+from ddpjob_core.children.actions import DeletePod
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.refused_status import without
 
@@ -139,3 +141,21 @@ async def test_a_status_of_a_term_that_is_over_is_neither_written_in_part_nor_ac
     assert await bench.look(Plan(status=STATUS, urgent=True, actions=pods(1))) == ["refused status"]
     await bench.look()
     assert bench.observed[-1].job.status is None
+
+
+async def test_the_pods_that_show_a_jobs_end_stay_until_its_status_does(bench: Bench) -> None:
+    ended = replace(pod_of("digits-a0-0", owner="job-uid"), phase="Succeeded")
+    bench.caches.pods.seen(ended)
+    bench.caches.pods.seen(pod_of("digits-a0-1", owner="job-uid"))
+    succeeded = Condition(
+        type=ConditionType.SUCCEEDED, status="True", last_transition_time=NOW, reason="R", message="m"
+    )
+    status = STATUS.model_copy(update={"conditions": [succeeded]})
+    deletions = tuple(DeletePod(name, f"{name}-uid") for name in ("digits-a0-0", "digits-a0-1"))
+    bench.kube.refuse_status = lambda _: Forbidden("denied")
+    requests = await bench.look(Plan(status=status, urgent=True, actions=deletions))
+    assert requests == ["refused status", "delete pods digits-a0-1 digits-a0-1-uid"]
+    bench.kube.refuse_status = lambda _: None
+    bench.now += timedelta(seconds=61)
+    requests = await bench.look(Plan(actions=deletions[:1]))
+    assert requests == ["status at 7", "delete pods digits-a0-0 digits-a0-0-uid"]

@@ -125,10 +125,10 @@ def test_a_program_that_cannot_be_started_fails_the_job_immediately(
             assert "another attempt would end the same way" in condition.message
 
 
-@pytest.mark.parametrize("step", [None, 7])
-def test_a_module_that_is_missing_fails_a_job_only_before_its_first_step(step: int | None) -> None:
+@pytest.mark.parametrize(("before", "step"), [(False, None), (True, None), (True, 7)])
+def test_a_module_that_is_missing_fails_a_job_only_in_its_first_attempt(step: int | None, *, before: bool) -> None:
     world = started()
-    if step is not None:
+    if before:
         crash(world, step=step)
     assert world.status is not None
     attempt = world.status.attempt
@@ -137,9 +137,9 @@ def test_a_module_that_is_missing_fails_a_job_only_before_its_first_step(step: i
     world.advance(6)
     world.settle()
     assert world.status.failure is not None
-    assert world.status.failure.reason == ("CannotStart" if step is None else "ExitCode")
-    assert world.status.finished is (step is None)
-    assert world.status.restarts.counted == (0 if step is None else 2)
+    assert world.status.failure.reason == ("ExitCode" if before else "CannotStart")
+    assert world.status.finished is not before
+    assert world.status.restarts.counted == (2 if before else 0)
 
 
 def test_a_rule_that_says_ignore_starts_the_next_attempt_without_counting() -> None:
