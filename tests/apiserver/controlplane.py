@@ -103,21 +103,33 @@ class Client:
         accept: str = "application/json",
         timeout: float = 30.0,
     ) -> Json:
-        """The answer, or an `ApiError`; an `OSError` where there is none."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=timeout)
+        """The answer, or an `ApiError`; an `OSError` where there is none.
+
+        A server that refuses a request for now, as after a change of a CRD, is asked again, as any client does.
+        """
         headers = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": content_type}
         address = f"{path}?{urlencode(query)}" if query else path
+        text = None if body is None else json.dumps(body)
+        deadline = time.monotonic() + timeout
+        while True:
+            code, answer = self._ask(method, address, text, headers, timeout)
+            if code < http.HTTPStatus.BAD_REQUEST:
+                return answer
+            if code != http.HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() > deadline:
+                raise ApiError(code, answer)
+            time.sleep(0.1)
+
+    def _ask(
+        self, method: str, address: str, text: str | None, headers: dict[str, str], timeout: float
+    ) -> tuple[int, Json]:
+        context = ssl.create_default_context(cafile=str(self.ca))
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=timeout)
         try:
-            connection.request(method, address, None if body is None else json.dumps(body), headers)
+            connection.request(method, address, text, headers)
             response = connection.getresponse()
-            text = response.read()
+            return response.status, _parse(response.read())
         finally:
             connection.close()
-        answer = _parse(text)
-        if response.status >= http.HTTPStatus.BAD_REQUEST:
-            raise ApiError(response.status, answer)
-        return answer
 
     def get(self, path: str, **query: str) -> Json:
         return self.request("GET", path, query=query)
@@ -251,6 +263,15 @@ class ControlPlane:
     def operator_kubeconfig(self) -> Path:
         """The operator's service account, with the permissions of manifests/base and no others."""
         return self.folder / "operator.kubeconfig"
+
+    def new_user(self, namespace: str) -> Path:
+        """The kubeconfig of a service account of a namespace without any permission."""
+        name, kubeconfig = "nobody", self.folder / f"{namespace}.kubeconfig"
+        self.admin.create(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+        )
+        self._sign_in(kubeconfig, namespace, name)
+        return kubeconfig
 
     @property
     def audit_log(self) -> Path:
@@ -445,14 +466,17 @@ class ControlPlane:
             if manifest["kind"] not in ("Deployment", "Kustomization"):
                 self.admin.apply(manifest)
         wait_for(lambda: self._answers(_JOBS), "the DDPJob API to be served")
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+        self._sign_in(self.operator_kubeconfig, NAMESPACE, SERVICE_ACCOUNT)
+
+    def _sign_in(self, kubeconfig: Path, namespace: str, account: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": 86400},
         }
         token = self.admin.request("POST", path, request)["status"]["token"]
-        _write_kubeconfig(self.operator_kubeconfig, self.url, Client(self.port, self.admin.ca, token))
+        _write_kubeconfig(kubeconfig, self.url, Client(self.port, self.admin.ca, token))
 
 
 def _manifests(*files: Path) -> Iterator[Json]:

@@ -17,13 +17,12 @@ pytestmark = pytest.mark.timeout(120)
 def test_a_user_without_permission_learns_what_is_missing_with_exit_code_3(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    # The operator's own account: it may list jobs, but create none and read no pod's log.
-    operator = Program(control_plane.operator_kubeconfig, namespace)
-    done = operator("run", "--no-follow", "-f", str(DIGITS))
+    user = Program(control_plane.new_user(namespace), namespace)
+    done = user("run", "--no-follow", "-f", str(DIGITS))
     assert done.exit_code == 3
     assert "cannot create resource" in done.stderr
     assert "ddpjob doctor" in done.stderr
-    checks = {check["name"]: check for check in operator.json("doctor")}
+    checks = {check["name"]: check for check in user.json("doctor")}
     assert checks["Permissions"]["outcome"] == "FAIL"
     assert "create ddpjobs" in checks["Permissions"]["message"]
     assert checks["Nodes"]["outcome"] == "SKIP"
