@@ -44,7 +44,7 @@ def test_what_a_rule_of_the_api_can_tell_is_refused_by_the_api_server(
     assert re.search(said, str(refused.value))
 
 
-def test_jobs_that_would_take_the_operators_memory_and_time_fail_with_their_field_beside_one_that_runs(
+def test_jobs_that_would_take_the_operators_memory_and_time_fail_with_their_field_and_another_runs(
     kubectl: Kubectl,
 ) -> None:
     before = operator_pods()
