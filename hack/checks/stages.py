@@ -191,9 +191,8 @@ def stages(*, full: bool) -> list[Stage]:
         # It waits for containers most of the time.
         dataclasses.replace(pytest_stage("promtool"), with_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
-        # Either waits for a fifth of its time.
-        torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full), with_next=True),
-        pytest_stage("apiserver", _programs, *side_by_side(more=1)),
+        torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
+        pytest_stage("apiserver", _programs, *side_by_side(more=2)),
         pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
         # In the time in which a test at a time waits for pods.
         torch_stage(
