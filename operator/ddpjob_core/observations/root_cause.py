@@ -6,7 +6,7 @@ class of a failure counts first, then its time, then the lowest rank.
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ddpjob_core.api.restart import CANNOT_START
@@ -145,8 +145,17 @@ def _of_end(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, a
 
 
 def _of_pod(
-    attempt: Attempt, ordinal: int, kind: FailureClass, reason: str, message: str, *, exit_code: int | None = None
+    attempt: Attempt,
+    ordinal: int,
+    kind: FailureClass,
+    reason: str,
+    message: str,
+    *,
+    exit_code: int | None = None,
+    killed_by: str | None = None,
+    time: float = 0.0,
 ) -> _Candidate:
+    """What is known of a pod, or of a container of it, and not of a rank."""
     pod = attempt.last_seen(ordinal)
     failure = Failure(
         ordinal=ordinal,
@@ -155,10 +164,11 @@ def _of_pod(
         attempt=attempt.number,
         failure_class=kind.value,
         exit_code=exit_code,
+        signal=killed_by,
         reason=reason,
         message=_cut(message, 1024),
     )
-    return _Candidate(kind, 0.0, _UNKNOWN, ordinal, failure, message)
+    return _Candidate(kind, time, _UNKNOWN, ordinal, failure, message)
 
 
 def _of_worker(attempt: Attempt, ordinal: int, pod: PodRecord, worker: WorkerFailure) -> _Candidate:
@@ -200,9 +210,16 @@ def _of_stop(attempt: Attempt, ordinal: int, pod: PodRecord, ended: Terminated, 
         f"see kubectl describe pod {pod.name} and the events of its node"
     )
     kind = FailureClass.SIGNAL
-    found = _of_pod(attempt, ordinal, kind, _REASONS[kind], message, exit_code=ended.exit_code)
-    failure = found.failure.model_copy(update={"signal": name})
-    return replace(found, failure=failure, time=_ended_at(ended))
+    return _of_pod(
+        attempt,
+        ordinal,
+        kind,
+        _REASONS[kind],
+        message,
+        exit_code=ended.exit_code,
+        killed_by=name,
+        time=_ended_at(ended),
+    )
 
 
 def _ended_at(ended: Terminated) -> float:
@@ -228,18 +245,9 @@ def _of_container(
     message = f"the container trainer of {pod.name} exited with code {ended.exit_code}" + (
         f": {ended.message}" if ended.message else f"; {advice.see_log(pod.name)}"
     )
-    failure = Failure(
-        ordinal=ordinal,
-        pod=pod.name,
-        node_name=pod.node_name,
-        attempt=attempt.number,
-        failure_class=kind.value,
-        exit_code=ended.exit_code,
-        signal=killed_by,
-        reason=reason,
-        message=_cut(message, 1024),
+    return _of_pod(
+        attempt, ordinal, kind, reason, message, exit_code=ended.exit_code, killed_by=killed_by, time=_ended_at(ended)
     )
-    return _Candidate(kind, _ended_at(ended), _UNKNOWN, ordinal, failure, message)
 
 
 def _of_init_container(
@@ -252,18 +260,10 @@ def _of_init_container(
     how = f"exited with code {ended.exit_code}" + (f" ({ended.reason})" if ended.reason not in ("", "Error") else "")
     detail = f": {ended.message}" if ended.message else f"; {advice.see_log(pod.name, failed.container)}"
     message = f"the init container {failed.container} of {pod.name} {how}{detail}"
-    failure = Failure(
-        ordinal=ordinal,
-        pod=pod.name,
-        node_name=pod.node_name,
-        attempt=attempt.number,
-        failure_class=kind.value,
-        exit_code=ended.exit_code,
-        signal=killed_by,
-        reason=CANNOT_START if is_permanent(ended.reason, ended.message) else INIT_CONTAINER_FAILED,
-        message=_cut(message, 1024),
+    reason = CANNOT_START if is_permanent(ended.reason, ended.message) else INIT_CONTAINER_FAILED
+    return _of_pod(
+        attempt, ordinal, kind, reason, message, exit_code=ended.exit_code, killed_by=killed_by, time=_ended_at(ended)
     )
-    return _Candidate(kind, _ended_at(ended), _UNKNOWN, ordinal, failure, message)
 
 
 def _signal_name(number: int) -> str | None:

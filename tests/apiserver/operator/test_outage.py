@@ -68,14 +68,18 @@ async def restarted(stage: Stage, name: str) -> bool:
     return (await stage.status(name)).get("attempt") == 1 and await phase_is(stage, name, "Running")
 
 
+async def trains(stage: Stage) -> None:
+    await stage.operator.start()
+    await stage.create("digits", nodes=2)
+    await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+
+
 async def test_a_control_plane_that_is_killed_and_started_again(
     breakable_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     plane = breakable_control_plane
     async with set_direct_stage(plane, tmp_path) as stage:
-        await stage.operator.start()
-        await stage.create("digits", nodes=2)
-        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        await trains(stage)
         plane.kill()
         await stays_alive(stage, AWAY)
         # It fails at the moment at which the API server is back.
@@ -93,9 +97,7 @@ async def test_a_control_plane_that_is_silent_and_answers_again(
 ) -> None:
     plane = breakable_control_plane
     async with set_direct_stage(plane, tmp_path) as stage:
-        await stage.operator.start()
-        await stage.create("digits", nodes=2)
-        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        await trains(stage)
         stage.kubelet.exits["digits-a0-1"] = 1
         with plane.paused():
             await stays_alive(stage, AWAY)
