@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,9 @@ from hack.console import say
 NAMESPACE: Final = "ddpjob-system"
 DEPLOYMENT: Final = "ddpjob-operator"
 _BUILD_ANNOTATION: Final = "ddpjob.dev/build"
+_CRD: Final = "ddpjobs.ddpjob.dev"
+_ESTABLISHED_WITHIN_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.2
 _INPUTS: Final = ("operator", "images/operator", "requirements.lock", "pyproject.toml")
 
 
@@ -42,6 +46,25 @@ def build_of(root: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def _wait_until_established() -> None:
+    """Wait until the API server serves DDPJobs.
+
+    Not by `kubectl wait`, which ends with an error where it looks before the new definition has any condition.
+
+    Raises:
+        SystemExit: the definition is not accepted within a minute; its conditions say why.
+    """
+    deadline = time.monotonic() + _ESTABLISHED_WITHIN_SECONDS
+    while True:
+        status = json.loads(kubectl("get", "crd", _CRD, "--output=json")).get("status") or {}
+        conditions = status.get("conditions") or []
+        if any((each["type"], each["status"]) == ("Established", "True") for each in conditions):
+            return
+        if time.monotonic() > deadline:
+            sys.exit(f"{_CRD} is not served after {_ESTABLISHED_WITHIN_SECONDS:.0f} s: {json.dumps(conditions)}")
+        time.sleep(_POLL_SECONDS)
+
+
 def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
     """Apply the API and the operator, and wait until it serves. Does nothing where both are there and current.
 
@@ -51,7 +74,7 @@ def deploy(root: Path = ROOT, overlay: str = "manifests/base") -> None:
     # At the same time, two workers of pytest on a new cluster would both find an object missing and create it.
     with only_one("operator", say):
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(root / "manifests/crd/ddpjobs.yaml"))
-        kubectl("wait", "--for=condition=Established", "crd/ddpjobs.ddpjob.dev", "--timeout=60s")
+        _wait_until_established()
         kubectl("apply", "-k", str(root / overlay))
         patch = {"spec": {"template": {"metadata": {"annotations": {_BUILD_ANNOTATION: build_of(root)}}}}}
         image = os.environ.get("DDPJOB_OPERATOR_IMAGE")
