@@ -11,9 +11,10 @@ from torch.utils.data import Dataset
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.data.loading import Collate
+from ddpjob_trainer.loop.evaluating import Evaluate
 from ddpjob_trainer.loop.optimization import Loss
 from ddpjob_trainer.loop.settings import Settings
-from ddpjob_trainer.loop.training_loop import Evaluate, TrainingLoop
+from ddpjob_trainer.loop.training_loop import TrainingLoop
 from ddpjob_trainer.observability.listener import Listener
 from ddpjob_trainer.observability.log import EpochLines, configure_logging
 from ddpjob_trainer.observability.telemetry import Telemetry

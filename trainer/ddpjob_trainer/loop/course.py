@@ -1,0 +1,251 @@
+"""The course of a training, with any loop: what is reported, saved and resumed, and where all ranks stop."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+from ddpjob_trainer.checkpointing.snapshot import TrainingState
+from ddpjob_trainer.checkpointing.step_gate import Pause
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.observability.listener import Listener, LogRecord
+from ddpjob_trainer.observability.log_steps import LogSteps
+from ddpjob_trainer.process import randomness
+from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.stop import Stopped, StopRequests
+
+_log = logging.getLogger(__name__)
+
+
+class Course:
+    """Reports a training to its listeners, saves and resumes it, and stops all ranks after the same step.
+
+    All ranks call its methods at the same points. A step is: `begin_step`, for each of its batches `batch_arrived`,
+    `loss_computed` and, if another one follows, `await_batch`; then `step_finished`.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        state: Callable[[], TrainingState],
+        checkpoints: Checkpoints | None,
+        listeners: Sequence[Listener],
+        log_every: int,
+        best_step: Callable[[], int | None] = lambda: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Args:
+        group: the processes of the training.
+        state: what checkpoints hold.
+        checkpoints: where to save and resume; None does neither.
+        listeners: are notified of everything.
+        log_every: steps between two readings of the loss.
+        best_step: step of a checkpoint to keep in addition to the newest ones.
+        clock: seconds.
+        """
+        self._group = group
+        self._state = state
+        self._checkpoints = checkpoints
+        self._listeners = listeners
+        self._log_every = log_every
+        self._best_step = best_step
+        self._clock = clock
+        self._log_steps = LogSteps(group.exchange, self._logged)
+        self._requests = StopRequests(group, clock=clock)
+        self.position = Position()
+        """How far the training has come."""
+        self.total_steps = 0
+        """As planned: the last one is a log step."""
+        # What a resume would find; at the beginning nothing is worth saving.
+        self._saved = Position()
+        self._pauses = dict[int, Pause]()
+        self._prepared = False
+        self._consumed = 0
+        # When the step began, and when the wait for its current batch did.
+        self._before = self._mark = 0.0
+        self._data_seconds, self._samples = 0.0, 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The training is in the body; its end is reported, and what is being saved is finished.
+
+        Raises:
+            Stopped: the body has raised it.
+            SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
+                it failed, whose end the others notice.
+        """
+        try:
+            with self._requests:
+                yield
+                self._finish_saving()
+                self.notify(lambda listener: listener.finished())
+        except Stopped as stopped:
+            step = stopped.step
+            self.notify(lambda listener: listener.stopped(step))
+            raise
+        except BaseException:
+            self._log_steps.finish_if_soon()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+                self._report_saved()
+            self.notify(lambda listener: listener.failed())
+            raise
+
+    def resume(self, seed: int) -> bool:
+        """Seed this rank's generators, and continue from the newest checkpoint; whether there was one.
+
+        Raises:
+            MisfitError: the checkpoint belongs to another model.
+            ResumeError: there are checkpoints, but none can be resumed from.
+        """
+        randomness.seed_everything(seed + self._group.rank)
+        found = self._checkpoints.resume(self._state()) if self._checkpoints is not None else None
+        if found is None:
+            return False
+        self.position = self._saved = found
+        _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
+        return True
+
+    def begin(self, activity: Activity) -> None:
+        """This rank now does this."""
+        self._requests.activity_changed(activity)
+        for listener in self._listeners:
+            listener.activity_changed(activity)
+
+    def notify(self, call: Callable[[Listener], None]) -> None:
+        """Notify all listeners."""
+        for listener in self._listeners:
+            call(listener)
+
+    def begin_step(self) -> None:
+        """The wait for the first batch of a step begins."""
+        self.begin(Activity.DATA)
+        self._before = self._mark = self._clock()
+        self._data_seconds, self._samples = 0.0, 0
+
+    def await_batch(self) -> None:
+        """The wait for another batch of the same step begins."""
+        self.begin(Activity.DATA)
+        self._mark = self._clock()
+
+    def batch_arrived(self, samples: int) -> None:
+        """A batch with this number of samples is there."""
+        self._data_seconds += self._clock() - self._mark
+        self._samples += samples
+        self.begin(Activity.STEP)
+
+    def loss_computed(self) -> None:
+        """The forward pass is done, and the backward pass begins."""
+        local = self._clock() - self._mark
+        for listener in self._listeners:
+            listener.loss_computed(local)
+        self._log_steps.finish()
+
+    def is_log_step(self, step: int) -> bool:
+        """Whether the loss of a step is read back."""
+        # The first one shows immediately that training has begun, the last one remains on display.
+        return self._consumed == 0 or step == self.total_steps or step % self._log_every == 0
+
+    def step_finished(
+        self, position: Position, consumed: int, record: tuple[torch.Tensor, torch.Tensor, float] | None
+    ) -> None:
+        """The optimizer has made a step.
+
+        Args:
+            position: of the training, after it.
+            consumed: samples that all ranks together have consumed in it.
+            record: on a log step, the loss of this rank, the norm of the gradients and the learning rate.
+        """
+        first = self._consumed == 0
+        self._consumed += consumed
+        self.position = position
+        step, seconds = position.step, self._clock() - self._before
+        for listener in self._listeners:
+            listener.step_finished(step, self._samples, seconds, self._data_seconds)
+        if record is not None:
+            loss, norm, rate = record
+            self._log_steps.begin(loss, norm, step=step, learning_rate=rate, consumed=self._consumed)
+            if first:
+                # Immediately, whatever the next step waits for: training has begun.
+                self._log_steps.finish()
+        self._report_saved()
+        if not self._prepared:
+            self._prepare_saving()
+
+    def finish_log_step(self) -> None:
+        """Report a log step that has begun."""
+        self._log_steps.finish()
+
+    def save(self) -> None:
+        """Save a checkpoint of the current position.
+
+        Raises:
+            SaveError: it could not be written.
+        """
+        if self._checkpoints is None:
+            return
+        # If this process dies right after the save, no other process reports the step.
+        self._log_steps.finish()
+        self.begin(Activity.CHECKPOINT)
+        pause = self._checkpoints.save(self._state(), self.position, during_next_step=True, keep=self._best_step())
+        self._pauses[self.position.step] = pause
+        self._saved = self.position
+        self.begin(Activity.STEP)
+        self._report_saved()
+
+    def stop_if_agreed(self) -> None:
+        """After a step: save and stop if any rank was asked to; the ranks agree on it about once per second.
+
+        Raises:
+            Stopped: all ranks stop, after this step.
+        """
+        self._stop_if(self._requests.agreed(self.position.step))
+
+    def stop_if_agreed_now(self) -> None:
+        """The same at any other point; the ranks agree on it immediately.
+
+        Raises:
+            Stopped: all ranks stop, after the last step.
+        """
+        self._stop_if(self._requests.agreed_now(self.position.step))
+
+    def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
+        if not agreed:
+            return
+        self._log_steps.finish()
+        if self.position != self._saved:
+            self.save()
+        self._finish_saving()
+        saved = "saved" if self._checkpoints is not None else "not saved"
+        _log.info("stop requested: all ranks stop after step %d (%s)", self.position.step, saved)
+        raise Stopped(self.position.step)
+
+    def _prepare_saving(self) -> None:
+        self._prepared = True
+        if self._checkpoints is not None:
+            self._checkpoints.prepare(self._state())
+
+    def _finish_saving(self) -> None:
+        if self._checkpoints is None or not self._checkpoints.asynchronous:
+            return
+        self.begin(Activity.CHECKPOINT)
+        self._checkpoints.finish()
+        self.begin(Activity.STEP)
+        self._report_saved()
+
+    def _report_saved(self) -> None:
+        if not self._pauses or self._checkpoints is None:
+            return
+        durable = self._checkpoints.durable_step()
+        for step in [step for step in self._pauses if durable is not None and step <= durable]:
+            pause = self._pauses.pop(step)
+            for listener in self._listeners:
+                listener.checkpoint_saved(step, pause.seconds)
+
+    def _logged(self, record: LogRecord) -> None:
+        self.notify(lambda listener: listener.logged(record))
