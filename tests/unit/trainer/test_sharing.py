@@ -113,3 +113,21 @@ def test_all_steps_of_an_epoch_consume_exactly_its_samples(size: int, world: int
     assert share.consumed_after(share.steps) == size
     assert share.consumed_after(share.steps - 1) < size
     assert Share(size, size, 0, world, batch).steps == 0
+
+
+@given(SIZES, WORLDS, BATCHES, st.integers(1, 4), st.data())
+def test_all_ranks_have_the_same_steps_and_each_ends_where_the_next_one_begins(
+    size: int, world: int, batch: int, accumulate: int, data: st.DataObject
+) -> None:
+    consumed = data.draw(st.integers(0, size - 1))
+    shares = [Share(size, consumed, rank, world, batch) for rank in range(world)]
+    ranks = [list(share.parts(accumulate)) for share in shares]
+    for share, parts in zip(shares, ranks, strict=True):
+        assert [part.samples for part in parts] == [share.samples(index) for index in range(share.steps)]
+        assert [part.last for part in parts] == [
+            index % accumulate == accumulate - 1 or index == share.steps - 1 for index in range(share.steps)
+        ]
+        assert [part.ends_epoch for part in parts] == [False] * (len(parts) - 1) + [True]
+    ends = [[(part.scale, part.total, part.consumed) for part in parts if part.last] for parts in ranks]
+    assert ends == [ends[0]] * world
+    assert consumed + sum(total for _, total, _ in ends[0]) == ends[0][-1][2] == size

@@ -1,7 +1,7 @@
 """The batches of a rank: its part of the data set, from the training's position on, loaded by torch's DataLoader."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.data.sampler import ResumableSampler
-from ddpjob_trainer.data.sharing import Share
+from ddpjob_trainer.data.sharing import Part, Share
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
@@ -89,8 +89,17 @@ class Loading:
         """How the rest of the epoch is shared between the ranks after this number of consumed samples."""
         return self._sampler.share(consumed)
 
-    def batches(self, position: Position) -> Iterable[Any]:
-        """What is left of the epoch for this rank; call it again only when that has ended."""
+    def batches(self, position: Position, accumulate: int = 1) -> Iterator[tuple[Any, Part]]:
+        """What is left of the epoch for this rank; call it again only when that has ended.
+
+        Args:
+            position: in the epoch.
+            accumulate: batches per step of the optimizer.
+        """
+        # The loader first: it may end without what the share expects, which is an error.
+        return zip(self._batches(position), self.share(position.consumed).parts(accumulate), strict=True)
+
+    def _batches(self, position: Position) -> Iterable[Any]:
         self._sampler.start_at(position)
         # The loader's processes draw from it: neither two ranks, nor the rest of an epoch and its beginning, may
         # augment their samples with the same numbers.

@@ -1,8 +1,28 @@
 """How the samples of an epoch are shared between ranks; without torch, so that it can be tested exhaustively."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a rank computes with one of its batches: a step of the optimizer has one or several of them."""
+
+    samples: int
+    """Of the batch."""
+    weight: float
+    """Of the mean loss of this batch in that of the step, relative to the other batches and ranks."""
+    last: bool
+    """Whether it is the last one of its step."""
+    scale: float
+    """On the last one: factor that turns the ranks' mean of the step into the mean over all its samples."""
+    total: int
+    """On the last one: samples of the step, on all ranks."""
+    consumed: int
+    """On the last one: samples of the epoch consumed after the step, by all ranks together."""
+    ends_epoch: bool
+    """Whether the epoch has no further batch."""
 
 
 # Without slots, which would leave no room for cached properties: each step uses them.
@@ -92,6 +112,21 @@ class Share:
         """
         samples = self.consumed_after(first + parts) - self.consumed_after(first)
         return self._within(self._most, first, parts) * self.world_size / samples
+
+    def parts(self, accumulate: int) -> Iterator[Part]:
+        """This rank's batches in order, where a step of the optimizer has this number of them."""
+        before = self.consumed
+        for index in range(self.steps):
+            first = index - index % accumulate
+            count = min(accumulate, self.steps - first)
+            weight, samples = self.weight(index, first, count), self.samples(index)
+            if index + 1 < first + count:
+                yield Part(samples, weight, last=False, scale=1, total=0, consumed=before, ends_epoch=False)
+                continue
+            after = self.consumed_after(index + 1)
+            scale, ends = self.scale(first, count), index + 1 == self.steps
+            yield Part(samples, weight, last=True, scale=scale, total=after - before, consumed=after, ends_epoch=ends)
+            before = after
 
     def _within(self, length: int, first: int, steps: int) -> int:
         """How many of a rank's samples are in these steps."""

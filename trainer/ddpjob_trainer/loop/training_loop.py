@@ -153,29 +153,24 @@ class TrainingLoop:
         share = self._loading.share(start.consumed)
         course.notify(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
         model.train()
-        most = self._settings.optimization.accumulate
         course.begin_step()
-        for index, batch in enumerate(self._loading.batches(start)):
-            course.batch_arrived(share.samples(index))
-            part = index % most
-            begin = index - part
-            parts = min(most, share.steps - begin)
+        for batch, part in self._loading.batches(start, self._settings.optimization.accumulate):
+            course.batch_arrived(part.samples)
             self._optimizing.add(
                 model,
                 to_device(batch, self._group.device),
-                last=part + 1 == parts,
-                weight=share.weight(index, begin, parts),
+                last=part.last,
+                weight=part.weight,
                 computed=course.loss_computed,
             )
-            if part + 1 < parts:
+            if not part.last:
                 course.await_batch()
                 continue
             step = self.position.step + 1
-            record = self._optimizing.step(measure=course.is_log_step(step), scale=share.scale(begin, parts))
-            consumed = share.consumed_after(index + 1)
-            course.step_finished(Position(start.epoch, consumed, step), consumed - self.position.consumed, record)
+            record = self._optimizing.step(measure=course.is_log_step(step), scale=part.scale)
+            course.step_finished(Position(start.epoch, part.consumed, step), part.total, record)
             # At the end of the epoch the position is the beginning of the next one.
-            if index + 1 < share.steps:
+            if not part.ends_epoch:
                 if self._is_save_step():
                     course.save()
                 course.stop_if_agreed()
