@@ -362,6 +362,7 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
             ("scheduler", "scheduler", state.scheduler),
             ("scaler", "scaler", state.scaler),
             ("early_stopping", "earlyStop", state.early_stop),
+            ("session", "others", state.others),
         ):
             what = name
             if added is not None and manifest.get(key):

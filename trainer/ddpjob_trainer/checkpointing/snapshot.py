@@ -39,6 +39,8 @@ class TrainingState:
     scaler: Stateful | None = None
     """Scale of the loss, for float16."""
     early_stop: Stateful | None = None
+    others: Stateful | None = None
+    """What a loop of one's own keeps as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,5 +141,6 @@ def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any
         "scheduler": of_optimizer(state.scheduler, "scheduler"),
         "scaler": of_optimizer(state.scaler, "scaler"),
         "earlyStop": of_optimizer(state.early_stop, "earlyStop"),
+        "others": of_optimizer(state.others, "others"),
     }
     return manifest, tensors

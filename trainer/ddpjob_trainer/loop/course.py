@@ -37,6 +37,7 @@ class Course:
         listeners: Sequence[Listener],
         log_every: int,
         best_step: Callable[[], int | None] = lambda: None,
+        during_next_step: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -46,6 +47,7 @@ class Course:
         listeners: are notified of everything.
         log_every: steps between two readings of the loss.
         best_step: step of a checkpoint to keep in addition to the newest ones.
+        during_next_step: with asynchronous saves, copy what only the optimizer changes after `save` has returned.
         clock: seconds.
         """
         self._group = group
@@ -54,6 +56,7 @@ class Course:
         self._listeners = listeners
         self._log_every = log_every
         self._best_step = best_step
+        self._during_next_step = during_next_step
         self._clock = clock
         self._log_steps = LogSteps(group.exchange, self._logged)
         self._requests = StopRequests(group, clock=clock)
@@ -192,7 +195,9 @@ class Course:
         # If this process dies right after the save, no other process reports the step.
         self._log_steps.finish()
         self.begin(Activity.CHECKPOINT)
-        pause = self._checkpoints.save(self._state(), self.position, during_next_step=True, keep=self._best_step())
+        pause = self._checkpoints.save(
+            self._state(), self.position, during_next_step=self._during_next_step, keep=self._best_step()
+        )
         self._pauses[self.position.step] = pause
         self._saved = self.position
         self.begin(Activity.STEP)
@@ -204,7 +209,11 @@ class Course:
         Raises:
             Stopped: all ranks stop, after this step.
         """
-        self._stop_if(self._requests.agreed(self.position.step))
+        self._stop_if(self.agreed_to_stop())
+
+    def agreed_to_stop(self) -> bool:
+        """After a step: whether all ranks are to `stop`; they agree on it about once per second."""
+        return self._requests.agreed(self.position.step)
 
     def stop_if_agreed_now(self) -> None:
         """The same at any other point; the ranks agree on it immediately.
@@ -214,12 +223,27 @@ class Course:
         """
         self._stop_if(self._requests.agreed_now(self.position.step))
 
-    def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
-        if not agreed:
-            return
+    def save_rest(self) -> None:
+        """Save what has changed since the last checkpoint, if anything has.
+
+        Raises:
+            SaveError: it could not be written.
+        """
         self._log_steps.finish()
         if self.position != self._saved:
             self.save()
+
+    def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
+        if agreed:
+            self.stop()
+
+    def stop(self) -> None:
+        """Save, and stop all ranks.
+
+        Raises:
+            Stopped: always.
+        """
+        self.save_rest()
         self._finish_saving()
         saved = "saved" if self._checkpoints is not None else "not saved"
         _log.info("stop requested: all ranks stop after step %d (%s)", self.position.step, saved)

@@ -103,21 +103,8 @@ class Optimizing:
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
 
     def distributed(self) -> DistributedDataParallel:
-        """The model that all ranks train together.
-
-        Raises:
-            MisuseError: this torch cannot compress gradients this way for the backend.
-        """
-        model = DistributedDataParallel(
-            self._module,
-            device_ids=[self._device] if self._device.type == "cuda" else None,
-            static_graph=self._how.static_graph,
-            find_unused_parameters=self._how.find_unused_parameters,
-            gradient_as_bucket_view=self._how.gradient_as_bucket_view,
-        )
-        if self._how.compression is not None:
-            _compress(model, self._how.compression)
-        return model
+        """The model that all ranks train together; see `distribute`."""
+        return distribute(self._module, self._device, self._how)
 
     def add(
         self,
@@ -138,18 +125,32 @@ class Optimizing:
             computed: called between the forward and the backward pass.
         """
         if not self._parts:
-            self._optimizer.zero_grad(set_to_none=True)
-            # Parameters that the optimizer does not change may have gradients too, which are exchanged with the others.
-            for each in self._parameters:
-                each.grad = None
+            self.forget()
         with nullcontext() if last else model.no_sync():
-            with self._precision():
+            with self.autocast():
                 loss = self._loss(model, batch)
             computed()
-            # Shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
-            part = loss if weight == 1 else loss * weight
-            (part if self.scaler is None else self.scaler.scale(part)).backward()
+            self.backward(loss, weight)
+
+    def backward(self, loss: torch.Tensor, weight: float) -> None:
+        """Compute the gradients of a loss.
+
+        Args:
+            loss: of a batch.
+            weight: of it in that of the step.
+        """
+        # Shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
+        part = loss if weight == 1 else loss * weight
+        (part if self.scaler is None else self.scaler.scale(part)).backward()
         self._parts.append(part.detach())
+
+    def forget(self) -> None:
+        """Drop the gradients and losses of a step that does not count."""
+        self._parts = []
+        self._optimizer.zero_grad(set_to_none=True)
+        # Parameters that the optimizer does not change may have gradients too, which are exchanged with the others.
+        for each in self._parameters:
+            each.grad = None
 
     def step(self, *, measure: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor, float] | None:
         """Change the parameters.
@@ -187,12 +188,31 @@ class Optimizing:
         loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
         return loss if scale == 1 else loss * scale, norm, rate
 
-    def _precision(self) -> AbstractContextManager[None]:
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision of the forward pass."""
         if self._how.precision is Precision.FLOAT32:
             return nullcontext()
         dtype = torch.bfloat16 if self._how.precision is Precision.BFLOAT16 else torch.float16
         context: AbstractContextManager[None] = torch.autocast(self._device.type, dtype=dtype)
         return context
+
+
+def distribute(module: nn.Module, device: torch.device, how: Optimization) -> DistributedDataParallel:
+    """A model on its device as one that all ranks train together.
+
+    Raises:
+        MisuseError: this torch cannot compress gradients this way for the backend.
+    """
+    model = DistributedDataParallel(
+        module,
+        device_ids=[device] if device.type == "cuda" else None,
+        static_graph=how.static_graph,
+        find_unused_parameters=how.find_unused_parameters,
+        gradient_as_bucket_view=how.gradient_as_bucket_view,
+    )
+    if how.compression is not None:
+        _compress(model, how.compression)
+    return model
 
 
 def _values(gradient: torch.Tensor) -> torch.Tensor:
