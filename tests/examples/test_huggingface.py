@@ -1,0 +1,170 @@
+"""What a Trainer's user may ask for: data of unknown length, saves by steps, arguments that are obeyed or refused."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training import Training, alone, checkpoints_in, together, whole
+
+# Ranks start within seconds of one another, and each takes some for its imports.
+pytestmark = pytest.mark.timeout(600)
+
+# Every step leaves its mark in the weights, in the order of the steps.
+PROGRAM = """
+import json, os, sys, tempfile, torch, transformers
+from ddpjob_trainer import Listener, configure_logging, current_environment, process_group
+from ddpjob_trainer.huggingface import train
+from ddpjob_trainer.process.environment import MisuseError
+
+asked = json.loads(sys.argv[1])
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 1)
+    def forward(self, x, labels=None):
+        out = self.linear(torch.nn.functional.dropout(x, 0.2, self.training)).squeeze(1)
+        return {"loss": (out - labels).square().mean(), "logits": out}
+
+def samples(count, epoch=0):
+    generator = torch.Generator().manual_seed(epoch)
+    return [{"x": torch.randn(4, generator=generator), "labels": torch.randn((), generator=generator)}
+            for _ in range(count)]
+
+class Stream(torch.utils.data.IterableDataset):
+    epoch = 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __iter__(self):
+        return iter(samples(asked["samples"], self.epoch))
+
+class Ends(transformers.TrainerCallback):
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == asked.get("dies_after"):
+            os._exit(9)
+
+class Saved(Listener):
+    def checkpoint_saved(self, step, pause_seconds):
+        print(f"saved {step}", flush=True)
+
+def run(group, given, options):
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = transformers.TrainingArguments(**{
+            "output_dir": scratch, "per_device_train_batch_size": 2, "use_cpu": True, "disable_tqdm": True,
+            "learning_rate": 0.05, "optim": "sgd", "logging_steps": 1, **given})
+        patience = asked.get("patience")
+        stops = [transformers.EarlyStoppingCallback(patience)] if patience else []
+        trainer = transformers.Trainer(
+            model=Model(), args=arguments, callbacks=[Ends, *stops],
+            train_dataset=Stream() if asked.get("stream") else samples(asked["samples"]), eval_dataset=samples(8),
+            compute_metrics=lambda told: {"peak": -abs(trainer.state.global_step - 4)})
+        trainer.remove_callback(transformers.PrinterCallback)
+        # Before, the Trainer would already look for the hub.
+        arguments.push_to_hub = options.pop("push_to_hub", False)
+        train(trainer, group, listeners=[Saved()], **options)
+        weights = [float(each) for each in trainer.model.linear.weight.detach().flatten()]
+        print(f"trained {trainer.state.global_step} {[each.hex() for each in weights]}", flush=True)
+        assert not os.listdir(scratch), os.listdir(scratch)
+
+environment = current_environment()
+configure_logging(environment)
+with process_group(environment) as group:
+    for given, options in asked["runs"]:
+        try:
+            run(group, given, options)
+        except MisuseError as refused:
+            print(f"refused {refused}", flush=True)
+"""
+
+
+def program(**asked: Any) -> Sequence[str]:
+    return ("-c", PROGRAM, json.dumps(asked))
+
+
+def ends(training: Training) -> set[str]:
+    return set(re.findall(r"^trained .*$", training.output, re.MULTILINE))
+
+
+def saved(training: Training) -> list[int]:
+    return [int(step) for step in re.findall(r"^saved (\d+)$", training.output, re.MULTILINE)]
+
+
+def steps_in(folder: Path) -> list[int]:
+    return [int(name[5:14]) for name in checkpoints_in(folder)]
+
+
+def test_a_stream_that_ends_twice_within_max_steps_goes_on_where_it_was_with_the_same_numbers(tmp_path: Path) -> None:
+    # Each rank reads 5 batches in a pass: step 7 is the second of the second pass.
+    asked = {"stream": True, "samples": 20}
+    given = {"max_steps": 12, "save_steps": 3}
+    undisturbed = whole(2, *program(**asked, runs=[[given, {"checkpoint_dir": str(tmp_path / "undisturbed")}]]))
+    assert len(ends(undisturbed)) == 1, undisturbed.output
+    folder = tmp_path / "killed"
+    runs = [[given, {"checkpoint_dir": str(folder), "asynchronous": True}]]
+    killed = together(2, *program(**asked, runs=runs, dies_after=8))
+    assert killed.code == 9, killed.output
+    assert steps_in(folder)[-1] in (3, 6)
+    # Once more when it is complete: nothing is trained again.
+    resumed = whole(2, *program(**asked, runs=runs * 2))
+    assert "resumed in epoch" in resumed.output
+    assert ends(resumed) == ends(undisturbed)
+    assert saved(resumed)[-1] == 12
+    assert steps_in(folder) == [6, 9, 12]
+
+
+REFUSED = {
+    "enable_jit_checkpoint": True,
+    "load_best_model_at_end": True,
+    "resume_from_checkpoint": "elsewhere",
+    "save_on_each_node": True,
+    "save_only_model": True,
+    "auto_find_batch_size": True,
+    "ddp_timeout": 60,
+    "ddp_backend": "nccl",
+}
+
+
+def test_arguments_are_obeyed_or_refused_by_name(tmp_path: Path) -> None:
+    steps = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 1, "eval_strategy": "no"}
+    best = {"save_strategy": "best", "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "peak"}
+    folders = [str(tmp_path / name) for name in ("steps", "epoch", "best", "no")]
+    runs: list[Any] = [
+        # 8 steps an epoch.
+        [{**steps, "save_total_limit": 2}, {"checkpoint_dir": folders[0]}],
+        [{"save_strategy": "epoch", "num_train_epochs": 2}, {"checkpoint_dir": folders[1]}],
+        [{**best, "num_train_epochs": 1, "save_total_limit": 1}, {"checkpoint_dir": folders[2]}],
+        [{"save_strategy": "no", "max_steps": 12}, {"checkpoint_dir": folders[3]}],
+        [{**steps, "save_strategy": "no"}, {}],
+    ]
+    eval_too = {"eval_strategy": "steps", "eval_steps": 2}
+    runs += [
+        [{**steps, **(eval_too if name == "load_best_model_at_end" else {}), name: value}, {}]
+        for name, value in REFUSED.items()
+    ]
+    runs += [[steps, {"push_to_hub": True}], [steps, {"save_every": 2}]]
+    training = alone(*program(samples=16, runs=runs))
+    assert training.code == 0, training.output
+    assert saved(training) == [2, 4, 6, 8, *(8, 16), *(1, 2, 3, 4, 8), *(8, 12)]
+    # The best one stays.
+    assert [steps_in(Path(folder)) for folder in folders] == [[6, 8], [8, 16], [4, 8], [8, 12]]
+    assert "best step: 4 (peak 0" in training.output
+    refused = re.findall(r"^refused (.*)$", training.output, re.MULTILINE)
+    assert len(refused) == len(REFUSED) + 2, training.output
+    for name, message in zip([*REFUSED, "push_to_hub", "save_strategy"], refused, strict=True):
+        assert f"TrainingArguments.{name}" in message
+
+
+@pytest.mark.full
+def test_early_stopping_counts_on_after_a_resume_that_restores_callbacks(tmp_path: Path) -> None:
+    # The evaluation at step 4 is the best one.
+    given = {"restore_callback_states_from_checkpoint": True, "save_steps": 2, "max_steps": 32, "eval_steps": 2}
+    given |= {"eval_strategy": "steps", "metric_for_best_model": "peak"}
+    asked = {"samples": 16, "patience": 3, "runs": [[given, {"checkpoint_dir": str(tmp_path)}]]}
+    assert alone(*program(**asked, dies_after=9)).code == 9
+    resumed = alone(*program(**asked))
+    assert "after step 8" in resumed.output
+    assert [end.split()[1] for end in ends(resumed)] == ["10"], resumed.output

@@ -1,0 +1,98 @@
+"""A whole training with transformers' Trainer in one call."""
+
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from transformers import Trainer
+
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+from ddpjob_trainer.huggingface.arguments import check, keep_last
+from ddpjob_trainer.huggingface.callback import DDPJobCallback
+from ddpjob_trainer.huggingface.hooks import led
+from ddpjob_trainer.huggingface.resuming import resume
+from ddpjob_trainer.observability.listener import Listener
+from ddpjob_trainer.observability.log import EpochLines
+from ddpjob_trainer.observability.telemetry import Telemetry
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.stop import Stopped, StopRequests
+
+with warnings.catch_warnings(action="ignore", category=FutureWarning):
+    # accelerate imports it when it wraps a model; some versions of torch emit warnings about themselves.
+    pass
+
+
+def train(
+    trainer: Trainer,
+    group: Group,
+    *,
+    save_every: int | None = None,
+    checkpoint_dir: str | None = None,
+    asynchronous: bool = False,
+    listeners: Sequence[Listener] = (),
+) -> None:
+    """Call `trainer.train()` as a DDPJob: with progress, checkpoints, resume, and an agreed stop on SIGTERM.
+
+    Checkpoints have the same content as those of `ddpjob_trainer.train`, and the Trainer's state. They are saved when
+    the Trainer's arguments say so (`save_strategy`, `save_steps`, `save_total_limit`), instead of the Trainer's own,
+    and after the last step.
+
+    Args:
+        trainer: not trained yet, created within `process_group`.
+        group: the processes of the training.
+        save_every: epochs between two checkpoints, with `save_strategy="no"`; None is 1 there.
+        checkpoint_dir: folder for the checkpoints of jobs; None uses the operator's, and saves nothing without one.
+        asynchronous: write checkpoints while the training continues.
+        listeners: are notified of everything, after those that print, log and serve progress.
+
+    Raises:
+        Stopped: all ranks were asked to stop and have saved their last step; a resume continues with the next one.
+        SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which it
+            failed, whose end the others notice.
+        MisfitError: the checkpoint to resume from belongs to another model.
+        MisuseError: it was saved by another number of processes, or the Trainer's arguments ask for something that is
+            not supported; the message names it.
+        ValueError: save_every is below 1.
+    """
+    if save_every is not None and save_every < 1:
+        raise ValueError(f"save_every must be at least 1, not {save_every}")
+    kept = keep_last(trainer.args)
+    saves = Checkpoints.of_job(group, checkpoint_dir, keep_last=kept, asynchronous=asynchronous)
+    check(trainer, group, save_every=save_every, saves=saves is not None)
+    told = (EpochLines(group, trainer.args.per_device_train_batch_size), Telemetry(group), *listeners)
+    resumed = resume(trainer, saves, group.world_size) if saves is not None else None
+    try:
+        with StopRequests(group) as requests, tempfile.TemporaryDirectory() as folder:
+            if resumed is not None:
+                resumed.write(trainer.model, Path(folder))
+            callback = DDPJobCallback(
+                trainer,
+                requests=requests,
+                saves=saves,
+                listeners=told,
+                resumed=resumed,
+                world_size=group.world_size,
+                save_every=save_every or 1,
+            )
+            trainer.add_callback(callback)
+            try:
+                with led(trainer, callback):
+                    trainer.train(resume_from_checkpoint=folder if resumed is not None else None)
+            finally:
+                # An evaluation or another training afterwards is up to the program.
+                callback.close()
+                trainer.remove_callback(callback)
+    except Stopped as stopped:
+        step = stopped.step
+        _notify(told, lambda listener: listener.stopped(step))
+        raise
+    except BaseException:
+        _notify(told, lambda listener: listener.failed())
+        raise
+    _notify(told, lambda listener: listener.finished())
+
+
+def _notify(listeners: Sequence[Listener], call: Callable[[Listener], None]) -> None:
+    for listener in listeners:
+        call(listener)
