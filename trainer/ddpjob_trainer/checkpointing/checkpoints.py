@@ -363,6 +363,7 @@ def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, tor
             ("scaler", "scaler", state.scaler),
             ("early_stopping", "earlyStop", state.early_stop),
             ("session", "others", state.others),
+            ("buckets", "buckets", state.buckets),
         ):
             what = name
             if added is not None and manifest.get(key):

@@ -41,6 +41,8 @@ class TrainingState:
     early_stop: Stateful | None = None
     others: Stateful | None = None
     """What a loop of one's own keeps as well."""
+    buckets: Stateful | None = None
+    """How gradients are exchanged: without it the last digits of the first step after a resume may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +144,6 @@ def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any
         "scaler": of_optimizer(state.scaler, "scaler"),
         "earlyStop": of_optimizer(state.early_stop, "earlyStop"),
         "others": of_optimizer(state.others, "others"),
+        "buckets": of_optimizer(state.buckets, "buckets"),
     }
     return manifest, tensors

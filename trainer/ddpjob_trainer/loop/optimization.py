@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.process.environment import MisuseError
 
@@ -101,10 +102,11 @@ class Optimizing:
         self._parameters = list(module.parameters())
         self._parts: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
+        self.buckets = Buckets()
 
     def distributed(self) -> DistributedDataParallel:
         """The model that all ranks train together; see `distribute`."""
-        return distribute(self._module, self._device, self._how)
+        return distribute(self._module, self._device, self._how, self.buckets)
 
     def add(
         self,
@@ -197,8 +199,16 @@ class Optimizing:
         return context
 
 
-def distribute(module: nn.Module, device: torch.device, how: Optimization) -> DistributedDataParallel:
+def distribute(
+    module: nn.Module, device: torch.device, how: Optimization, buckets: Buckets | None = None
+) -> DistributedDataParallel:
     """A model on its device as one that all ranks train together.
+
+    Args:
+        module: the model.
+        device: of this rank.
+        how: a step is computed.
+        buckets: the order in which gradients are exchanged, where checkpoints keep it.
 
     Raises:
         MisuseError: this torch cannot compress gradients this way for the backend.
@@ -210,6 +220,8 @@ def distribute(module: nn.Module, device: torch.device, how: Optimization) -> Di
         find_unused_parameters=how.find_unused_parameters,
         gradient_as_bucket_view=how.gradient_as_bucket_view,
     )
+    if buckets is not None:
+        buckets.attach(model)
     if how.compression is not None:
         _compress(model, how.compression)
     return model

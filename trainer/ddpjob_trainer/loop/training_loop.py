@@ -201,5 +201,10 @@ class TrainingLoop:
 
     def _state(self) -> TrainingState:
         return TrainingState(
-            self._module, self._optimizer, self._scheduler, self._optimizing.scaler, self._evaluating.early_stop
+            self._module,
+            self._optimizer,
+            self._scheduler,
+            self._optimizing.scaler,
+            self._evaluating.early_stop,
+            buckets=self._optimizing.buckets,
         )
