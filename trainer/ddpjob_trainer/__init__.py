@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ddpjob_trainer.checkpointing.snapshot import TrainingState
     from ddpjob_trainer.data.position import Position
     from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode
+    from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
     from ddpjob_trainer.loop.optimization import Compression, Optimization, Precision
     from ddpjob_trainer.loop.settings import Interval, Settings
     from ddpjob_trainer.loop.train import train
@@ -38,6 +39,8 @@ __all__ = [
     "LogRecord",
     "MisuseError",
     "Mode",
+    "NonFiniteError",
+    "OnNan",
     "Optimization",
     "Plan",
     "Position",
@@ -62,6 +65,8 @@ _HOMES: Final = {
     "Position": "data.position",
     "EarlyStopping": "loop.early_stopping",
     "Mode": "loop.early_stopping",
+    "NonFiniteError": "loop.finite",
+    "OnNan": "loop.finite",
     "Compression": "loop.optimization",
     "Optimization": "loop.optimization",
     "Precision": "loop.optimization",

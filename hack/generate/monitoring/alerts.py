@@ -109,6 +109,26 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
         runbook="straggler",
     ),
     Alert(
+        name="DDPJobNotFinite",
+        expression="""
+count by (namespace, ddpjob) (
+  ddpjob_operator_job_failure{class="NotFinite"} == 1
+  unless
+  ddpjob_operator_job_failure{class="NotFinite"} offset 1h
+)
+or
+count by (namespace, ddpjob) (increase(ddpjob_trainer_not_finite_total[15m]) > 0)
+or
+count by (namespace, ddpjob) (ddpjob_trainer_loss != ddpjob_trainer_loss or abs(ddpjob_trainer_loss) == Inf)
+""",
+        lasting="0m",
+        severity="warning",
+        summary=f"The loss of DDPJob {_JOB} is not finite",
+        text="A loss, a gradient or the state of the training became NaN or infinite. The log and status.failure name "
+        "the step and the rank.",
+        runbook="not-finite",
+    ),
+    Alert(
         name="DDPJobOperatorDown",
         expression="""
 absent(ddpjob_operator_queue_depth) == 1

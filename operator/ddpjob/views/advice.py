@@ -29,6 +29,10 @@ _MEANING: Final[Mapping[FailureClass, tuple[str, str]]] = {
         "the program raised an exception, exited with an error, or could not be started",
         "fix the program: see the traceback or the log; spec.restart.rules can fail the job immediately in such a case",
     ),
+    FailureClass.NOT_FINITE: (
+        "the loss, a gradient or the state of the training became NaN or infinite",
+        "the message names step and rank: lower the learning rate, clip gradients, check the data, or set on_nan",
+    ),
     FailureClass.STALLED: (
         "no step was completed for longer than spec.progressDeadline",
         "the message says which rank waits for which, the traceback where that rank hangs",

@@ -178,7 +178,7 @@ class Failure(ApiModel):
     attempt: Count | None = None
     """Attempt in which the process failed."""
     failure_class: Annotated[Word | None, Field(alias="class")] = None
-    """Class of the failure: OutOfMemory, Disruption, PodLost, Signal, Error, Stalled, Deadline, Waiting, CollectiveTimeout, ConnectionLost or Stopped."""
+    """Class of the failure: OutOfMemory, Disruption, PodLost, Signal, Error, NotFinite, Stalled, Deadline, Waiting, CollectiveTimeout, ConnectionLost or Stopped."""
     exit_code: ExitCode | None = None
     """Exit code of the worker process itself, not the 1 that torchrun exits with."""
     signal: Word | None = None

@@ -22,6 +22,8 @@ _NO_PROGRAM: Final = re.compile(
     r'|\bexec: \\?"[^"]*": (.*: )?(no such file or directory|permission denied|is a directory)',
     re.IGNORECASE,
 )
+_NOT_FINITE: Final = re.compile(r"\bNonFiniteError: ")
+"""The exception of ddpjob_trainer."""
 _TIMEOUT: Final = re.compile(r"\btimed out\b|watchdog caught collective operation", re.IGNORECASE)
 
 
@@ -38,6 +40,8 @@ class FailureClass(StrEnum):
     """A process was killed by a signal."""
     ERROR = "Error"
     """The program raised, exited with an error code, or could not be started."""
+    NOT_FINITE = "NotFinite"
+    """The loss, a gradient or the state of the training became NaN or infinite."""
     STALLED = "Stalled"
     """The training completed no step within spec.progressDeadline."""
     DEADLINE = "Deadline"
@@ -58,6 +62,7 @@ _LIKELIHOOD: Final = {
     FailureClass.POD_LOST: 0,
     FailureClass.SIGNAL: 1,
     FailureClass.ERROR: 2,
+    FailureClass.NOT_FINITE: 2,
     FailureClass.STALLED: 3,
     FailureClass.DEADLINE: 3,
     FailureClass.WAITING: 3,
@@ -65,6 +70,11 @@ _LIKELIHOOD: Final = {
     FailureClass.CONNECTION_LOST: 5,
     FailureClass.STOPPED: 6,
 }
+_BY_TEXT: Final = (
+    (_NOT_FINITE, FailureClass.NOT_FINITE),
+    (_LOST_CONNECTION, FailureClass.CONNECTION_LOST),
+    (_TIMEOUT, FailureClass.COLLECTIVE_TIMEOUT),
+)
 CONSEQUENCES: Final = (FailureClass.COLLECTIVE_TIMEOUT, FailureClass.CONNECTION_LOST, FailureClass.STOPPED)
 """Classes of failures that are caused by another failure."""
 
@@ -95,8 +105,4 @@ def class_of_process(exit_code: int | None, signal: str | None, text: str, *, ou
         return FailureClass.STOPPED
     if signal:
         return FailureClass.SIGNAL
-    if _LOST_CONNECTION.search(text):
-        return FailureClass.CONNECTION_LOST
-    if _TIMEOUT.search(text):
-        return FailureClass.COLLECTIVE_TIMEOUT
-    return FailureClass.ERROR
+    return next((kind for words, kind in _BY_TEXT if words.search(text)), FailureClass.ERROR)

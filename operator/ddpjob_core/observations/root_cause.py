@@ -33,6 +33,7 @@ _NAMED_CONSEQUENCES: Final = 8
 _REASONS: Final = {
     FailureClass.OUT_OF_MEMORY: "OOMKilled",
     FailureClass.SIGNAL: "Signal",
+    FailureClass.NOT_FINITE: "NotFinite",
     FailureClass.COLLECTIVE_TIMEOUT: "CollectiveTimeout",
     FailureClass.CONNECTION_LOST: "ConnectionLost",
     FailureClass.STOPPED: "Stopped",

@@ -167,8 +167,8 @@ class LateExchange(Exchange):
         super().__init__(torch.device("cpu"))
         self.work = work
 
-    def begin_mean(self, value: torch.Tensor) -> Mean:
-        return Mean(self.work, value)
+    def begin_mean(self, *values: torch.Tensor) -> Mean:
+        return Mean(self.work, torch.stack(values))
 
 
 @pytest.mark.usefixtures("group")
@@ -180,7 +180,7 @@ class LateExchange(Exchange):
 def test_after_a_failure_a_log_step_is_waited_for_a_second_at_most(work: LateWork, reported: list[float]) -> None:
     losses, pauses = list[float](), list[float]()
     log_steps = LogSteps(LateExchange(work), lambda record: losses.append(record.loss))
-    log_steps.begin(torch.tensor(4.0), torch.tensor(1.0), step=1, learning_rate=0.1, consumed=1)
+    log_steps.begin(torch.tensor(4.0), torch.tensor(1.0), torch.tensor(0.0), step=1, learning_rate=0.1, consumed=1)
     log_steps.finish_if_soon(pauses.append)
     assert losses == reported
     assert sum(pauses) <= 1 + 1e-9

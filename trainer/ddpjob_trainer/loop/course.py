@@ -11,6 +11,7 @@ from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.snapshot import TrainingState
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.observability.listener import Listener, LogRecord
 from ddpjob_trainer.observability.log_steps import LogSteps
 from ddpjob_trainer.process import randomness
@@ -33,6 +34,7 @@ class Course:
         group: Group,
         *,
         state: Callable[[], TrainingState],
+        finite: Finite,
         checkpoints: Checkpoints | None,
         listeners: Sequence[Listener],
         log_every: int,
@@ -43,6 +45,7 @@ class Course:
         """Args:
         group: the processes of the training.
         state: what checkpoints hold.
+        finite: what to do about values that are not finite.
         checkpoints: where to save and resume; None does neither.
         listeners: are notified of everything.
         log_every: steps between two readings of the loss.
@@ -58,7 +61,8 @@ class Course:
         self._best_step = best_step
         self._during_next_step = during_next_step
         self._clock = clock
-        self._log_steps = LogSteps(group.exchange, self._logged)
+        self._log_steps = LogSteps(group.exchange, self._logged, self._check)
+        self._finite = finite
         self._requests = StopRequests(group, clock=clock)
         self.position = Position()
         """How far the training has come."""
@@ -108,11 +112,11 @@ class Course:
         """
         randomness.seed_everything(seed + self._group.rank)
         found = self._checkpoints.resume(self._state()) if self._checkpoints is not None else None
-        if found is None:
-            return False
-        self.position = self._saved = found
-        _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
-        return True
+        if found is not None:
+            self.position = self._saved = found
+            _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
+        self._finite.begin(self.position.step)
+        return found is not None
 
     def begin(self, activity: Activity) -> None:
         """This rank now does this."""
@@ -172,7 +176,8 @@ class Course:
             listener.step_finished(step, self._samples, seconds, self._data_seconds)
         if record is not None:
             loss, norm, rate = record
-            self._log_steps.begin(loss, norm, step=step, learning_rate=rate, consumed=self._consumed)
+            suspicious = self._finite.suspicious(norm)
+            self._log_steps.begin(loss, norm, suspicious, step=step, learning_rate=rate, consumed=self._consumed)
             if first:
                 # Immediately, whatever the next step waits for: training has begun.
                 self._log_steps.finish()
@@ -185,16 +190,20 @@ class Course:
         self._log_steps.finish()
 
     def save(self) -> None:
-        """Save a checkpoint of the current position.
+        """Save a checkpoint of the current position, unless its state is not finite.
 
         Raises:
             SaveError: it could not be written.
+            NonFiniteError: the loss or the state is not finite, by the policy.
         """
         if self._checkpoints is None:
             return
         # If this process dies right after the save, no other process reports the step.
         self._log_steps.finish()
         self.begin(Activity.CHECKPOINT)
+        if not self._finite.allows_save(self._saved_step):
+            self.begin(Activity.STEP)
+            return
         pause = self._checkpoints.save(
             self._state(), self.position, during_next_step=self._during_next_step, keep=self._best_step()
         )
@@ -245,7 +254,7 @@ class Course:
         """
         self.save_rest()
         self._finish_saving()
-        saved = "saved" if self._checkpoints is not None else "not saved"
+        saved = "saved" if self._checkpoints is not None and self.position == self._saved else "not saved"
         _log.info("stop requested: all ranks stop after step %d (%s)", self.position.step, saved)
         raise Stopped(self.position.step)
 
@@ -271,5 +280,12 @@ class Course:
             for listener in self._listeners:
                 listener.checkpoint_saved(step, pause.seconds)
 
+    @property
+    def _saved_step(self) -> int | None:
+        return None if self._saved == Position() else self._saved.step
+
     def _logged(self, record: LogRecord) -> None:
         self.notify(lambda listener: listener.logged(record))
+
+    def _check(self, record: LogRecord, suspicious: bool) -> None:  # noqa: FBT001 as the log step found
+        self._finite.check(record.gradient_norm, step=record.step, suspicious=suspicious, saved=self._saved_step)

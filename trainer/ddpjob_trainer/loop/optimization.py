@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
+from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.process.environment import MisuseError
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
@@ -154,29 +155,44 @@ class Optimizing:
         for each in self._parameters:
             each.grad = None
 
-    def step(self, *, measure: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor, float] | None:
+    def step(self, finite: Finite, *, measure: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor, float] | None:
         """Change the parameters.
 
         Args:
+            finite: remembers the losses, and decides whether the step is left out.
             measure: whether to return what it was.
             scale: applied to the exchanged gradients, and to the loss.
 
         Returns:
             With `measure`: the loss, the gradients' norm before clipping, and the learning rate.
+
+        Raises:
+            NonFiniteError: too many steps in a row were left out.
         """
         norm, clip = None, self._how.clip_norm
         if scale != 1:
             for each in self._parameters:
                 if each.grad is not None:
                     each.grad.mul_(scale)
-        if measure or clip is not None:
+        if measure or clip is not None or finite.decides_each_step:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)
             changed = [each for group in self._optimizer.param_groups for each in group["params"]]
             norm = nn.utils.get_total_norm([_values(each.grad) for each in changed if each.grad is not None])
             if clip is not None:
                 nn.utils.clip_grads_with_norm_(changed, clip, norm)
+        parts, self._parts = self._parts, []
         rate = float(self._optimizer.param_groups[0]["lr"])
+        left_out = finite.decides_each_step and norm is not None and finite.leaves_out(norm, parts)
+        finite.add(parts, left_out=left_out)
+        if not left_out:
+            self._change()
+        if not measure or norm is None:
+            return None
+        loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+        return loss if scale == 1 else loss * scale, norm, rate
+
+    def _change(self) -> None:
         if self.scaler is None:
             self._optimizer.step()
         else:
@@ -184,11 +200,6 @@ class Optimizing:
             self.scaler.update()
         if self._scheduler is not None:
             self._scheduler.step()
-        parts, self._parts = self._parts, []
-        if not measure or norm is None:
-            return None
-        loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
-        return loss if scale == 1 else loss * scale, norm, rate
 
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of the forward pass."""

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.early_stopping import EarlyStopping
+from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.loop.optimization import Optimization
 
 
@@ -39,6 +40,8 @@ class Settings:
     """When the scheduler is advanced; ReduceLROnPlateau is advanced after each evaluation instead, with its result."""
     early_stopping: EarlyStopping | None = None
     """When evaluations end the training before `total_epochs`; None: never."""
+    on_nan: OnNan = OnNan.STOP
+    """What to do about a loss or gradient that is NaN or infinite; a state that is not finite is never saved."""
 
     def __post_init__(self) -> None:
         for name in ("total_epochs", "batch_size", "save_every", "save_every_steps", "log_every"):
@@ -47,3 +50,4 @@ class Settings:
                 raise ValueError(f"Settings.{name} must be at least 1, not {value}")
         interval = one_of(Interval, "Settings.scheduler_interval", self.scheduler_interval)
         object.__setattr__(self, "scheduler_interval", interval)
+        object.__setattr__(self, "on_nan", one_of(OnNan, "Settings.on_nan", self.on_nan))

@@ -63,6 +63,7 @@ def train(
             failed, whose end the others notice.
         MisfitError: the checkpoint to resume from belongs to another model.
         ResumeError: there are checkpoints, but none can be resumed from.
+        NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
     """
     with _joined() if group is None else nullcontext(group) as ranks:
         # Parameters stay the same objects, so that the optimizer keeps them.

@@ -17,6 +17,7 @@ from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.data.sharing import Share
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.evaluating import Evaluate, Evaluating
+from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.optimization import Loss, Optimizing
 from ddpjob_trainer.loop.settings import Interval, Settings
 from ddpjob_trainer.observability.listener import Listener, Plan
@@ -89,9 +90,19 @@ class TrainingLoop:
             workers=settings.data_workers,
             collate_fn=collate_fn,
         )
+        self._finite = Finite(
+            group.exchange,
+            model,
+            optimizer,
+            policy=settings.on_nan,
+            rank=group.rank,
+            scaled=self._optimizing.scaler is not None,
+            found=lambda step, what: self._course.notify(lambda listener: listener.not_finite(step, what)),
+        )
         self._course = Course(
             group,
             state=self._state,
+            finite=self._finite,
             checkpoints=checkpoints,
             listeners=listeners,
             log_every=settings.log_every,
@@ -118,6 +129,7 @@ class TrainingLoop:
                 it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from belongs to another model.
             MisuseError: no sample would be read, or the ranks' data sets differ in length.
+            NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
         """
         with self._course.running():
             self._loading.check()
@@ -167,7 +179,7 @@ class TrainingLoop:
                 course.await_batch()
                 continue
             step = self.position.step + 1
-            record = self._optimizing.step(measure=course.is_log_step(step), scale=part.scale)
+            record = self._optimizing.step(self._finite, measure=course.is_log_step(step), scale=part.scale)
             course.step_finished(Position(start.epoch, part.consumed, step), part.total, record)
             # At the end of the epoch the position is the beginning of the next one.
             if not part.ends_epoch:

@@ -61,6 +61,14 @@ class Listener:
     def logged(self, record: LogRecord) -> None:
         """A log step is done."""
 
+    def not_finite(self, step: int, what: str) -> None:
+        """A loss, a gradient or the state was found not to be finite, on all ranks.
+
+        Args:
+            step: after which it was found, or that is left out.
+            what: one line that names what, since which step, and on which rank.
+        """
+
     def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
         """A checkpoint of this step is on disk; training paused for `pause_seconds`.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ddpjob_trainer.observability.step_totals import StepTotals
@@ -69,6 +69,12 @@ class TrainerMetrics:
             "last_checkpoint_timestamp_seconds",
             "When this process last saved a checkpoint, in Unix time; 0 if never.",
         )
+        self.not_finite = Counter(
+            f"{_PREFIX}_not_finite",
+            "How often a loss, a gradient or the state was found not to be finite.",
+            _LABELS,
+            registry=self._registry,
+        ).labels(*self._values)
         self.steps = StepTotals(_PREFIX, _LABELS, self._values)
         self._registry.register(self.steps)
         self.checkpoint_seconds = self._histogram(

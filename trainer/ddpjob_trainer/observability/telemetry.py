@@ -146,6 +146,10 @@ class Telemetry(Listener):
         self.metrics.gradient_norm.set(record.gradient_norm)
         self._write()
 
+    def not_finite(self, step: int, what: str) -> None:  # noqa: ARG002 the log shows them
+        """Count it."""
+        self.metrics.not_finite.inc()
+
     def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
         """A checkpoint is on disk."""
         self._progress = replace(self._progress, last_checkpoint_step=step)

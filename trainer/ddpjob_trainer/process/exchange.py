@@ -43,7 +43,7 @@ class Gathering:
 
 
 class Mean:
-    """What the mean over all ranks will be."""
+    """What the means over all ranks will be."""
 
     def __init__(self, work: dist.Work, total: torch.Tensor) -> None:
         """Args:
@@ -68,14 +68,15 @@ class Mean:
             pause(1 / _SOON)
         return False
 
-    def result(self) -> float:
-        """Wait for the mean.
+    def result(self) -> list[float]:
+        """Wait for the means, one for each of the numbers.
 
         Raises:
             RuntimeError: a rank is gone.
         """
         self._work.wait()
-        return float(self._total / dist.get_world_size())
+        means: list[float] = (self._total / dist.get_world_size()).tolist()
+        return means
 
 
 class Exchange:
@@ -163,9 +164,9 @@ class Exchange:
         dist.broadcast(self._hold(numbers), src=0)
         return [float(each) for each in numbers]
 
-    def begin_mean(self, value: torch.Tensor) -> Mean:
-        """Start to average a number that each rank holds as a tensor on its device, without waiting."""
-        total = value.detach().to(self._device, dtype=torch.float32, copy=True)
+    def begin_mean(self, *values: torch.Tensor) -> Mean:
+        """Start to average numbers that each rank holds as tensors on its device, without waiting."""
+        total = torch.stack([value.detach().to(self._device, dtype=torch.float32) for value in values])
         return Mean(dist.all_reduce(self._hold(total), async_op=True), total)
 
     def sum(self, *values: float) -> list[float]:

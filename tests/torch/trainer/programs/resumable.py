@@ -195,6 +195,7 @@ def main() -> None:
                 log_every=1,
                 seed=3,
                 data_workers=options.data_workers,
+                on_nan="warn" if options.nan else "stop",
             ),
             listeners=(Telemetry(group), witness),
         ).run()

@@ -37,6 +37,7 @@ def not_begun(ordinal: int, init: Terminated) -> PodRecord:
 NO_PROGRAM = 'exec: "fetch": executable file not found in $PATH'
 LOST = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Connection closed by peer [10.0.0.2]:4711"}
 TIMED_OUT = {"rank": 0, "exitCode": 1, "time": 1.0, "message": "RuntimeError: Timed out waiting 1800000ms for recv"}
+SPOILT = {"rank": 3, "exitCode": 1, "time": 5.0, "message": "NonFiniteError: loss became nan at step 8 on rank 3"}
 KILLED = {"rank": 3, "signal": "SIGKILL", "time": 9.0, "message": ""}
 RAISED = {
     "rank": 2,
@@ -127,6 +128,7 @@ OOM = {"rank": 1, "signal": "SIGKILL", "time": 9.0, "message": "killed by the ke
         (pod(1, ended(7, EXITED)), FailureClass.ERROR),
         (pod(1, ended(128, reason="StartError", text="exec: not found")), FailureClass.ERROR),
         (pod(1, ended(1, TIMED_OUT)), FailureClass.COLLECTIVE_TIMEOUT),
+        (pod(1, ended(1, SPOILT)), FailureClass.NOT_FINITE),
         (pod(1, ended(1, LOST)), FailureClass.CONNECTION_LOST),
         (pod(1, ended(143, text=ASKED)), FailureClass.SIGNAL),
         (pod(1, ended(143, text=AGREED)), FailureClass.STOPPED),
