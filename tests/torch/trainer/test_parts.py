@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections import Counter, UserDict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from ddpjob_trainer.observability.log import EpochLines  # noqa: E402
 from ddpjob_trainer.observability.reporting import StepReports  # noqa: E402
 from ddpjob_trainer.process import randomness  # noqa: E402
 from ddpjob_trainer.process.environment import Backend, MisuseError, parse_environment  # noqa: E402
+from ddpjob_trainer.process.exchange import StreamError  # noqa: E402
 from ddpjob_trainer.process.group import Group, process_group  # noqa: E402
 
 AUGMENTS = """
@@ -299,15 +301,21 @@ def test_a_fresh_epoch_is_the_one_of_torchs_own_sampler() -> None:
             assert len(own) == len(torchs)
 
 
-def test_tensors_of_any_type_and_shape_reach_the_other_ranks(group: Group) -> None:
-    tensors = {
-        "scalar": torch.tensor(3, dtype=torch.int64),
-        "empty": torch.zeros(0, 4),
-        "half": torch.ones(2, 3, dtype=torch.bfloat16),
-        "flags": torch.tensor([True, False]),
-    }
-    received = group.exchange.broadcast_tensors(tensors)
-    assert all(torch.equal(received[name], tensor) for name, tensor in tensors.items())
+def test_pieces_of_any_size_reach_all_ranks_and_a_failure_to_read_them_too(group: Group) -> None:
+    def read(index: int, into: memoryview) -> None:
+        if index == 2:
+            raise OSError("the volume is gone")
+        into[:] = bytes([index + 1]) * len(into)
+
+    def received(*sizes: int) -> Iterator[list[int]]:
+        return (piece.tolist() for piece in group.exchange.stream(sizes, read))
+
+    assert list(received()) == []
+    assert list(received(3, 1)) == [[1, 1, 1], [2]]
+    pieces = received(3, 1, 2)
+    assert [next(pieces), next(pieces)] == [[1, 1, 1], [2]]
+    with pytest.raises(StreamError, match="the volume is gone"):
+        next(pieces)
     assert group.exchange.gather_bytes(b"") == [b""]
 
 

@@ -7,41 +7,37 @@ A checkpoint's folder holds `model.safetensors`, which can be used by itself, `o
 
 import logging
 import time
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-from safetensors.torch import load_file
-from torch.optim.lr_scheduler import LambdaLR
 
 from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_folders, sign
 from ddpjob_trainer.checkpointing.background import Background
 from ddpjob_trainer.checkpointing.host_copies import ChangedError
+from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_newest
+from ddpjob_trainer.checkpointing.restoring import MisfitError, Restoring
 from ddpjob_trainer.checkpointing.snapshot import (
     FILES,
-    FORMAT,
-    MODEL,
-    OPTIMIZER,
     RANDOM,
     Snapshot,
     Snapshots,
     TrainingState,
+    check,
+    without_copies,
 )
 from ddpjob_trainer.checkpointing.step_gate import Pause, StepGate
 from ddpjob_trainer.checkpointing.storage import DEFAULT_KEEP_LAST, CheckpointFolder, ResumeError, SupersededError
 from ddpjob_trainer.checkpointing.tensor_file import write_tensors
-from ddpjob_trainer.checkpointing.tree import from_json
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
-from ddpjob_trainer.process.exchange import Gathering
+from ddpjob_trainer.process.exchange import Gathering, StreamError
 from ddpjob_trainer.process.group import Group
 
-_Read = tuple[dict[str, Any], dict[str, torch.Tensor]]
-"""The manifest and all tensors of a checkpoint, by file and name."""
+__all__ = ["Checkpoints", "MisfitError", "SaveError"]
 
 _NONE: Final = -1
 """Stands for a missing step."""
@@ -153,18 +149,38 @@ class Checkpoints:
         pause.seconds += self._clock() - before
         return pause
 
+    def check(self, state: TrainingState) -> None:
+        """Check that a state can be saved and restored as it is, which otherwise the first save would find.
+
+        Any rank may call it by itself, between two steps.
+
+        Raises:
+            MisuseError: it holds something that a checkpoint cannot; the message names it.
+        """
+        try:
+            check(state)
+        except TypeError as unsuitable:
+            raise MisuseError(f"no checkpoint could be saved: {unsuitable}") from unsuitable
+
     def prepare(self, state: TrainingState) -> None:
-        """Prepare the memory for asynchronous saves, which the first one would otherwise wait for.
+        """Check the state again, and prepare the memory for asynchronous saves, which the first one would wait for.
 
         Any rank may call it by itself, between two steps. Optimizers have their full state after the first step.
+
+        Raises:
+            MisuseError: as for `check`.
         """
+        self.check(state)
         if not self._asynchronous or not self._first:
             return
         self._gate.watch(state.optimizer)
         if self._background.idle:
-            # The save itself reports what cannot be saved.
-            with suppress(TypeError):
-                self._background.start(self._snapshots.reservation(state))
+            reserve = self._snapshots.reservation(state)
+
+            def reserve_and_say() -> None:
+                _log.info("asynchronous checkpoints keep a copy of %s in this process", _size(reserve()))
+
+            self._background.start(reserve_and_say)
 
     def finish(self) -> None:
         """Wait until what is being saved is on disk. Call it at the end of a training.
@@ -204,22 +220,32 @@ class Checkpoints:
         """
         # What a save is still copying is about to change.
         self._gate.wait()
-        found: _Read | None = None
+        opened: Opened | None = None
         failure: ResumeError | None = None
         if self._first:
             try:
-                found = self._read()
+                opened = self._open()
             except ResumeError as unusable:
                 failure = unusable
-        manifest, tensors = found or (None, {})
-        manifest, reason = self._exchange.broadcast_json([manifest, None if failure is None else str(failure)])
-        if reason is not None:
-            raise failure or ResumeError(reason)
-        if manifest is None:
-            return None
-        tensors = self._exchange.broadcast_tensors(tensors)
-        _load(state, manifest, tensors)
-        self._restore_random_numbers(manifest, tensors)
+        with nullcontext() if opened is None else closing(opened):
+            found = None if opened is None else [opened.manifest, opened.forms]
+            found, reason = self._exchange.broadcast_json([found, None if failure is None else str(failure)])
+            if reason is not None:
+                raise failure or ResumeError(reason)
+            if found is None:
+                return None
+            manifest, forms = found[0], forms_of(found[1])
+            restoring = Restoring(state, manifest, forms)
+            own = (RANDOM, str(self._rank))
+            generators = torch.empty(forms[own][1], dtype=torch.uint8) if own in forms else None
+            try:
+                distribute(
+                    self._exchange, forms, opened, lambda name: generators if name == own else restoring.target(name)
+                )
+            except StreamError as unreadable:
+                raise ResumeError(f"the checkpoint cannot be read to its end: {unreadable}") from unreadable
+        restoring.finish()
+        self._restore_random_numbers(manifest, generators)
         return Position(**manifest["position"])
 
     def _agree(self, reason: str | None) -> None:
@@ -243,25 +269,24 @@ class Checkpoints:
         reason = self._background.wait()
         if reason is not None:
             return reason
-        snapshots = self._snapshots if self._asynchronous else Snapshots()
-        later = self._asynchronous and pause is not None
         try:
-            snapshot = snapshots.take(state, position, self._gate.stable(state.optimizer) if later else frozenset())
+            if not self._asynchronous:
+                return self._write(without_copies(state, position), generators.result(), keep)
+            later = self._gate.stable(state.optimizer) if pause is not None else frozenset()
+            snapshot = self._snapshots.take(state, position, later)
         except TypeError as unsuitable:
             return _reason(position.step, unsuitable)
 
         def write() -> str | None:
             try:
-                snapshots.copy_rest(snapshot)
+                self._snapshots.copy_rest(snapshot)
             except ChangedError as changed:
                 return self._reported(_reason(position.step, changed))
             finally:
                 self._gate.open()
-            snapshots.wait()
+            self._snapshots.wait()
             return self._write(snapshot, generators.result(), keep)
 
-        if not self._asynchronous:
-            return write()
         if pause is not None and snapshot.remaining:
             self._gate.close(pause)
         try:
@@ -294,8 +319,8 @@ class Checkpoints:
             _log.error("%s", reason)
         return reason
 
-    def _read(self) -> _Read | None:
-        found = _read_newest(self._folder)
+    def _open(self) -> Opened | None:
+        found = open_newest(self._folder)
         if found is not None:
             return found
         damaged = self._folder.versions()
@@ -307,13 +332,12 @@ class Checkpoints:
         if self._resume_from is None or self._owner is None:
             return None
         for folder in older_folders(self._folder.path, self._owner, self._resume_from):
-            found = _read_newest(folder)
+            found = open_newest(folder)
             if found is not None:
                 return found
         raise nothing_to_resume(self._folder.path, self._owner, self._resume_from)
 
-    def _restore_random_numbers(self, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        saved = tensors.get(f"{RANDOM}/{self._rank}")
+    def _restore_random_numbers(self, manifest: dict[str, Any], saved: torch.Tensor | None) -> None:
         if saved is not None:
             randomness.restore(bytes(saved.numpy()))
             return
@@ -321,74 +345,9 @@ class Checkpoints:
         randomness.seed_everything(randomness.seed_of(self._rank, manifest["position"]["step"]))
 
 
-class MisfitError(ValueError):
-    """The checkpoint belongs to another model or optimizer."""
-
-
 def _reason(step: int, failure: Exception) -> str:
     return f"no checkpoint at step {step}: {failure}"
 
 
-def _read_newest(folder: CheckpointFolder) -> _Read | None:
-    """Rank 0's manifest and tensors of the newest intact checkpoint in a folder."""
-    for checkpoint in folder.newest():
-        manifest = checkpoint.manifest
-        if manifest.get("format") != FORMAT:
-            raise ResumeError(
-                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, but this library reads "
-                f"{FORMAT}: resume with the version of ddpjob that saved it"
-            )
-        tensors: dict[str, torch.Tensor] = {}
-        for name in FILES:
-            for key, tensor in load_file(checkpoint.folder / f"{name}.safetensors").items():
-                tensors[f"{name}/{key}"] = tensor
-        _log.info("resuming from %s", checkpoint.folder)
-        return manifest, tensors
-    return None
-
-
-def _load(state: TrainingState, manifest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-    def part(name: str) -> dict[str, torch.Tensor]:
-        return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
-
-    what = MODEL
-    try:
-        model = part(MODEL)
-        state.model.load_state_dict({name: from_json(value, model) for name, value in manifest[MODEL].items()})
-        what, optimizer = OPTIMIZER, part(OPTIMIZER)
-        state.optimizer.load_state_dict(from_json(manifest[OPTIMIZER], optimizer))
-        # Checkpoints of older versions do not have all of them.
-        for name, key, added in (
-            ("scheduler", "scheduler", state.scheduler),
-            ("scaler", "scaler", state.scaler),
-            ("early_stopping", "earlyStop", state.early_stop),
-            ("session", "others", state.others),
-            ("buckets", "buckets", state.buckets),
-        ):
-            what = name
-            if added is not None and manifest.get(key):
-                added.load_state_dict(from_json(manifest[key], optimizer))
-    except (RuntimeError, ValueError, KeyError, TypeError) as reason:
-        raise MisfitError(
-            f"the checkpoint does not match this {what}: use another checkpoint folder, or the program that saved "
-            f"it ({reason})"
-        ) from reason
-    if isinstance(state.scheduler, LambdaLR):
-        _compute_rates(state.scheduler)
-
-
-def _compute_rates(scheduler: LambdaLR) -> None:
-    """Set the learning rates that the functions return now: a checkpoint has those returned when it was saved.
-
-    Nothing changes if they are the same. With more epochs than before, a cosine that may have reached 0 rises again
-    immediately, and not only after the next epoch.
-    """
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
-        rates = scheduler.get_lr()
-    # A group added to the optimizer later has no function.
-    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=False):
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-    scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]  # noqa: SLF001 as its step does
+def _size(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"

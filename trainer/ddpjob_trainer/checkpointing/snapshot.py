@@ -1,12 +1,13 @@
 """Everything that a checkpoint holds, copied between two steps."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
 
+from ddpjob_trainer.checkpointing.forms import View, is_plain, refuse_shared, strides_of, view_of
 from ddpjob_trainer.checkpointing.host_copies import HostCopies, LaterCopy
 from ddpjob_trainer.checkpointing.step_gate import Place, place
 from ddpjob_trainer.checkpointing.tree import Copy, to_json
@@ -17,6 +18,13 @@ MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
 RANDOM: Final = "random"
 FILES: Final = (MODEL, OPTIMIZER, RANDOM)
+
+STRIDES: Final = "parameterStrides"
+"""Of the optimizer's parameters that are not contiguous, by number."""
+VERSIONS: Final = "moduleVersions"
+"""Of the model's modules whose state has a version other than 1, by name: torch converts the state of older ones."""
+_COMPILED: Final = "_orig_mod"
+"""Where `torch.compile` keeps the module that it was given; checkpoints have the same names without it."""
 
 
 class Stateful(Protocol):
@@ -51,8 +59,8 @@ class Snapshot:
 
     step: int
     manifest: dict[str, Any]
-    copied: dict[str, dict[str, torch.Tensor]]
-    """By file and name."""
+    tensors: dict[str, dict[str, torch.Tensor]]
+    """By file and name: copies, or the training's own."""
     remaining: Sequence[LaterCopy]
     """Copies that have not been made yet."""
 
@@ -61,7 +69,7 @@ class Snapshot:
         random = {
             str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)
         }
-        return {**self.copied, RANDOM: random}
+        return {**self.tensors, RANDOM: random}
 
 
 class Snapshots:
@@ -90,20 +98,22 @@ class Snapshots:
                 remaining.append(copies.copy_later(name, tensor))
                 return remaining[-1].buffer
 
-            return copy
+            return _once(copy)
 
-        manifest, tensors = _collect(state, {name: copying(copies) for name, copies in self._copies.items()})
-        manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": asdict(position)}
-        return Snapshot(position.step, manifest, tensors, remaining)
+        found = _taken(state, position, {name: copying(copies) for name, copies in self._copies.items()})
+        return replace(found, remaining=remaining)
 
-    def reservation(self, state: TrainingState) -> Callable[[], None]:
-        """Work for another thread that prepares the memory for snapshots of such a state."""
-        _, tensors = _collect(state, dict.fromkeys(self._copies, lambda _, tensor: tensor))
+    def reservation(self, state: TrainingState) -> Callable[[], int]:
+        """Work for another thread that prepares the memory for snapshots of such a state, and says how many bytes."""
+        _, tensors = _collect(state, dict.fromkeys(self._copies, _itself))
 
-        def reserve() -> None:
+        def reserve() -> int:
+            total = 0
             for file, copies in self._copies.items():
-                for name, tensor in tensors[file].items():
+                for name, tensor in {view_of(each): (name, each) for name, each in tensors[file].items()}.values():
                     copies.reserve(name, tensor)
+                    total += tensor.nbytes
+            return total
 
         return reserve
 
@@ -124,26 +134,124 @@ class Snapshots:
             copies.wait()
 
 
+def without_copies(state: TrainingState, position: Position) -> Snapshot:
+    """A snapshot of the training's own tensors, valid until one of them changes.
+
+    Raises:
+        TypeError: the state holds something that a checkpoint cannot.
+    """
+    return _taken(state, position, dict.fromkeys((MODEL, OPTIMIZER), _itself))
+
+
+def check(state: TrainingState) -> None:
+    """Check that a checkpoint can hold a state.
+
+    Raises:
+        TypeError: it holds something that a checkpoint cannot; the message names it.
+    """
+    _collect(state, dict.fromkeys((MODEL, OPTIMIZER), _itself))
+
+
+def uncompiled(name: str) -> str:
+    """The name of a tensor or a module as it is without `torch.compile`."""
+    return ".".join(part for part in name.split(".") if part != _COMPILED)
+
+
+def uncompiled_names(state: Mapping[str, Any]) -> dict[str, str]:
+    """The names in a model's state by what they are without `torch.compile`."""
+    plain = {uncompiled(name): name for name in state}
+    return plain if len(plain) == len(state) else {name: name for name in state}
+
+
+def parameters_of(optimizer: object) -> dict[int, torch.Tensor]:
+    """An optimizer's parameters by the numbers that they have in its state."""
+    groups = getattr(optimizer, "param_groups", ())
+    unique = {id(each): each for group in groups for each in group["params"]}
+    return dict(enumerate(unique.values()))
+
+
+def state_of(part: Stateful, what: str) -> dict[str, Any]:
+    """The state of a part of a training.
+
+    Raises:
+        TypeError: it gives none, as a ZeroRedundancyOptimizer before its state is collected on one rank.
+    """
+    try:
+        return part.state_dict()
+    except Exception as reason:
+        raise TypeError(f"{what}: {type(part).__name__}.state_dict() failed: {reason}") from reason
+
+
+def _taken(state: TrainingState, position: Position, copy: dict[str, Copy]) -> Snapshot:
+    manifest, tensors = _collect(state, copy)
+    manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": asdict(position)}
+    return Snapshot(position.step, manifest, tensors, ())
+
+
+def _itself(_: str, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _once(copy: Copy) -> Copy:
+    """Copies each view of the same memory once: tied weights have several names."""
+    made = dict[View, torch.Tensor]()
+
+    def copy_once(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        view = view_of(tensor)
+        if view not in made:
+            made[view] = copy(name, tensor)
+        return made[view]
+
+    return copy_once
+
+
 def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
     """What the manifest holds of the state, and the state's tensors by file and name."""
     tensors: dict[str, dict[str, torch.Tensor]] = {MODEL: {}, OPTIMIZER: {}}
+    own = list[tuple[str, torch.Tensor]]()
+    shared = dict[View, str]()
 
-    def of_optimizer(part: Stateful | None, name: str) -> Any:  # noqa: ANN401 anything JSON can hold
+    def copy_of_optimizer(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        own.append((name, tensor))
+        return copy[OPTIMIZER](name, tensor)
+
+    def of_rest(part: Stateful | None, name: str) -> Any:  # noqa: ANN401 anything JSON can hold
         if part is None:
             return None
-        return to_json(part.state_dict(), name, tensors[OPTIMIZER], copy[OPTIMIZER])
+        return to_json(state_of(part, name), name, tensors[OPTIMIZER], copy[OPTIMIZER])
 
     # The model's tensors keep their own names, so that its file can be loaded without this library.
+    whole = state_of(state.model, MODEL)
     model = {
-        name: to_json(value, name, tensors[MODEL], copy[MODEL]) for name, value in state.model.state_dict().items()
+        plain: to_json(whole[name], plain, tensors[MODEL], copy[MODEL])
+        for plain, name in uncompiled_names(whole).items()
     }
+    whole_optimizer = state_of(state.optimizer, OPTIMIZER)
+    optimizer = to_json(whole_optimizer, OPTIMIZER, tensors[OPTIMIZER], copy_of_optimizer, shared)
+    refuse_shared(own, [(name, each) for name, each in whole.items() if isinstance(each, torch.Tensor)])
     manifest = {
         MODEL: model,
-        OPTIMIZER: of_optimizer(state.optimizer, OPTIMIZER),
-        "scheduler": of_optimizer(state.scheduler, "scheduler"),
-        "scaler": of_optimizer(state.scaler, "scaler"),
-        "earlyStop": of_optimizer(state.early_stop, "earlyStop"),
-        "others": of_optimizer(state.others, "others"),
-        "buckets": of_optimizer(state.buckets, "buckets"),
+        VERSIONS: _versions(whole),
+        OPTIMIZER: optimizer,
+        STRIDES: _strides(parameters_of(state.optimizer)),
+        "scheduler": of_rest(state.scheduler, "scheduler"),
+        "scaler": of_rest(state.scaler, "scaler"),
+        "earlyStop": of_rest(state.early_stop, "earlyStop"),
+        "others": of_rest(state.others, "others"),
+        "buckets": of_rest(state.buckets, "buckets"),
     }
     return manifest, tensors
+
+
+def _versions(model: Mapping[str, Any]) -> dict[str, int] | None:
+    """None if the state has none: it was not made by torch."""
+    metadata = getattr(model, "_metadata", None)
+    if metadata is None:
+        return None
+    found = {uncompiled(name): each.get("version", 1) for name, each in metadata.items()}
+    return {name: version for name, version in found.items() if isinstance(version, int) and version != 1}
+
+
+def _strides(parameters: Mapping[int, torch.Tensor]) -> dict[str, list[int]]:
+    found = {str(index): strides_of(each) for index, each in parameters.items() if is_plain(each)}
+    return {index: strides for index, strides in found.items() if strides is not None}

@@ -12,8 +12,10 @@ from typing import Final, TypeGuard
 
 import torch
 
-Place = tuple[int, int]
-"""A tensor's address in the host's memory, and its bytes."""
+from ddpjob_trainer.checkpointing.forms import View, is_plain, view_of
+
+Place = View
+"""Which elements of the host's memory a tensor shows."""
 
 _WORTH_IT: Final = 1 << 16
 """Bytes of a tensor: smaller ones are copied faster than deferred."""
@@ -93,7 +95,7 @@ class StepGate:
 
 def place(tensor: torch.Tensor) -> Place:
     """The place of a tensor."""
-    return tensor.data_ptr(), tensor.nbytes
+    return view_of(tensor)
 
 
 def _nothing() -> None:
@@ -113,5 +115,7 @@ def _tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
     # Tensors made for inference do not count their changes.
     return [
-        each for each in tensors() if each.device.type == "cpu" and each.nbytes >= _WORTH_IT and not each.is_inference()
+        each
+        for each in tensors()
+        if is_plain(each) and each.device.type == "cpu" and each.nbytes >= _WORTH_IT and not each.is_inference()
     ]

@@ -11,6 +11,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import SaveStrategy, has_length
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+from ddpjob_trainer.checkpointing.restoring import load_optimizer
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.huggingface.resuming import Pass, Resumed, state_of
@@ -99,7 +100,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         own = args.train_batch_size // (self._world_size if args.accelerator_config.split_batches else 1)
         self._samples_per_step = own * args.gradient_accumulation_steps
         if self._resumed is not None:
-            self._trainer.optimizer.load_state_dict(self._resumed.optimizer)
+            load_optimizer(self._trainer.optimizer, self._resumed.optimizer)
             self._trainer.lr_scheduler.load_state_dict(self._resumed.scheduler)
         self._remove_hook = self._trainer.model.register_forward_hook(self.loss_computed).remove
         epochs = -(-state.max_steps // self._steps_per_epoch)

@@ -109,9 +109,14 @@ class Course:
         Raises:
             MisfitError: the checkpoint belongs to another model.
             ResumeError: there are checkpoints, but none can be resumed from.
+            MisuseError: the state holds something that a checkpoint cannot.
         """
         randomness.seed_everything(seed + self._group.rank)
-        found = self._checkpoints.resume(self._state()) if self._checkpoints is not None else None
+        found = None
+        if self._checkpoints is not None:
+            # What can never be saved is said before the first step.
+            self._checkpoints.check(self._state())
+            found = self._checkpoints.resume(self._state())
         if found is not None:
             self.position = self._saved = found
             _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -18,6 +18,10 @@ _LENGTH: Final = 8
 """Bytes that encode a length."""
 _SOON: Final = 100
 """How often to ask within a second."""
+
+
+class StreamError(RuntimeError):
+    """Rank 0 could not read what all ranks need."""
 
 
 class Gathering:
@@ -103,22 +107,38 @@ class Exchange:
             dist.broadcast(self._hold(buffer), src=0)
         return json.loads(_bytes(buffer))
 
-    def broadcast_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Rank 0's tensors by name on every rank, in the host's memory."""
-        form = self.broadcast_json(
-            [[name, list(tensor.shape), str(tensor.dtype).removeprefix("torch.")] for name, tensor in tensors.items()]
-        )
-        received: dict[str, torch.Tensor] = {}
-        for name, shape, dtype in form:
-            if dist.get_rank() == 0:
-                moved = tensors[name].to(self._device)
-            else:
-                moved = torch.empty(shape, dtype=getattr(torch, dtype), device=self._device)
-            if moved.numel():
-                # As bytes: not every backend moves every type, and a 0-dimensional tensor has no bytes of its own.
-                dist.broadcast(moved.reshape(-1).view(torch.uint8), src=0)
-            received[name] = moved.cpu()
-        return received
+    def stream(self, sizes: Sequence[int], read: Callable[[int, memoryview], None] | None) -> Iterator[torch.Tensor]:
+        """Rank 0's bytes on every rank, in pieces, without ever holding more than one of them.
+
+        Args:
+            sizes: bytes of each piece, the same on all ranks.
+            read: given a piece's number, fills a buffer with it; only called on rank 0.
+
+        Yields:
+            Each piece as bytes on the device of the exchange, valid until the next one.
+
+        Raises:
+            StreamError: rank 0 could not read a piece; on every rank.
+        """
+        most = max(sizes, default=0)
+        host = torch.empty(most + 1, dtype=torch.uint8)
+        moved = host if self._device.type == "cpu" else self._empty(most + 1)
+        for index, size in enumerate(sizes):
+            failure: OSError | None = None
+            if dist.get_rank() == 0 and read is not None:
+                try:
+                    read(index, memoryview(host[:size].numpy()))
+                except OSError as reason:
+                    failure = reason
+                # The others wait for the piece in any case, and learn from its last byte what it is worth.
+                host[size] = failure is not None
+            piece = moved[: size + 1]
+            if moved is not host:
+                piece.copy_(host[: size + 1])
+            dist.broadcast(self._hold(piece), src=0)
+            if int(piece[size]):
+                raise StreamError(self.broadcast_json(str(failure))) from failure
+            yield piece[:size]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """Every rank's data, in the order of ranks, on every rank."""

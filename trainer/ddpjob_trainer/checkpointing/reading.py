@@ -1,0 +1,114 @@
+"""Reads a checkpoint on rank 0 and gives each tensor to all ranks, a piece at a time."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ddpjob_trainer.checkpointing.restoring import Form, Name
+from ddpjob_trainer.checkpointing.snapshot import FILES, FORMAT
+from ddpjob_trainer.checkpointing.storage import CheckpointFolder, ResumeError
+from ddpjob_trainer.checkpointing.tensor_file import TensorReader, pieces
+from ddpjob_trainer.process.exchange import Exchange
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A checkpoint whose files are open."""
+
+    manifest: dict[str, Any]
+    readers: dict[str, TensorReader]
+    """By file."""
+    close: Callable[[], None]
+
+    @property
+    def forms(self) -> list[tuple[str, str, str, tuple[int, ...]]]:
+        """File, name, type and shape of each tensor, as they follow each other."""
+        return [
+            (file, name, str(found.dtype).removeprefix("torch."), found.shape)
+            for file, reader in self.readers.items()
+            for name, found in reader.tensors.items()
+        ]
+
+
+def open_newest(folder: CheckpointFolder) -> Opened | None:
+    """Open the newest intact checkpoint of a folder.
+
+    Raises:
+        ResumeError: it cannot be read, or has another format.
+    """
+    for checkpoint in folder.newest():
+        manifest = checkpoint.manifest
+        if manifest.get("format") != FORMAT:
+            raise ResumeError(
+                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, but this library reads "
+                f"{FORMAT}: resume with the version of ddpjob that saved it"
+            )
+        with ExitStack() as stack:
+            readers = dict[str, TensorReader]()
+            for name in FILES:
+                path = checkpoint.folder / f"{name}.safetensors"
+                try:
+                    stream = stack.enter_context(path.open("rb"))
+                    readers[name] = TensorReader(stream, path.stat().st_size)
+                except (OSError, ValueError) as reason:
+                    raise ResumeError(f"{path} cannot be read: {reason}") from reason
+            _log.info("resuming from %s", checkpoint.folder)
+            return Opened(manifest, readers, stack.pop_all().close)
+    return None
+
+
+def forms_of(listed: list[list[Any]]) -> dict[Name, Form]:
+    """Types and shapes by file and name, from what `Opened.forms` is as JSON."""
+    return {(file, name): (getattr(torch, dtype), tuple(shape)) for file, name, dtype, shape in listed}
+
+
+def distribute(
+    exchange: Exchange,
+    forms: dict[Name, Form],
+    opened: Opened | None,
+    target: Callable[[Name], torch.Tensor | None],
+) -> None:
+    """Put the values of all tensors into their targets, on every rank.
+
+    Args:
+        exchange: of the ranks.
+        forms: of the tensors, the same on all ranks.
+        opened: what rank 0 reads; None on the others.
+        target: where a rank puts a tensor, of the same type and shape; None if it does not need it.
+
+    Raises:
+        StreamError: rank 0 cannot read a file; on every rank.
+    """
+    parts = list(_parts(forms))
+
+    def read(number: int, into: memoryview) -> None:
+        if opened is not None:
+            (file, name), _, begin, _ = parts[number]
+            reader = opened.readers[file]
+            reader.read(reader.tensors[name].begin + begin, into)
+
+    stream = exchange.stream([size for *_, size in parts], read)
+    for (name, index, _, _), data in zip(parts, stream, strict=True):
+        whole = target(name)
+        if whole is not None:
+            # What it belongs to is written to like a state that is loaded: without a gradient.
+            piece = whole.detach()[index]
+            piece.copy_(data.view(whole.dtype).view(piece.shape))
+
+
+def _parts(forms: dict[Name, Form]) -> Iterator[tuple[Name, tuple[int | slice, ...], int, int]]:
+    """Name and index of each piece of each tensor, its first byte in the tensor, and its bytes."""
+    for name, (dtype, shape) in forms.items():
+        begin = 0
+        form = torch.empty(shape, dtype=dtype, device="meta")
+        for index in pieces(shape, dtype.itemsize):
+            size = form[index].nbytes
+            if size:
+                yield name, index, begin, size
+            begin += size
