@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import aiohttp
 
+from ddpjob_core.api.bounded_json import decode, list_of
 from ddpjob_core.api.constants import PLURAL
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.resting import at_rest
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_operator.bounded_json import decode, list_of
 
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _AT_ONCE: Final = 10

@@ -1,6 +1,5 @@
 """The few requests that a user's tools make. Objects are raw JSON; a request that fails raises an `ApiError`."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import urllib3
 from ddpjob.cluster.transport import Json, Transport
 from ddpjob.views.remedies import with_remedy
 from ddpjob_core.api.answers import error_of_status
+from ddpjob_core.api.bounded_json import decode
 from ddpjob_core.api.constants import TRAINER_CONTAINER
 from ddpjob_core.api.errors import Unavailable
 from ddpjob_core.api.resources import PODS, Resource
@@ -124,7 +124,7 @@ class Cluster:
         }
         with self._transport.open("GET", resource.path(namespace), query, silence=seconds + _WATCH_MARGIN) as stream:
             for line in _lines(stream):
-                raw = json.loads(line)
+                raw = decode(line)
                 if raw["type"] == "ERROR":
                     code = raw["object"].get("code", HTTPStatus.INTERNAL_SERVER_ERROR)
                     raise with_remedy(error_of_status(int(code), raw["object"]))

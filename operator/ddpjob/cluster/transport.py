@@ -1,6 +1,5 @@
 """Requests to the API server in raw JSON, with every failure in words for the user."""
 
-import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -13,6 +12,7 @@ from kubernetes.client.exceptions import ApiException
 
 from ddpjob.views.remedies import with_remedy
 from ddpjob_core.api.answers import error_of_answer
+from ddpjob_core.api.bounded_json import decode
 from ddpjob_core.api.errors import Unavailable
 
 Json: TypeAlias = dict[str, Any]
@@ -53,7 +53,7 @@ class Transport:
         with self.open(method, path, query, body, silence=_ANSWER_SECONDS) as response:
             text = _read(response, self.server)
         try:
-            answer = json.loads(text)
+            answer = decode(text)
         except ValueError as error:
             raise Unavailable(
                 f"{self.server} answered {method} {path} with something that is not JSON",

@@ -1,5 +1,6 @@
 """Jobs that the API server accepts and that must harm nobody but themselves."""
 
+import asyncio
 import http.client
 import ssl
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.apiserver.client.program import Program
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import ForkedOperator, Stage, phase_is, set_stage, until
 
@@ -66,5 +68,12 @@ async def test_a_template_that_is_nested_too_deep_or_too_large_fails_its_own_job
         await until("30,000 digits are refused", partial(is_refused, stage, "digits", "resources.limits[cpu]: must be"))
         await stage.create("healthy", nodes=2)
         await until("another job runs", partial(phase_is, stage, "healthy", "Running"))
+        ddpjob = Program(control_plane.admin_kubeconfig, stage.namespace)
+        listed = await asyncio.to_thread(ddpjob, "status")
+        assert {"healthy", "listed", "watched-9900", "digits"} <= {
+            line.split()[0] for line in listed.stdout.splitlines()
+        }
+        explained = await asyncio.to_thread(ddpjob, "why", "listed")
+        assert "must not be nested more than 32 levels deep" in explained.stdout
         assert await operator.stop() == 0
         assert "Traceback" not in operator.log()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpjob_core.api.bounded_json import decode, flattened, list_of
 from ddpjob_core.api.extent import DEEPEST, excess
-from ddpjob_operator.bounded_json import decode, flattened, list_of
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
