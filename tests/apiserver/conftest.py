@@ -1,12 +1,42 @@
 """One control plane for the whole run, and a namespace for each test."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.apiserver.controlplane import Client, ControlPlane
+
+_SHARED = pytest.StashKey[ControlPlane]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All workers of pytest share a control plane: starting one, and having it, takes more than most tests."""
+    stash = node.config.stash
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        return
+    if _SHARED not in stash:
+        stash[_SHARED] = ControlPlane.start(Path(assets), Path(tempfile.mkdtemp(prefix="ddpjob-")), controllers=True)
+    node.workerinput["control_plane"] = stash[_SHARED].shared()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    plane = config.stash.get(_SHARED, None)
+    if plane is not None:
+        plane.stop()
+        shutil.rmtree(plane.folder.parent)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First, and so by one worker, the tests that need a control plane of another kind: it starts one for them all."""
+    other = {"breakable_control_planes": 0, "scheduled": 1}
+    items.sort(key=lambda item: min((other.get(name, 2) for name in getattr(item, "fixturenames", ())), default=2))
 
 
 @pytest.fixture(scope="session")
@@ -19,17 +49,15 @@ def assets() -> Path:
 
 
 @pytest.fixture(scope="session")
-def control_plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd, kube-apiserver and the garbage collector, shared by all tests that do not break it."""
+def control_plane(
+    request: pytest.FixtureRequest, assets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """etcd, kube-apiserver and the garbage collector, shared by all tests that neither break it nor change the API."""
+    worker = getattr(request.config, "workerinput", {})
+    if "control_plane" in worker:
+        yield ControlPlane.joined(worker["control_plane"], worker["workerid"])
+        return
     plane = ControlPlane.start(assets, tmp_path_factory.mktemp("control-plane"), controllers=True)
-    yield plane
-    plane.stop()
-
-
-@pytest.fixture
-def own_control_plane(assets: Path, tmp_path: Path) -> Iterator[ControlPlane]:
-    """One with nothing of another test in it."""
-    plane = ControlPlane.start(assets, tmp_path / "control-plane")
     yield plane
     plane.stop()
 
@@ -38,7 +66,7 @@ def own_control_plane(assets: Path, tmp_path: Path) -> Iterator[ControlPlane]:
 def breakable_control_planes(
     assets: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], ControlPlane]]:
-    """The control plane that tests break, made again after one that did not leave it well."""
+    """The control plane that tests break or change, made again after one that did not leave it well."""
     planes: list[ControlPlane] = []
 
     def well() -> ControlPlane:

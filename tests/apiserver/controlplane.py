@@ -6,6 +6,7 @@ engine or a network, and nothing is left behind.
 
 import base64
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -39,6 +40,7 @@ OPERATOR_USER: Final = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 SERVICE_RANGE: Final = "10.96.0.0/16"
 """Of the addresses of services, where a test asks for no other."""
 _ADMIN: Final = "admin"
+_CERTIFICATE: Final = "certificates/apiserver.crt"
 _JOBS: Final = "/apis/ddpjob.dev/v1alpha1/ddpjobs"
 _STARTS: Final = 3
 _READY_SECONDS: Final = 60.0
@@ -122,7 +124,7 @@ class Client:
     def _ask(
         self, method: str, address: str, text: str | None, headers: dict[str, str], timeout: float
     ) -> tuple[int, Json]:
-        context = ssl.create_default_context(cafile=str(self.ca))
+        context = _trusting(self.ca)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=timeout)
         try:
             connection.request(method, address, text, headers)
@@ -170,6 +172,12 @@ class Client:
         return self.request("DELETE", path, body)
 
 
+@functools.cache
+def _trusting(ca: Path) -> ssl.SSLContext:
+    """Reading the certificates takes longer than a request."""
+    return ssl.create_default_context(cafile=str(ca))
+
+
 def collection_of(manifest: Json) -> str:
     """URL path of the collection that an object is created in."""
     group = manifest["apiVersion"]
@@ -196,8 +204,34 @@ class ControlPlane:
     admin: Client
     controllers: bool
     service_ranges: str = SERVICE_RANGE
+    namespaces: str = "test"
+    """What the names of its namespaces begin with."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _namespaces: int = 0
+
+    @classmethod
+    def joined(cls, shared: Json, user: str) -> Self:
+        """One that another process has started, and ends.
+
+        Args:
+            shared: what that process has of it by `shared`.
+            user: makes the names of namespaces its own.
+        """
+        folder = Path(shared["folder"])
+        client = Client(shared["port"], folder / _CERTIFICATE, shared["token"])
+        ports = (shared["port"], shared["etcd_port"])
+        return cls(Path(shared["assets"]), folder, *ports, client, shared["controllers"], namespaces=f"test-{user}")
+
+    def shared(self) -> Json:
+        """What another process needs to use it."""
+        return {
+            "assets": str(self.assets),
+            "folder": str(self.folder),
+            "port": self.port,
+            "etcd_port": self.etcd_port,
+            "token": self.admin.token,
+            "controllers": self.controllers,
+        }
 
     @classmethod
     def start(cls, assets: Path, folder: Path, *, controllers: bool = False, service_ranges: str = "") -> Self:
@@ -239,7 +273,7 @@ class ControlPlane:
         (folder / "audit.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY))
         etcd_port, peer_port, port = free_ports(3)
         (folder / "peer-port").write_text(str(peer_port))
-        client = Client(port, folder / "certificates/apiserver.crt", token)
+        client = Client(port, folder / _CERTIFICATE, token)
         return cls(assets, folder, port, etcd_port, client, controllers)
 
     def _start_all(self) -> None:
@@ -278,13 +312,17 @@ class ControlPlane:
         """One JSON object a line for each request, at level Metadata."""
         return self.folder / "audit.log"
 
-    def audit(self, user: str | None = OPERATOR_USER, after: int = 0) -> list[Json]:
-        """The finished requests of a user (None: of all), from an offset in the log on (see `audit_size`)."""
+    def audit(self, namespace: str, user: str | None = OPERATOR_USER, after: int = 0) -> list[Json]:
+        """The finished requests of a user (None: of all), from an offset in the log on (see `audit_size`).
+
+        Of one namespace, or with "" those to no namespace: other tests use the same control plane.
+        """
         with self.audit_log.open("rb") as log:
             log.seek(after)
             lines = log.read().split(b"\n")[:-1]
         entries = (json.loads(line) for line in lines)
-        return [entry for entry in entries if user is None or entry["user"].get("username") == user]
+        mine = [entry for entry in entries if entry.get("objectRef", {}).get("namespace", "") == namespace]
+        return [entry for entry in mine if user is None or entry["user"].get("username") == user]
 
     @property
     def audit_size(self) -> int:
@@ -293,7 +331,7 @@ class ControlPlane:
     def new_namespace(self) -> str:
         """The name of a namespace that no other test has."""
         self._namespaces += 1
-        name = f"test-{self._namespaces}"
+        name = f"{self.namespaces}-{self._namespaces}"
         self.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         return name
 

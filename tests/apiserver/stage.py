@@ -21,7 +21,7 @@ from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import Connection, connect
-from ddpjob_operator.kube import KubeClient
+from ddpjob_operator.kube import KubeClient, WatchEvent
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.forked import LOADED, operate
@@ -112,19 +112,43 @@ class Kubelet:
     place_pods: bool = True
     exits: dict[str, int] = field(default_factory=dict)
     termination_messages: dict[str, str] = field(default_factory=dict)
+    _pods: dict[str, Json] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Play until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            tasks.create_task(self._play())
+
+    async def _play(self) -> None:
         while True:
-            pods: list[Json] = []
-            # The API server may be away.
-            with contextlib.suppress(ApiError):
-                pods = await self.admin.all(PODS, self.namespace)
-            for pod in pods:
+            for pod in list(self._pods.values()):
                 # It may have been changed or deleted since: the next round sees.
                 with contextlib.suppress(ApiError):
                     await self._care_for(pod)
             await asyncio.sleep(0.05)
+
+    async def _watch(self) -> None:
+        """Know the pods as they are. A list for each look would take more of the API server than all that is tested."""
+        kube = self.admin.kube
+        while True:
+            # The API server may be away, or be another one with an older state.
+            with contextlib.suppress(ApiError):
+                since = ""
+                found: dict[str, Json] = {}
+                async for page in kube.list_pages(PODS, self.namespace):
+                    found.update({pod["metadata"]["name"]: pod for pod in page.items})
+                    since = page.resource_version
+                self._pods = found
+                async for event in kube.watch(PODS, self.namespace, since=since, seconds=600, silence=600):
+                    self._see(event)
+            await asyncio.sleep(0.05)
+
+    def _see(self, event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            self._pods.pop(event.object["metadata"]["name"], None)
+        elif event.type in ("ADDED", "MODIFIED"):
+            self._pods[event.object["metadata"]["name"]] = event.object
 
     async def _care_for(self, pod: Json) -> None:
         metadata, status = pod["metadata"], pod.get("status", {})
@@ -160,14 +184,14 @@ class Kubelet:
 
     async def _set(self, pod: Json, phase: str, state: Json) -> None:
         ready = "True" if phase == "Running" else "False"
-        pod["status"] = {
+        status = {
             "phase": phase,
             "podIP": self.address,
             "podIPs": [{"ip": self.address}],
             "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}],
             "containerStatuses": [container(state)],
         }
-        await self.admin.kube.replace_status(PODS, pod)
+        await self.admin.kube.replace_status(PODS, {**pod, "status": status})
 
 
 class OperatorProcess:

@@ -34,7 +34,7 @@ def test_the_operators_kubeconfig_is_its_service_account_with_its_permissions_al
         operator.items(f"/api/v1/namespaces/{namespace}/secrets")
     assert refused.value.code == 403
     # After a change of the CRD, by another test, the server refuses requests for a moment.
-    entries = [entry for entry in control_plane.audit(after=begun) if entry["responseStatus"]["code"] != 429]
+    entries = [each for each in control_plane.audit(namespace, after=begun) if each["responseStatus"]["code"] != 429]
     assert [(entry["verb"], entry["responseStatus"]["code"]) for entry in entries] == [("list", 200), ("list", 403)]
     assert {entry["user"]["username"] for entry in entries} == {OPERATOR_USER}
 

@@ -92,7 +92,7 @@ def test_a_followed_log_waits_for_pods_and_for_their_nodes(
     begun = control_plane.audit_size
 
     def empty_logs() -> int:
-        entries = control_plane.audit(None, begun)
+        entries = control_plane.audit(namespace, None, begun)
         ended = [entry for entry in entries if entry["stage"] == "ResponseComplete"]
         return sum(f"{pod}/log" in entry["requestURI"] and entry["responseStatus"]["code"] == 204 for entry in ended)
 

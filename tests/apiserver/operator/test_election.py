@@ -26,7 +26,7 @@ from tests.apiserver.stage import Admin, until
 
 pytestmark = pytest.mark.timeout(120)
 
-TIMES = Times.of(2)
+TIMES = Times.of(4)
 
 
 @dataclass
@@ -142,7 +142,7 @@ async def test_one_leads_and_the_next_takes_over_as_soon_as_the_lease_is_release
     second = await scene.candidate("second")
     assert first.epoch == 1
     spec = (await scene.lease())["spec"]
-    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("first", 1, 2)
+    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("first", 1, 4)
     await until("it is renewed", lambda: len(first.proxy.renewals) > 4)
     assert second.proxy.renewals == [], "a standby writes nothing"
     await first.stop()

@@ -17,9 +17,9 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.dd
 
 
 async def test_a_job_with_a_field_of_a_newer_version_is_left_alone_until_the_field_is_gone(
-    control_plane: ControlPlane, tmp_path: Path
+    breakable_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    async with set_stage(control_plane, tmp_path, "--watch-seconds=2") as stage:
+    async with set_stage(breakable_control_plane, tmp_path, "--watch-seconds=2") as stage:
         await stage.operator.start()
         await stage.create("running", nodes=2)
         await until("it runs", lambda: phase_is(stage, "running", "Running"))
