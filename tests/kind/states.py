@@ -1,6 +1,7 @@
 """What killed processes do to a job: the states that follow one another, on a cluster and on one machine alike.
 
-test_recovery.py looks at them on a cluster, tests/torch/test_local.py without one.
+test_recovery.py looks at them on a cluster, where a pod is deleted in place of the second kill, and
+tests/torch/test_local.py without one.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,7 @@ NAME: Final = "killed"
 PROGRAM: Final = program("steady", STEADY)
 JOB: Final = resilient(NAME, restart={"maxProcessRestarts": 1})
 RANK: Final = 1
-KILLED_BEYOND: Final = (40, 120)
+KILLED_BEYOND: Final = (20, 60)
 """Steps beyond which the process of a rank is killed: torchrun restarts it once, then the whole job is."""
 STATES: Final = (
     State("Running", 0, 0, 0),

@@ -6,7 +6,7 @@ from typing import Any
 from jobs import TRAINER_IMAGE, scripted
 from kubectl import Kubectl, wait_until
 
-EPOCHS, STEPS_PER_EPOCH = 34, 10
+EPOCHS, STEPS_PER_EPOCH = 17, 10
 LOSS = re.compile(r"step (\d+)/(\d+) \| loss (\S+)")
 RESUMED = re.compile(r"resumed in epoch \d+ after step (\d+)")
 SAVED = re.compile(r"checkpoint at step (\d+)")
@@ -28,7 +28,7 @@ signal.signal(signal.SIGUSR1, spin)
 
 class Pace(Listener):
     def step_finished(self, step, samples, seconds, data_seconds):
-        time.sleep(0.03)
+        time.sleep(0.06)
 
 environment = current_environment()
 configure_logging(environment)
@@ -72,7 +72,7 @@ def losses(log: str) -> dict[int, str]:
     return {int(step): loss for step, _, loss in LOSS.findall(log)}
 
 
-def trains(kubectl: Kubectl, name: str, beyond: int = 40) -> dict[str, Any]:
+def trains(kubectl: Kubectl, name: str, beyond: int = 20) -> dict[str, Any]:
     """The job's status once it has made some steps."""
 
     def look() -> dict[str, Any] | None:

@@ -106,7 +106,7 @@ async def test_ctrl_c_saves_and_the_same_command_goes_on_at_that_very_step(tmp_p
         assert run.runner is not None
         run.runner.interrupt()
 
-    first = Run(resilient("paused"), tmp_path, (60,), then=interrupt)
+    first = Run(resilient("paused"), tmp_path, (30,), then=interrupt)
     ending = await first.to_the_end()
     assert (ending.interrupted, ending.status.phase) == (True, Phase.SUSPENDED)
     progress = ending.status.progress

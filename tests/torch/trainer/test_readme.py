@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from training import TORCHRUN, Training, checkpoints_in, succeed, torchrun, whole
+from training import TORCHRUN, Training, checkpoints_in, whole
 
 README = Path(__file__).parents[3] / "README.md"
 TRAINER = README.with_name("docs") / "trainer.md"
@@ -66,7 +66,7 @@ def test_a_script_that_knows_only_torchrun_needs_neither(tmp_path: Path) -> None
     without = "\n".join(line for line in program.splitlines() if "progress" not in line)
     file = tmp_path / "train.py"
     file.write_text(without + LAST)
-    succeed(torchrun(2, str(file)))
+    whole(2, str(file), variables=TORCHRUN)
 
 
 @pytest.mark.parametrize("argument", ["epochs=0", "steps_per_epoch=0", "log_every=0"])

@@ -141,7 +141,7 @@ def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> Non
 def test_a_forked_process_can_be_ended_as_ever_from_its_first_moment_on() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with StopRequests(Ranks(1)) as requests:
-        for _ in range(200):
+        for _ in range(50):
             child = os.fork()
             if child == 0:
                 # Not for ever, so that a child that is deaf to the signal is one of another exit code.
