@@ -50,7 +50,6 @@ LONGEST = (
     "test_every_failure_names_its_class",
     "test_under_mpirun_the_rank_that_failed",
     "test_a_second_job_with_the_same_ports",
-    "test_a_job_is_suspended_without_failing",
 )
 
 

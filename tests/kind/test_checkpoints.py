@@ -1,7 +1,7 @@
 """Volumes for checkpoints: made, kept or removed with their job, and continued by another one."""
 
 import pytest
-from jobs import program
+from jobs import program, scripted
 from kubectl import Kubectl, wait_until
 from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, resilient, resumed_at, trains
 
@@ -44,8 +44,9 @@ def test_a_claim_is_made_kept_or_removed_and_its_checkpoints_are_continued_by_na
 
 
 def test_a_claim_that_is_to_go_with_its_job_does(kubectl: Kubectl) -> None:
-    kubectl.apply(program("steady", STEADY), resilient("brief", nodes=1, checkpoint={**SIZE, "retain": "Delete"}))
-    trains(kubectl, "brief", beyond=0)
+    removed = scripted("brief", config_map="short", nodes=1, launcher="python", checkpoint={**SIZE, "retain": "Delete"})
+    kubectl.apply(program("short", "print('done')\n"), removed)
+    kubectl.wait_for_phase("brief", "Succeeded")
     assert claims(kubectl) == {"brief-checkpoints"}
     kubectl("delete", "ddpjob", "brief")
     wait_until(lambda: not claims(kubectl), "the claim to go", 60, lambda: kubectl.story("brief"))

@@ -46,6 +46,7 @@ def _configure(system: Kubectl, corefile: str) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.full
 @pytest.mark.usefixtures("remembers_absence")
 def test_no_node_waits_because_it_asked_for_node_0_before_that_was_there(kubectl: Kubectl) -> None:
     node = next(

@@ -72,6 +72,8 @@ def test_gloo_uses_the_interface_of_the_default_route_and_two_pods_share_no_node
         assert "host network: gloo uses eth0" in log
 
 
+# tests/apiserver has it with a real scheduler.
+@pytest.mark.full
 def test_a_second_job_with_the_same_ports_names_the_first_and_runs_after_it(kubectl: Kubectl) -> None:
     kubectl.apply(program("hold", HOLD), scripted("holder", config_map="hold", template=HOST, **HOLD_PORTS))
     kubectl.wait_for_phase("holder", "Running")

@@ -62,6 +62,7 @@ def test_a_job_whose_program_reports_nonsense_is_suspended_resumed_and_finished(
     assert "begun" in done.stdout
     kubectl.patch("ddpjob", "hostile", {"spec": {"suspend": True}})
     kubectl.wait_for_phase("hostile", "Suspended", timeout=60)
+    wait_until(lambda: not kubectl.list("pods", "ddpjob.dev/job=hostile"), "the pods to be gone")
     kubectl.patch("ddpjob", "hostile", {"spec": {"suspend": False}})
     finished = kubectl.wait_for_phase("hostile", "Succeeded", timeout=120)
-    assert finished["status"]["restarts"]["counted"] == 0
+    assert (finished["status"]["attempt"], finished["status"]["restarts"]["counted"]) == (1, 0)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,9 @@ import pytest
 import yaml
 from jobs import TRAINER_IMAGE
 from kubectl import Kubectl, wait_until
-from test_cli import DDPJOB
+from typer.testing import CliRunner
+
+from ddpjob.cli.app import app
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -45,11 +46,6 @@ class Typed:
 
 
 LINES = {
-    "multinode-ddp": Typed(
-        "torchrun --nproc-per-node=1 --nnodes=2 --node-rank={rank} --rdzv-id=456 --rdzv-backend=c10d "
-        "--rdzv-endpoint={first}:29603 multinode_ddp.py 1000 1000",
-        nodes=2,
-    ),
     "single-gpu": Typed(f"python3 {TUTORIAL}/single_gpu.py 50 10"),
     # For `gpu` there have to be some.
     "multigpu-torchrun": Typed(f"torchrun --standalone --nproc_per_node=2 {TUTORIAL}/multigpu_torchrun.py 50 10"),
@@ -59,11 +55,6 @@ LINES = {
         nodes=2,
     ),
     "one-node": Typed("torchrun --nproc_per_node=4 train.py"),
-    "two-nodes": Typed(
-        "torchrun --nproc_per_node=4 --nnodes=2 --node_rank={rank} "
-        '--master_addr="{first}" --master_port=12345 train.py',
-        nodes=2,
-    ),
     "run-with-mpirun": Typed("mpirun -np 4 python3 run_with_mpirun.py"),
     "launch": Typed(
         "python3 -m torch.distributed.launch --nproc_per_node=2 --nnodes=2 --node_rank={rank} --master_addr={first} "
@@ -75,14 +66,24 @@ LINES = {
         "-map-by slot -mca pml ob1 -mca btl ^openib python3 message-passing/main_mpirun.py --backend=gloo",
     ),
 }
-# The same as some of the above with another program and other numbers.
+# The same as some of the above, or of the script below, with another program and other numbers.
+MULTINODE_DDP = Typed(
+    "torchrun --nproc-per-node=1 --nnodes=2 --node-rank={rank} --rdzv-id=456 --rdzv-backend=c10d "
+    "--rdzv-endpoint={first}:29603 multinode_ddp.py 1000 1000",
+    nodes=2,
+)
 ALIKE = {
-    program.replace("_", "-"): Typed(LINES["multinode-ddp"].line.replace("multinode_ddp", program), nodes=2)
-    for program in ("multinode_gpu_ddp", "pytorch_multinode_ddp_mpi", "pytorch_multinode_ddp_mpi_gpu")
+    program.replace("_", "-"): Typed(MULTINODE_DDP.line.replace("multinode_ddp", program), nodes=2)
+    for program in ("multinode_ddp", "multinode_gpu_ddp", "pytorch_multinode_ddp_mpi", "pytorch_multinode_ddp_mpi_gpu")
 } | {
     "multigpu": Typed(f"python3 {TUTORIAL}/multigpu.py 50 10"),
     "run-with-python": Typed("python3 run_with_python.py"),
     "run-with-torchrun": Typed("torchrun --nproc_per_node=2 run_with_torchrun.py"),
+    "two-nodes": Typed(
+        "torchrun --nproc_per_node=4 --nnodes=2 --node_rank={rank} "
+        '--master_addr="{first}" --master_port=12345 train.py',
+        nodes=2,
+    ),
 }
 # Typed by hand all nodes are one; a pod of a cluster without IPv6 has no ::1 either.
 HERE = {"first": "127.0.0.1", "second": "localhost", "first6": "127.0.0.1"}
@@ -156,14 +157,8 @@ def places(text: str) -> list[dict[str, Any]]:
 
 def converted(*command: str) -> list[dict[str, Any]]:
     """The jobs that the command line makes of a launch line or a script, with the programs where the lines say."""
-    done = subprocess.run(
-        [DDPJOB, command[0], "--image", TRAINER_IMAGE, *command[1:]],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, [command[0], "--image", TRAINER_IMAGE, *command[1:]])
+    assert done.exit_code == 0, done.stderr
     jobs: list[dict[str, Any]] = list(yaml.safe_load_all(done.stdout))
     for job in jobs:
         job["spec"] = mounted(job["spec"])
@@ -254,4 +249,5 @@ def test_the_lines_that_have_only_another_program_do_too(kubectl: Kubectl) -> No
     said = said_by_jobs(kubectl, ALIKE)
     assert said_by_hand(kubectl) == said
     sizes = {name: [place["size"] for place in found] for name, found in said.items()}
-    assert sizes == {name: [2, 2] for name in ALIKE} | {"multigpu": [1], "run-with-python": [1]}
+    others = {"multigpu": [1], "run-with-python": [1], "two-nodes": [8] * 8}
+    assert sizes == {name: [2, 2] for name in ALIKE} | others

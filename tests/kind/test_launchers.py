@@ -60,7 +60,11 @@ if sys.argv[1] != "mpi":
 
 @pytest.mark.parametrize(
     ("launcher", "source", "arguments"),
-    [("torch.distributed.launch", LAUNCHED, ["--backend=gloo"]), ("python", SPAWNED, [])],
+    [
+        # test_launch_lines.py starts it on two nodes, tests/torch has the ranks meet.
+        pytest.param("torch.distributed.launch", LAUNCHED, ["--backend=gloo"], marks=pytest.mark.full),
+        ("python", SPAWNED, []),
+    ],
 )
 def test_the_ranks_of_a_launcher_meet_and_the_first_of_a_node_is_where_its_ordinal_says(
     kubectl: Kubectl, launcher: str, source: str, arguments: list[str]

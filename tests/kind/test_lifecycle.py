@@ -11,21 +11,8 @@ from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.children.launcher_config import launcher_config_name
 from hack.cluster.deploy import NAMESPACE as OPERATOR_NAMESPACE
 
-# Trains until a file appears, so that a test decides how long that is. The file's folder is on the node.
-PATIENT = """
-import os, time
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-print("training", flush=True)
-finish = torch.zeros(1)
-while not finish.item():
-    finish.fill_(float(os.path.exists("/dev/shm/finish")))
-    dist.all_reduce(finish, dist.ReduceOp.MIN)
-    time.sleep(0.1)
-dist.barrier()
-# torch 2.6 can hang, or abort, when a gloo process group ends right after a collective.
-os._exit(0)
-"""
+# Runs until it is asked to stop.
+PATIENT = "import signal; signal.pause()\n"
 
 
 def own_objects(kubectl: Kubectl) -> list[str]:
@@ -34,27 +21,17 @@ def own_objects(kubectl: Kubectl) -> list[str]:
     return text.split()
 
 
-def test_a_job_is_suspended_without_failing_and_resumes_as_the_next_attempt(kubectl: Kubectl) -> None:
-    kubectl.apply(program("patient", PATIENT))
-    kubectl.apply(scripted("patient", config_map="patient", gracePeriodSeconds=5))
-    kubectl.wait_for_phase("patient", "Running")
-    kubectl.patch("ddpjob", "patient", {"spec": {"suspend": True}})
-    kubectl.wait_for_phase("patient", "Suspended")
-    wait_until(lambda: not kubectl.list("pods", "ddpjob.dev/job=patient"), "the pods to be gone")
-    kubectl.patch("ddpjob", "patient", {"spec": {"suspend": False}})
-    job = kubectl.wait_for_phase("patient", "Running")
-    assert job["status"]["attempt"] == 1
-    assert job["status"]["restarts"]["counted"] == 0
-    for ordinal in (0, 1):
-        kubectl("exec", f"patient-a1-{ordinal}", "--", "touch", "/dev/shm/finish")
-    kubectl.wait_for_phase("patient", "Succeeded")
-
-
 def test_a_job_finishes_though_its_sidecar_does_not(kubectl: Kubectl) -> None:
     kubectl.apply(program("short", "print('done')\n"))
     sidecar = {"name": "sidecar", "image": TORCH_IMAGE, "command": ["sleep", "infinity"]}
     kubectl.apply(
-        scripted("sidecar", config_map="short", template={"spec": {"containers": [sidecar]}}, gracePeriodSeconds=1)
+        scripted(
+            "sidecar",
+            config_map="short",
+            launcher="python",
+            template={"spec": {"containers": [sidecar]}},
+            gracePeriodSeconds=1,
+        )
     )
     kubectl.wait_for_phase("sidecar", "Succeeded")
     wait_until(
@@ -85,7 +62,7 @@ def test_a_job_made_again_immediately_under_the_same_name_trains(kubectl: Kubect
     kubectl.apply(scripted("again", config_map="patient", launcher="python", gracePeriodSeconds=5))
     first = kubectl.wait_for_phase("again", "Running")["metadata"]["uid"]
     kubectl("delete", "ddpjob", "again", "--wait=true")
-    kubectl.create(scripted("again", config_map="short"))
+    kubectl.create(scripted("again", config_map="short", launcher="python"))
     job = kubectl.wait_for_phase("again", "Succeeded")
     assert job["metadata"]["uid"] != first
     assert job["status"]["restarts"]["counted"] == 0
@@ -156,10 +133,10 @@ def test_names_that_another_user_holds_are_named_and_waited_for(kubectl: Kubectl
             },
         },
     ]
-    names = ["taken", launcher_config_name("taken", Launcher.TORCHRUN), "taken-a0-1"]
+    names = ["taken", launcher_config_name("taken", Launcher.PYTHON), "taken-a0-1"]
     for body, name in zip(foreign, names, strict=True):
         kubectl.create({**body, "metadata": {"name": name}})
-    kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short"))
+    kubectl.apply(program("short", "print('done')\n"), scripted("taken", config_map="short", launcher="python"))
     for body, name in zip(foreign, names, strict=True):
 
         def told(needle: str = f"{str(body['kind']).lower()} {name}") -> bool:

@@ -73,7 +73,7 @@ with process_group(environment) as group:
 def jobs() -> list[dict[str, Any]]:
     deadline = {"seconds": 5, "action": "Warn"}
     slow = scripted("slow", config_map="slow", nodes=1, procs=2, progressDeadline=deadline, gracePeriodSeconds=1)
-    digits = scripted("digits", config_map="digits", procs=2, checkpoint={"claimName": CLAIM})
+    digits = scripted("digits", config_map="digits", checkpoint={"claimName": CLAIM})
     digits["spec"]["trainer"]["args"] = ["--total-epochs", "20", "--save-every", "5", "--batch-size", "32"]
     for job in (slow, digits):
         job["spec"]["trainer"]["image"] = TRAINER_IMAGE

@@ -115,29 +115,29 @@ if os.environ.get("FAIL") == str(dist.get_rank()):
 
 
 def test_a_script_trains_in_a_plain_torch_image_and_its_crash_has_a_root_cause(kubectl: Kubectl) -> None:
-    kubectl.apply(program("plain", PLAIN), scripted("plain", config_map="plain", procs=2))
+    kubectl.apply(program("plain", PLAIN), scripted("plain", config_map="plain"))
     kubectl.wait_for_phase("plain", "Succeeded")
     said = "".join(kubectl.logs(f"plain-a0-{ordinal}") for ordinal in (0, 1))
     losses = {
-        int(rank): float(loss) for rank, loss in re.findall(r"rank (\d) of 4 loss (\d+\.\d+) torchrun \[\]", said)
+        int(rank): float(loss) for rank, loss in re.findall(r"rank (\d) of 2 loss (\d+\.\d+) torchrun \[\]", said)
     }
-    assert sorted(losses) == [0, 1, 2, 3]
+    assert sorted(losses) == [0, 1]
     assert max(losses.values()) < 0.1
 
-    failing = scripted("failing", config_map="plain", restart={"maxRestarts": 1})
+    failing = scripted("failing", config_map="plain", nodes=1, procs=2, restart={"maxRestarts": 1})
     failing["spec"]["trainer"]["env"] = [{"name": "FAIL", "value": "1"}]
     kubectl.apply(failing)
     status = kubectl.wait_for_phase("failing", "Failed")["status"]
     assert status["restarts"]["counted"] == 1
     assert status["attempt"] == 1
     failure = status["failure"]
-    assert (failure["rank"], failure["ordinal"], failure["exitCode"]) == (1, 1, 1)
-    assert failure["pod"] == "failing-a1-1"
+    assert (failure["rank"], failure["ordinal"], failure["exitCode"]) == (1, 0, 1)
+    assert failure["pod"] == "failing-a1-0"
     assert "ValueError: the data ran out on purpose" in failure["message"] + failure.get("traceback", "")
     described = kubectl("describe", "ddpjob", "failing")
     assert "MaxRestartsExceeded" in described
     assert "the data ran out on purpose" in described
-    assert "the data ran out on purpose" in kubectl.logs("failing-a1-1")
+    assert "the data ran out on purpose" in kubectl.logs("failing-a1-0")
 
 
 # Without torch: what torchrun has told is there before it is loaded.
@@ -160,7 +160,7 @@ def ranks(kubectl: Kubectl, pods: list[str]) -> dict[int, int]:
 def test_with_both_rendezvous_backends_the_node_rank_is_the_pod_ordinal(kubectl: Kubectl) -> None:
     kubectl.apply(program("ranks", RANKS))
     # Only c10d puts the nodes in an order, in which 10 might come before 2.
-    for backend, nodes in (("c10d", 12), ("static", 3)):
+    for backend, nodes in (("c10d", 11), ("static", 2)):
         kubectl.apply(scripted(backend, config_map="ranks", nodes=nodes, rendezvous={"backend": backend}))
         kubectl.wait_for_phase(backend, "Succeeded", timeout=240)
         pods = [pod["metadata"]["name"] for pod in kubectl.list("pods", f"ddpjob.dev/job={backend}")]
