@@ -81,7 +81,7 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
             marks=LIKE_ANOTHER,
         ),
         pytest.param(line(torchrun(1, file("multinode_ddp"), "5", "2")), {}, 1, 64, marks=LIKE_ANOTHER),
-        pytest.param(line(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2")), {}, 2, 32, marks=ON_KIND),
+        (line(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2")), {}, 2, 32),
         (torchruns(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32),
         pytest.param(
             line(python("distributed_data_parallel", "5", "2")),
