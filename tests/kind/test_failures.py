@@ -43,15 +43,16 @@ FAILED: dict[str, tuple[str, str, int | None, int | None, str | None, tuple[str,
     ),
 }
 
-# name: what RendezvousReady says of jobs that wait for something that may yet come.
+# name: what PodsScheduled and RendezvousReady say of jobs that wait for something that may yet come.
 WAITING: dict[str, tuple[str, ...]] = {
     "noclaim": (
-        "0/1 nodes are up; noclaim-a0-0",
+        "0/1 pods have a node; noclaim-a0-0",
+        "0/1 nodes are up; 1 without a node: see PodsScheduled",
         'persistentvolumeclaim "nope" not found',
         "spec.checkpoint.claimName",
     ),
     "loops": ("0/1 nodes are up; loops-a0-0: Error: init container begins exited with code 1",),
-    "noroom": ("0/1 nodes are up; noroom-a0-0: Unschedulable", "Insufficient cpu", "check spec.trainer.resources"),
+    "noroom": ("0/1 pods have a node; noroom-a0-0: Unschedulable", "Insufficient cpu", "check spec.trainer.resources"),
 }
 
 
@@ -126,8 +127,9 @@ def test_every_failure_names_its_class_its_rank_its_code_and_what_to_do(kubectl:
 
         def explained(name: str = name, texts: tuple[str, ...] = texts) -> bool:
             conditions = {c["type"]: c for c in kubectl.job(name).get("status", {}).get("conditions", [])}
-            ready = conditions.get("RendezvousReady", {})
-            return ready.get("status") == "False" and all(text in ready["message"] for text in texts)
+            waits = [conditions.get(kind, {}) for kind in ("PodsScheduled", "RendezvousReady")]
+            told = "\n".join(each["message"] for each in waits if each.get("status") == "False")
+            return all(text in told for text in texts)
 
         wait_until(explained, f"{name} to be explained", 60, lambda name=name: kubectl.story(name))
 

@@ -71,14 +71,23 @@ class Attempt:
     older: Mapping[str, tuple[int, PodRecord]]
     succeeded: frozenset[int] = frozenset()
     vanished: Mapping[str, PodRecord] = field(default_factory=dict)
+    _states: tuple[NodeState, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once: every policy asks for it, and there may be ten thousand nodes.
+        states = tuple(map(self._state, range(len(self.nodes)), self.nodes))
+        object.__setattr__(self, "_states", states)
 
     def states(self) -> tuple[NodeState, ...]:
         """The state of each ordinal."""
-        return tuple(self.state(ordinal) for ordinal in range(len(self.nodes)))
+        return self._states
 
     def state(self, ordinal: int) -> NodeState:
         """The state of one ordinal."""
-        state = node_state(self.nodes[ordinal])
+        return self._states[ordinal]
+
+    def _state(self, ordinal: int, pod: PodRecord | None) -> NodeState:
+        state = node_state(pod)
         # Anyone may remove an ended pod; the garbage collector and a drained node do.
         return NodeState.SUCCEEDED if state is NodeState.MISSING and ordinal in self.succeeded else state
 

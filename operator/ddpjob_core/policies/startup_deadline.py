@@ -9,7 +9,7 @@ from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.startup import has_started, startup_due
 from ddpjob_core.policies.decision import Decision, give_up
 from ddpjob_core.policies.restart import abandon
-from ddpjob_core.status.rendezvous_ready import rendezvous_ready
+from ddpjob_core.status.rendezvous_ready import nodes_not_up
 
 
 def startup_deadline(situation: Situation) -> Decision | None:
@@ -26,10 +26,9 @@ def startup_deadline(situation: Situation) -> Decision | None:
 
 
 def _not_started(situation: Situation, deadline: StartupDeadline) -> Failure:
-    ready = rendezvous_ready(situation)
     states = situation.attempt.states()
     ordinal = next((index for index, state in enumerate(states) if state is NodeState.PENDING), None)
-    waits = ready.message if ready.status != "True" else "all nodes are running, but rank 0 has not reported a step"
+    waits = nodes_not_up(situation) or "all nodes are running, but rank 0 has not reported a step"
     return Failure(
         ordinal=ordinal,
         pod=situation.attempt.names[ordinal] if ordinal is not None else None,

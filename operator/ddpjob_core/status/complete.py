@@ -86,8 +86,7 @@ def _of_attempt(situation: Situation, status: DDPJobStatus, *, steps: bool) -> t
         waits = f"attempt {status.attempt} has no pods yet: see {ConditionType.PODS_SCHEDULED.value}"
         return (
             Fact(ConditionType.PODS_SCHEDULED, "False", reason, message),
-            Fact(ConditionType.RENDEZVOUS_READY, "False", reason, message),
-            Fact(ConditionType.TRAINING, "False", reason, waits),
+            *(Fact(kind, "False", reason, waits) for kind in (ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING)),
         )
     return (
         pods_scheduled(situation),

@@ -32,7 +32,8 @@ def why_not_created(situation: Situation, status: DDPJobStatus) -> tuple[str, st
     if taken:
         name, owner = next(iter(taken.items()))
         return RejectionKind.NAME_TAKEN.value, f"{name}: {name_taken(owner)}"
-    if situation.observed.rejections:
+    # The answers of an attempt that is being left say nothing about the next one.
+    if situation.observed.rejections and status.attempt == situation.attempt.number:
         # Sorted by name: the answers arrive in any order, which must not look like a change.
         refused = sorted(situation.observed.rejections, key=lambda rejection: rejection.object)
         listed = grouped_by_message([(str(each.object), each.message) for each in refused], NAMED_OBJECTS)

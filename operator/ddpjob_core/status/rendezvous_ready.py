@@ -3,6 +3,7 @@
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import grouped_by_message
+from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.obstacle import obstacle_of
 from ddpjob_core.observations.rendezvous import waiting_for_node_0
 from ddpjob_core.observations.situation import Situation
@@ -31,11 +32,33 @@ def rendezvous_ready(situation: Situation) -> Fact:
         return Fact(kind, "True", "AllNodesUp", f"{up}/{len(states)} nodes are up")
     if were_all_up(situation):
         return Fact(kind, "True", "NodesEnded", f"{up}/{len(states)} nodes are up, {len(states) - up} have ended")
-    waiting = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
+    waiting = _waiting(situation)
     reason = next((obstacle.reason for pod in waiting if (obstacle := obstacle_of(pod))), "WaitingForPods")
+    # What cannot be created, or else which pods have no node, is said by PodsScheduled.
+    refused = bool(situation.observed.rejections)
+    named = waiting if refused else tuple(pod for pod in waiting if pod.scheduled)
+    what = "not all objects can be created" if refused else f"{len(waiting) - len(named)} without a node"
+    elsewhere = (f"{what}: see {ConditionType.PODS_SCHEDULED.value}",) if refused or named != waiting else ()
+    return Fact(kind, "False", reason, "; ".join((_count(states), *obstacles(situation, named), *elsewhere)))
+
+
+def nodes_not_up(situation: Situation) -> str:
+    """Which nodes are not up, and why: what PodsScheduled and RendezvousReady say, in one sentence; "" if all are."""
+    ready, waiting = rendezvous_ready(situation), _waiting(situation)
+    if ready.status == "True":
+        return ""
+    if not waiting and not situation.observed.rejections:
+        return ready.message
     refused = (why_not_created(situation, situation.status)[1],) if situation.observed.rejections else ()
-    parts = (f"{up}/{len(states)} nodes are up", *obstacles(situation, waiting), *refused)
-    return Fact(kind, "False", reason, "; ".join(parts))
+    return "; ".join((_count(situation.attempt.states()), *obstacles(situation, waiting), *refused))
+
+
+def _waiting(situation: Situation) -> tuple[PodRecord, ...]:
+    return tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
+
+
+def _count(states: tuple[NodeState, ...]) -> str:
+    return f"{sum(state in (NodeState.RUNNING, NodeState.SUCCEEDED) for state in states)}/{len(states)} nodes are up"
 
 
 def were_all_up(situation: Situation) -> bool:

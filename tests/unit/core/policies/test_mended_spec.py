@@ -59,14 +59,17 @@ def test_what_the_api_server_refused_is_asked_for_again_after_an_edit() -> None:
     world.settle()
     assert world.status is not None
     assert world.status.phase is Phase.FAILED
+    edit(world, nodes=3)
+    world.reconcile()
     # Answers belong to an attempt.
     world.rejections = ()
-    edit(world, nodes=3)
     world.settle()
     world.kubelet_removes_deleted_pods()
     world.settle()
     assert world.status.attempt == 1
     assert world.live() == ["digits-a1-0", "digits-a1-1", "digits-a1-2"]
+    reasons = [event.reason for event in world.events]
+    assert reasons[reasons.index("InvalidSpec") :] == ["InvalidSpec", "SpecChanged", "PodsCreated"]
 
 
 def test_the_time_to_live_ends_with_the_edit_even_if_it_is_over() -> None:

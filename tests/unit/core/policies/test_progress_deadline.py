@@ -268,6 +268,28 @@ def test_a_warning_names_the_rank_as_soon_as_the_stacks_are_there_and_is_not_wri
     assert len(world.status_writes) == written
 
 
+def test_the_stacks_of_a_stall_are_hardly_written_any_more_while_it_lasts_and_the_culprits_change() -> None:
+    world = training(nodes=8)
+    world.advance(21)
+    hang(world, *[None] * 8)
+    stacks: list[float] = []
+    begun, shown = world.now, None
+    for look in range(600):
+        world.advance(6)
+        # Another rank at each look, and of more ranks than are kept.
+        hang(world, *(SPINS if rank == look % 8 else WAITS for rank in range(8)))
+        assert world.status is not None
+        if world.status.stacks != shown:
+            shown = world.status.stacks
+            stacks.append((world.now - begun).total_seconds())
+    assert len([seconds for seconds in stacks if seconds < 60]) > 3
+    later = [round(seconds / 60) for seconds in stacks if seconds >= 60]
+    assert set(later) <= {2, 4, 8, 16, 32}
+    assert 0 < len(later) <= 10
+    assert shown is not None
+    assert shown[0].text == SPINS
+
+
 @pytest.mark.parametrize("action", ["Restart", "Fail"])
 def test_the_stacks_of_a_stall_outlive_its_pods_and_a_later_failure(action: str) -> None:
     world = training(progressDeadline={"seconds": 20, "action": action})

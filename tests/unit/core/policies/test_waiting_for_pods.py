@@ -174,7 +174,8 @@ def test_deadlines_count_while_a_quota_has_no_room_for_the_last_pod_but_not_befo
     world.reconcile()
     assert world.status is not None
     assert not world.status.finished
-    assert EXCEEDED_QUOTA in told(world, ConditionType.RENDEZVOUS_READY)[1]
+    assert EXCEEDED_QUOTA in told(world, ConditionType.PODS_SCHEDULED)[1]
+    assert told(world, ConditionType.RENDEZVOUS_READY)[1].endswith(": see PodsScheduled")
     world.advance(1)
     world.reconcile()
     if refused == {1}:

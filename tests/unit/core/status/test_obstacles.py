@@ -43,6 +43,9 @@ def test_what_the_scheduler_says_of_several_pods_is_said_once() -> None:
         "3 Insufficient cpu: check spec.trainer.resources, nodeSelector and tolerations against kubectl get nodes; "
         "digits-a0-1: waiting for a node"
     )
+    ready = world.status.condition(ConditionType.RENDEZVOUS_READY)
+    assert ready is not None
+    assert (ready.reason, ready.message) == ("Unschedulable", "0/3 nodes are up; 3 without a node: see PodsScheduled")
 
 
 def test_containers_that_a_webhook_has_added_are_named() -> None:
