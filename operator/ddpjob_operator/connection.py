@@ -87,7 +87,8 @@ class Connection:
             params.headers.update(headers)
 
         async def observe(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestEndParams) -> None:
-            observer(params.method, params.url.path, params.url.query_string, params.response.status)
+            code = getattr(params.response, "code", None) or params.response.status
+            observer(params.method, params.url.path, params.url.query_string, code)
 
         trace.on_request_start.append(sign)
         trace.on_request_end.append(observe)

@@ -2,6 +2,9 @@
 
 A job may have a megabyte, and kopf copies what it is given. So the answers are read here, made into records, and
 passed on without specs and statuses; the handler asks for the record by the job's uid.
+
+Kopf ends the process on most errors that answer a LIST or WATCH, and on all that come in a stream but one: that the
+version to watch from is too old. It is shown that one instead, or a broken stream, after a pause.
 """
 
 import asyncio
@@ -9,7 +12,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import aiohttp
 
@@ -23,6 +26,18 @@ from ddpjob_core.observations.observed import JobRecord
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _AT_ONCE: Final = 10
 """Items of a LIST that are read before others may use the event loop."""
+_DOUBTED_AFTER: Final = 3
+"""Consecutive failures of a watch after which all is listed again, as the informers do."""
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 2.0
+_TOO_OLD: Final = b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n'
+"""Makes kopf list again."""
+_RETRIED_BY_KOPF: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS))
+
+
+class WatchError(ValueError):
+    """A stream brought something other than an event; the text says what."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +47,7 @@ class JobStream:
 
     def __init__(self) -> None:
         self._records: dict[str, JobRecord] = {}
+        self._failures = 0
 
     def take(self, uid: str) -> JobRecord | None:
         """The newest record of a job that has not been taken yet."""
@@ -39,24 +55,7 @@ class JobStream:
 
     def response_class(self) -> type[aiohttp.ClientResponse]:
         """The class of the responses of the session that kopf uses."""
-        stream = self
-
-        class Response(aiohttp.ClientResponse):
-            async def start(self, connection: Any) -> aiohttp.ClientResponse:  # noqa: ANN401 aiohttp's own type is private
-                response = await super().start(connection)
-                if self._is_about_jobs() and self.url.query.get("watch") == "true":
-                    self.content = _Lines(self.content, stream)  # type: ignore[assignment]
-                return response
-
-            async def json(self, **options: Any) -> Any:  # noqa: ANN401 as in the base class
-                if not self._is_about_jobs() or self.url.query.get("watch") == "true":
-                    return await super().json(**options)
-                return await stream.listed(await self.read())
-
-            def _is_about_jobs(self) -> bool:
-                return self.status == HTTPStatus.OK and self.url.path.endswith(f"/{PLURAL}")
-
-        return Response
+        return type("Response", (_Response,), {"stream": self})
 
     async def listed(self, body: bytes) -> Json:
         """The answer to a LIST with the identities of its items."""
@@ -74,16 +73,27 @@ class JobStream:
         """The line of a watch with the identity of its object.
 
         Raises:
-            ValueError: it is not an event.
+            WatchError: it is not an event, or an error other than that the version to watch from is too old.
         """
-        event = decode(line)
         try:
+            event = decode(line)
             kind, raw = event["type"], event["object"]
-        except (TypeError, KeyError) as error:
-            raise ValueError("not an event") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise WatchError(f"the watch sent something other than an event: {line[:80]!r}") from error
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             event["object"] = self.identity(raw)
+        elif kind == "ERROR" and not (isinstance(raw, dict) and raw.get("code") == HTTPStatus.GONE):
+            raise WatchError(f"the watch sent an error: {line[:400].decode(errors='replace')}")
+        if kind != "ERROR":
+            self._failures = 0
         return json.dumps(event).encode() + b"\n"
+
+    async def failed(self, why: str) -> bool:
+        """Wait before the next try, the longer the more have failed; whether all is to be listed again."""
+        self._failures += 1
+        _log.warning("restarting the watch of ddpjobs: %s", why)
+        await asyncio.sleep(min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16), _LONGEST_PAUSE))
+        return self._failures >= _DOUBTED_AFTER
 
     def identity(self, raw: object) -> Json:
         """What is passed on of an object, whose record is kept until it is taken."""
@@ -95,6 +105,49 @@ class JobStream:
         metadata = raw["metadata"]
         kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
         return {"apiVersion": raw.get("apiVersion"), "kind": raw.get("kind"), "metadata": kept}
+
+
+class _Response(aiohttp.ClientResponse):
+    """An answer to a request of kopf's; `code` is that of the API server, whatever kopf is shown."""
+
+    stream: ClassVar[JobStream]
+    code: int | None = None
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:  # noqa: ANN401 aiohttp's own type is private
+        response = await super().start(connection)
+        self.code = self.status
+        if self._is_about_jobs():
+            if self.status == HTTPStatus.OK:
+                if self._is_watch():
+                    self.content = _Lines(self.content, self.stream)  # type: ignore[assignment]
+            elif not _is_retried_by_kopf(self.status):
+                await self._refuse()
+        return response
+
+    async def _refuse(self) -> None:
+        why = f"{self.status} {self.reason}"
+        await self.stream.failed(why)
+        if not self._is_watch():
+            raise aiohttp.ClientPayloadError(why)
+        self.status = HTTPStatus.OK
+        self.content = _Refused(self.content, self.stream)  # type: ignore[assignment]
+
+    async def json(self, **options: Any) -> Any:  # noqa: ANN401 as in the base class
+        if not self._is_about_jobs() or self._is_watch() or self.status != HTTPStatus.OK:
+            return await super().json(**options)
+        body = await self.read()
+        try:
+            return await self.stream.listed(body)
+        except ValueError as error:
+            why = f"the list of jobs is not JSON: {body[:80]!r}"
+            await self.stream.failed(why)
+            raise aiohttp.ClientPayloadError(why) from error
+
+    def _is_about_jobs(self) -> bool:
+        return self.url.path.endswith(f"/{PLURAL}")
+
+    def _is_watch(self) -> bool:
+        return self.url.query.get("watch") == "true"
 
 
 class _Lines:
@@ -115,13 +168,24 @@ class _Lines:
                 continue
             *lines, tail = bytes(rest).split(b"\n")
             rest = bytearray(tail)
-            for line in lines:
-                if line.strip():
-                    yield self._read(line)
+            for line in filter(bytes.strip, lines):
+                try:
+                    event = self._stream.event(line)
+                except WatchError as failure:
+                    if await self._stream.failed(str(failure)):
+                        yield _TOO_OLD
+                        return
+                    # Kopf connects again, from the last version that it has seen.
+                    raise aiohttp.ClientPayloadError(str(failure)) from failure
+                yield event
 
-    def _read(self, line: bytes) -> bytes:
-        try:
-            return self._stream.event(line)
-        except ValueError as error:
-            # Kopf connects again, from the last version that it has seen.
-            raise aiohttp.ClientPayloadError(f"the watch sent something other than an event: {line[:80]!r}") from error
+
+class _Refused(_Lines):
+    """The content that kopf is shown of a watch that was refused."""
+
+    async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
+        yield _TOO_OLD
+
+
+def _is_retried_by_kopf(status: int) -> bool:
+    return status in _RETRIED_BY_KOPF or status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -2,7 +2,7 @@
 
 It knows the operator's writes and what the operator has been shown. It can end the operator right before a write is
 forwarded, or after it was and before its answer is relayed. Watch streams it can cut and silence, and it can repeat and
-double what they carry. What the API server decides is never changed.
+double what they carry, and it can answer a LIST or WATCH with an error. What the API server decides is never changed.
 """
 
 import asyncio
@@ -74,6 +74,8 @@ class FaultyProxy:
         self.opened: dict[str, int] = {}
         self.doubled: set[str] = set()
         self.gone: dict[str, str] = {}
+        self.errors: dict[tuple[str, str], list[int]] = {}
+        """Codes of the errors that come next, by `LIST`, `WATCH` or, within a stream, `EVENT`, and resource."""
         self.blocked: set[str] = set()
         self.open = asyncio.Event()
         self.open.set()
@@ -157,8 +159,13 @@ class FaultyProxy:
         if self.dead or request.path.rpartition("/")[2] in self.blocked:
             return self._break_off(request)
         body = json.loads(await request.read() or b"null")
+        resource = request.path.rpartition("/")[2]
         if request.query.get("watch") == "true":
-            return await self._relay(request)
+            code = self._next_error("WATCH", resource)
+            return await self._relay(request) if code is None else _refuse(code)
+        code = self._next_error("LIST", resource) if request.method == "GET" else None
+        if code is not None:
+            return _refuse(code)
         if request.method in WRITES and "/leases" in request.path:
             return await self._renew(request, body)
         self.in_flight += 1
@@ -235,14 +242,14 @@ class FaultyProxy:
     async def _relay(self, request: web.Request) -> web.StreamResponse:
         resource = request.path.rpartition("/")[2]
         self.opened[resource] = self.opened.get(resource, 0) + 1
-        status = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"}
         form = self.gone.pop(resource, None)
         if form == "answer":
-            return web.json_response(status, status=410)
+            return _refuse(410)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        if form == "event":
+        code = 410 if form == "event" else self._next_error("EVENT", resource)
+        if code is not None:
             await response.prepare(request)
-            await response.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
+            await response.write(json.dumps({"type": "ERROR", "object": _failure(code)}).encode() + b"\n")
             return response
         stream = Stream(resource, response, request)
         self.streams.append(stream)
@@ -274,11 +281,25 @@ class FaultyProxy:
         if stream.resource in self.doubled:
             await stream.response.write(line)
 
+    def _next_error(self, kind: str, resource: str) -> int | None:
+        codes = self.errors.get((kind, resource))
+        return codes.pop(0) if codes else None
+
     @staticmethod
     def _break_off(request: web.Request) -> web.StreamResponse:
         if request.transport is not None:
             request.transport.abort()
         return web.Response()
+
+
+def _failure(code: int) -> dict[str, Any]:
+    reason = HTTPStatus(code).phrase.replace(" ", "")
+    return {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": "as the test asks"}
+
+
+def _refuse(code: int) -> web.Response:
+    """The error with this code; 200 stands for an answer that is not JSON."""
+    return web.Response(text="none") if code == HTTPStatus.OK else web.json_response(_failure(code), status=code)
 
 
 def _what(request: web.Request, body: dict[str, Any]) -> str:

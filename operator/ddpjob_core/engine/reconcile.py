@@ -22,8 +22,14 @@ from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import Json, Leadership, Metrics, NewSshKey, ObjectApi
 from ddpjob_core.engine.queue import WorkQueue
-from ddpjob_core.engine.refused_status import EPOCH, RefusedStatus, as_decided, without_losing_the_end, write_accepted
-from ddpjob_core.engine.refused_status import TRY_AGAIN_AFTER as REFUSED_AGAIN_AFTER
+from ddpjob_core.engine.refused_status import (
+    EPOCH,
+    RefusedStatus,
+    Written,
+    as_decided,
+    without_losing_the_end,
+    write_accepted,
+)
 from ddpjob_core.engine.store import Key, version_of
 from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import job_record
@@ -204,7 +210,7 @@ class Reconciler:
         epoch = self._leadership.epoch_over(job.status.leader_epoch if job.status is not None else None)
         status = plan.status.model_copy(update={"leader_epoch": epoch})
         try:
-            answer, refused = await write_accepted(status, partial(self._put_status, job))
+            written = await write_accepted(status, partial(self._put_status, job))
         except NotFound:
             self._caches.jobs.forget(job.namespace, job.name, job.uid)
             return None
@@ -214,10 +220,10 @@ class Reconciler:
         self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
         self._progress_writes.leave(memory.turn)
-        record = job_record(answer)
+        record = job_record(written.answer)
         if record is not None:
             self._caches.jobs.remember(record)
-        self._note_refusal(key, memory, status, refused, record)
+        self._note_refusal(key, memory, status, written, record)
         return record or job
 
     async def _write_remark(self, key: Key, job: JobRecord, plan: Plan, remark: Condition) -> None:
@@ -263,9 +269,9 @@ class Reconciler:
         return await self._kube.replace_status(JOBS, manifest)
 
     def _note_refusal(
-        self, key: Key, memory: JobMemory, status: DDPJobStatus, refused: str, record: JobRecord | None
+        self, key: Key, memory: JobMemory, status: DDPJobStatus, written: Written, record: JobRecord | None
     ) -> None:
-        known = memory.refused.message if memory.refused is not None else ""
+        refused, known = written.problem, memory.refused.message if memory.refused is not None else ""
         if refused != known:
             # The status has to say so.
             self._queue.add(key)
@@ -273,7 +279,8 @@ class Reconciler:
             memory.refused = None
             return
         stored = record or self._caches.jobs.get(*key)
-        memory.refused = RefusedStatus(status, stored.status if stored is not None else None, refused, self._now())
+        was_stored = stored.status if stored is not None else None
+        memory.refused = RefusedStatus(status, was_stored, refused, self._now(), written.again_after)
         self._metrics.status_refused()
         if refused != known:
             _log.warning("%s/%s: %s", *key, refused)
@@ -282,7 +289,7 @@ class Reconciler:
         """The plan, with the status that was refused to be sent again from time to time."""
         if memory.refused is None:
             return plan
-        left = memory.refused.at + REFUSED_AGAIN_AFTER - self._now()
+        left = memory.refused.at + memory.refused.again_after - self._now()
         self._queue.add_after(key, max(left, timedelta(seconds=1)).total_seconds())
         again = plan.status is None and left <= timedelta()
         return replace(plan, status=memory.refused.decided, urgent=True) if again else plan

@@ -1,7 +1,8 @@
 """A status that the API server refuses: what is accepted of it is written, and the job is decided on by all of it.
 
 The status has been checked against the CRD's own schema, so this is for what that does not know: another version of the
-CRD, or an admission policy. No job waits for a field that is only shown to be stopped, to finish or to be deleted.
+CRD, or an admission policy. No job waits for a field that is only shown to be stopped, to finish or to be deleted. An
+older CRD refuses nothing but drops the fields that it does not have: they are not written again and again.
 """
 
 import copy
@@ -22,6 +23,8 @@ from ddpjob_core.status.bounds import fit, status_schema
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=60)
 """How often a status that was refused is sent again, if nothing else changes it."""
+DROPPED_AGAIN_AFTER: Final = timedelta(minutes=10)
+"""The same for one of which fields were only dropped, as those of every job may be after an update of the operator."""
 EPOCH: Final = "leaderEpoch"
 _DECISIVE: Final = ("attempt", "podsCreated", "restarts", "conditions", EPOCH)
 """Fields that decisions are made by: they are not left out as a whole."""
@@ -40,14 +43,31 @@ class RefusedStatus:
     Attributes:
         decided: the status that could not be written as it is.
         stored: the status that the API server has instead. As soon as it has another one, that one counts.
-        message: what is refused, in one line.
+        message: what is refused or dropped, in one line.
         at: when.
+        again_after: how long after that it is sent again.
     """
 
     decided: DDPJobStatus
     stored: DDPJobStatus | None
     message: str
     at: datetime
+    again_after: timedelta = TRY_AGAIN_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What has become of a status.
+
+    Attributes:
+        answer: the job as the API server then has it, None if nothing was accepted.
+        problem: what it refuses or drops, in one line, "" for nothing.
+        again_after: how long to wait with the same status.
+    """
+
+    answer: Json | None
+    problem: str = ""
+    again_after: timedelta = TRY_AGAIN_AFTER
 
 
 def as_decided(job: JobRecord, refused: RefusedStatus | None) -> JobRecord:
@@ -67,11 +87,8 @@ def without_losing_the_end(
     return tuple(action for action in actions if not (isinstance(action, DeletePod) and action.uid in ended))
 
 
-async def write_accepted(status: DDPJobStatus, put: Put) -> tuple[Json | None, str]:
+async def write_accepted(status: DDPJobStatus, put: Put) -> Written:
     """Write a status, or as much of it as the API server accepts.
-
-    Returns:
-        The job as the API server then has it, None if nothing is accepted; and what is refused, "" for nothing.
 
     Raises:
         ApiError: it was not written for another reason, or a leader of a later term has written the one before.
@@ -83,14 +100,33 @@ async def write_accepted(status: DDPJobStatus, put: Put) -> tuple[Json | None, s
         if wire is None:
             break
         try:
-            return await put(wire), _sentence(refused, refusal)
+            answer = await put(wire)
+            if refused:
+                return Written(answer, _sentence(refused, refusal))
+            dropped = dropped_fields(wire, answer.get("status"), "status")
+            return Written(answer, _dropped(dropped), DROPPED_AGAIN_AFTER) if dropped else Written(answer)
         except (Invalid, Forbidden) as failure:
             if EPOCH in str(failure):
                 raise
             refusal, paths = failure, paths_of(failure)
             refused += [path for path in paths if path not in refused]
             wire = without(wire, paths)
-    return None, _sentence([], refusal)
+    return Written(None, _sentence([], refusal))
+
+
+def dropped_fields(sent: object, stored: object, path: str) -> list[str]:
+    """The fields that were sent and are not in what is stored."""
+    if isinstance(sent, dict):
+        known = stored if isinstance(stored, dict) else {}
+        parts = ((each, known.get(name), f"{path}.{name}", name in known) for name, each in sent.items())
+    elif isinstance(sent, list):
+        items = stored if isinstance(stored, list) and len(stored) == len(sent) else sent
+        parts = ((each, items[index], f"{path}[{index}]", True) for index, each in enumerate(sent))
+    else:
+        return []
+    return [
+        name for each, kept, where, there in parts for name in (dropped_fields(each, kept, where) if there else [where])
+    ]
 
 
 def without(status: Json, paths: Iterable[str]) -> Json | None:
@@ -130,6 +166,11 @@ def _place(path: str) -> tuple[str | int, ...]:
 def paths_of(refusal: ApiError) -> list[str]:
     """The fields that the API server names; it also names none, for the rules that it could not check then."""
     return [path for path, _ in refusal.fields if path] if isinstance(refusal, Invalid) else []
+
+
+def _dropped(fields: Iterable[str]) -> str:
+    text = f"the API server drops {', '.join(fields)}, which its CustomResourceDefinition does not have"
+    return one_line(text, _LONGEST_MESSAGE)
 
 
 def _sentence(refused: Iterable[str], refusal: ApiError | None) -> str:

@@ -1,16 +1,19 @@
 """A job whose status a policy of the cluster refuses, before a real API server."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from ddpjob_core.api.resources import JOBS, Resource
+from ddpjob_core.api.resources import JOBS, PODS, Resource
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Json, Stage, all_run, phase_is, set_stage, until
 
 pytestmark = pytest.mark.timeout(240)
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
 POLICIES = Resource(ADMISSION, "validatingadmissionpolicies")
 BINDINGS = Resource(ADMISSION, "validatingadmissionpolicybindings")
 
@@ -101,3 +104,50 @@ async def test_a_job_whose_status_is_refused_is_suspended_and_resumed_all_the_sa
         await until("the condition says that it is accepted", accepted)
         status = await stage.status("digits")
         assert (status["attempt"], status["restarts"]["counted"]) == (1, 0)
+
+
+@pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="waits to see that nothing happens: make test-full")
+async def test_a_definition_without_a_field_of_the_status_makes_nobody_write_it_all_the_time(
+    own_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    admin = own_control_plane.admin
+    definition = admin.get(DEFINITION)
+    for version in definition["spec"]["versions"]:
+        del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["selector"]
+    admin.replace(definition)
+    async with set_stage(own_control_plane, tmp_path) as stage:
+
+        async def is_dropped() -> bool:
+            await stage.set_spec("probe", suspend=True)
+            job = await stage.job("probe")
+            job["status"] = {"attempt": 0, "selector": "x"}
+            answer = await stage.admin.ask("PUT", JOBS.path(stage.namespace, "probe", "status"), job)
+            return "selector" not in answer["status"]
+
+        await stage.create("probe", nodes=1)
+        await until("the new definition is in force", is_dropped)
+        await stage.operator.start()
+        await stage.create("digits", nodes=2)
+        await until("the job runs", lambda: phase_is(stage, "digits", "Running"))
+
+        async def told() -> bool:
+            return await refused_told(stage, "digits") == "True"
+
+        await until("the condition says that a field is dropped", told)
+        conditions = (await stage.status("digits"))["conditions"]
+        [message] = [each["message"] for each in conditions if each["type"] == "StatusRefused"]
+        assert message.startswith("the API server drops status.selector, which its CustomResourceDefinition does not")
+        before = len(stage.proxy.writes)
+        for look in range(8):
+            # Longer than the time between two writes of a status that changes all the time.
+            await asyncio.sleep(1)
+            for pod in await stage.pods("digits"):
+                await stage.admin.change(
+                    PODS,
+                    stage.namespace,
+                    pod["metadata"]["name"],
+                    lambda raw, look=look: raw["metadata"]["labels"].update({"look": str(look)}),  # type: ignore[misc]
+                )
+        writes = [str(write) for write in stage.proxy.writes[before:] if "digits/status" in str(write)]
+        # What was about to be said of the pods may have come after it.
+        assert len(writes) <= 1, writes

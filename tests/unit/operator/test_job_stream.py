@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ddpjob_core.engine.resting import RestingJob
-from ddpjob_operator.job_stream import JobStream
+from ddpjob_operator.job_stream import JobStream, WatchError
 
 
 def job(name: str, *, version: str = "1", status: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -59,9 +59,20 @@ def test_what_is_about_no_job_is_passed_on_as_it_is(event: dict[str, Any]) -> No
     assert json.loads(JobStream().event(json.dumps(event).encode())) == event
 
 
-@pytest.mark.parametrize("line", [b"", b"x", b"[]", b'{"type": "ADDED"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b'{"type": "ADDED"}',
+        b'{"type": "ERROR", "object": {"kind": "Status", "code": 500}}',
+        b'{"type": "ERROR", "object": {}}',
+        b'{"type": "ERROR", "object": null}',
+    ],
+)
 def test_anything_but_an_event_is_an_error(line: bytes) -> None:
-    with pytest.raises(ValueError, match=r".*"):
+    with pytest.raises(WatchError, match=r"the watch sent"):
         JobStream().event(line)
 
 

@@ -8,10 +8,10 @@ import pytest
 from reconciling import EVENT, KEY, Bench, pod_of, pods
 
 from ddpjob_core.api.errors import ApiError, Forbidden, Invalid
-from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Failure, Nodes, Progress, Restarts
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Failure, Nodes, Progress, Restarts, Stack
 from ddpjob_core.children.actions import DeletePod
 from ddpjob_core.decide import Plan
-from ddpjob_core.engine.refused_status import without
+from ddpjob_core.engine.refused_status import dropped_fields, without
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STATUS = DDPJobStatus(
@@ -125,6 +125,42 @@ async def test_a_refused_status_is_sent_again_after_a_while_and_counts_until_it_
     await bench.look()
     assert bench.observed[-1].status_refused == ""
     assert bench.observed[-1].job.status == STATUS
+
+
+def without_stacks(raw: dict[str, Any]) -> dict[str, Any]:
+    """As a CRD that does not have the field stores it."""
+    return {**raw, "status": {name: each for name, each in raw.get("status", {}).items() if name != "stacks"}}
+
+
+async def test_a_field_that_the_crd_does_not_have_is_named_and_not_written_again_and_again(bench: Bench) -> None:
+    bench.kube.mutate = without_stacks
+    stack = Stack(attempt=1, rank=0, ordinal=0, text="File")
+    status = STATUS.model_copy(update={"stacks": [stack]})
+    assert await bench.look(Plan(status=status, urgent=True)) == ["status at 7"]
+    stored = bench.caches.jobs.get(*KEY)
+    assert stored is not None
+    assert stored.status == STATUS
+    assert bench.looks_again(), "the status is to say so"
+    await bench.look()
+    observed = bench.observed[-1]
+    assert observed.job.status == status, "what was decided is not decided again"
+    assert observed.status_refused == (
+        "the API server drops status.stacks, which its CustomResourceDefinition does not have"
+    )
+    bench.now += timedelta(minutes=9)
+    assert await bench.look() == []
+    bench.kube.mutate = lambda raw: raw
+    bench.now += timedelta(minutes=2)
+    assert await bench.look() == ["status at 101"]
+    await bench.look()
+    assert bench.observed[-1].status_refused == ""
+
+
+def test_what_is_stored_in_other_words_was_not_dropped() -> None:
+    sent = {"a": 1, "b": [{"c": 1, "d": 2}, {"c": 3}], "e": {"f": {}}, "g": [1, 2]}
+    assert dropped_fields(sent, {"a": 1.0, "b": [{"c": 1, "d": 2}, {"c": 3}], "e": {"f": {}}, "g": [2]}, "s") == []
+    assert dropped_fields(sent, {"b": [{"c": 1}, {"c": 3}], "e": {}}, "s") == ["s.a", "s.b[0].d", "s.e.f", "s.g"]
+    assert dropped_fields(sent, None, "s") == ["s.a", "s.b", "s.e", "s.g"]
 
 
 async def test_a_status_that_another_process_wrote_counts_before_the_one_that_was_refused(bench: Bench) -> None:
