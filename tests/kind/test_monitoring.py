@@ -132,7 +132,7 @@ def things_happen(kubectl: Kubectl, prometheus: Prometheus) -> None:
         120,
         lambda: kubectl.story("digits"),
     )
-    kubectl.signal_rank("digits-a0-1", 3, signal.SIGKILL)
+    kubectl.signal_rank("digits-a0-1", 1, signal.SIGKILL)
     trains(kubectl, "slow", beyond=60)
     kubectl.signal_rank("slow-a0-0", 1, signal.SIGSTOP)
     wait_until(
