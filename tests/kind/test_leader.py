@@ -57,8 +57,6 @@ def test_a_killed_leader_is_replaced_and_a_training_loses_nothing(kubectl: Kubec
     assert len(losses(kubectl.logs("digits-a0-0"))) == LONGER * EPOCHS * STEPS_PER_EPOCH
 
 
-# tests/apiserver has the same of a process that is not in a pod.
-@pytest.mark.full
 def test_a_lease_that_is_edited_or_deleted_is_put_right(kubectl: Kubectl) -> None:
     replicas, system = Replicas(choose_engine(LOG)), Kubectl(NAMESPACE)
     leader = wait_until(replicas.holder, "an operator to lead")
