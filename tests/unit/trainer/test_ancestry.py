@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ddpjob_trainer.checkpointing.ancestry import IDENTITY, JobIdentity, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.checkpointing.ancestry import (
+    IDENTITY,
+    JobIdentity,
+    nothing_to_resume,
+    older_folders,
+    sign,
+    was_there,
+)
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder
 
 OWN = JobIdentity("digits-2", "team", "own")
@@ -72,3 +79,15 @@ def test_a_folder_is_signed_once_and_as_a_whole(tmp_path: Path) -> None:
     after = (folder / IDENTITY).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [entry.name for entry in folder.iterdir()] == [IDENTITY]
+
+
+def test_one_of_several_trainings_continues_that_of_its_name(tmp_path: Path) -> None:
+    for uid, part, written in (("a", "fold-1", 300), ("b", "fold-1", 200), ("b", "fold-2", 100)):
+        sign(tmp_path / uid, JobIdentity("digits", "team", uid))
+        saved = CheckpointFolder(tmp_path / uid, part=part).save(7, {}, lambda into: (into / "model").touch())
+        os.utime(saved, (written, written))
+    for part, uids in (("fold-1", ["a", "b"]), ("fold-2", ["b"]), ("fold-3", []), (None, [])):
+        older = older_folders(tmp_path / OWN.uid, OWN, "digits", part)
+        assert [folder.base.name for folder in older] == uids
+    assert was_there(tmp_path / OWN.uid, OWN, "digits")
+    assert not was_there(tmp_path / OWN.uid, OWN, "letters")

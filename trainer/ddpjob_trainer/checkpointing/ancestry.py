@@ -48,20 +48,28 @@ def sign(folder: Path, job: JobIdentity) -> None:
     temporary.replace(folder / IDENTITY)
 
 
-def older_folders(own: Path, job: JobIdentity, name: str) -> Iterator[CheckpointFolder]:
+def older_folders(own: Path, job: JobIdentity, name: str, part: str | None = None) -> Iterator[CheckpointFolder]:
     """Folders next to a job's own with checkpoints of other jobs of this name in its namespace.
 
-    A name may have been used several times: the one whose newest checkpoint was written last comes first.
+    A name may have been used several times: the one whose newest checkpoint was written last comes first. With a part
+    only the checkpoints of that training count.
     """
     found: list[tuple[float, Path]] = []
     for path, signed in _signed(own.parent):
         if (signed.name, signed.namespace) == (name, job.namespace) and signed.uid != job.uid:
-            versions = CheckpointFolder(path).versions()
+            folder = CheckpointFolder(path, part=part)
+            versions = folder.versions()
             # The older job may still be running, and remove the one just listed.
             with contextlib.suppress(FileNotFoundError, IndexError):
-                found.append(((path / versions[0].folder).stat().st_mtime, path))
+                found.append(((folder.path / versions[0].folder).stat().st_mtime, path))
     for _, path in sorted(found, reverse=True):
-        yield CheckpointFolder(path)
+        yield CheckpointFolder(path, part=part)
+
+
+def was_there(own: Path, job: JobIdentity, name: str) -> bool:
+    """Whether another job of this name in its namespace has a folder, with or without checkpoints."""
+    others = (signed for _, signed in _signed(own.parent) if signed.uid != job.uid)
+    return any((each.name, each.namespace) == (name, job.namespace) for each in others)
 
 
 def nothing_to_resume(own: Path, job: JobIdentity, name: str) -> NothingToResumeError:

@@ -14,9 +14,10 @@ from typing import Any, Final, Self
 
 import torch
 
-from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_folders, sign
+from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_folders, sign, was_there
 from ddpjob_trainer.checkpointing.background import Background
 from ddpjob_trainer.checkpointing.host_copies import ChangedError
+from ddpjob_trainer.checkpointing.naming import folder_of
 from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_newest
 from ddpjob_trainer.checkpointing.restoring import MisfitError, Restoring
 from ddpjob_trainer.checkpointing.snapshot import (
@@ -29,7 +30,7 @@ from ddpjob_trainer.checkpointing.snapshot import (
     without_copies,
 )
 from ddpjob_trainer.checkpointing.step_gate import Pause, StepGate
-from ddpjob_trainer.checkpointing.storage import DEFAULT_KEEP_LAST, CheckpointFolder, ResumeError, SupersededError
+from ddpjob_trainer.checkpointing.storage import CheckpointFolder, ResumeError, SupersededError
 from ddpjob_trainer.checkpointing.tensor_file import write_tensors
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.process import randomness
@@ -86,7 +87,13 @@ class Checkpoints:
 
     @classmethod
     def of_job(
-        cls, group: Group, path: str | None = None, *, keep_last: int | None = None, asynchronous: bool = False
+        cls,
+        group: Group,
+        path: str | None = None,
+        *,
+        keep_last: int | None = None,
+        asynchronous: bool = False,
+        name: str | None = None,
     ) -> Self | None:
         """The checkpoints of the job that this process belongs to.
 
@@ -96,25 +103,26 @@ class Checkpoints:
                 without an operator; None uses the operator's setting.
             keep_last: how many checkpoints are kept; None uses the operator's setting, or 3.
             asynchronous: write in a thread of rank 0 while the training continues.
+            name: of one of several trainings in the job: its checkpoints are in a folder of this name within.
 
         Returns:
             None if neither the path nor the operator names a folder.
 
         Raises:
-            MisuseError: an older job should be continued, but its folder or the identity of this job is unknown.
+            MisuseError: an older job should be continued, but its folder or the identity of this job is unknown; or the
+                name cannot be that of a folder.
         """
         job = group.environment.job
-        own = Path(path) / job.uid if path else Path(job.checkpoint_path) if job.checkpoint_path else None
-        if job.resume_from is not None and (own is None or not job.uid):
-            raise MisuseError(
-                "DDPJOB_RESUME_FROM needs DDPJOB_UID, and DDPJOB_CHECKPOINT_PATH or a folder given by the program"
-            )
-        if own is None:
+        folder = folder_of(job, path, name=name, keep_last=keep_last)
+        if folder is None:
             return None
         owner = JobIdentity(job.name, job.namespace, job.uid) if job.uid else None
-        keep_last = keep_last or job.checkpoint_keep_last or DEFAULT_KEEP_LAST
-        folder = CheckpointFolder(own, attempt=job.attempt, keep_last=keep_last)
         return cls(folder, group, owner=owner, resume_from=job.resume_from, asynchronous=asynchronous)
+
+    @property
+    def path(self) -> Path:
+        """Folder of the checkpoints."""
+        return self._folder.path
 
     @property
     def asynchronous(self) -> bool:
@@ -306,7 +314,7 @@ class Checkpoints:
 
         try:
             if self._owner is not None:
-                sign(self._folder.path, self._owner)
+                sign(self._folder.base, self._owner)
             self._folder.save(snapshot.step, snapshot.manifest, write, keep=keep)
         except (OSError, SupersededError, TypeError) as failure:
             return self._reported(_reason(snapshot.step, failure))
@@ -331,11 +339,15 @@ class Checkpoints:
             )
         if self._resume_from is None or self._owner is None:
             return None
-        for folder in older_folders(self._folder.path, self._owner, self._resume_from):
+        base, part = self._folder.base, self._folder.part
+        for folder in older_folders(base, self._owner, self._resume_from, part):
             found = open_newest(folder)
             if found is not None:
                 return found
-        raise nothing_to_resume(self._folder.path, self._owner, self._resume_from)
+        if part is not None and was_there(base, self._owner, self._resume_from):
+            # The older job ended before this one of its trainings had begun.
+            return None
+        raise nothing_to_resume(base, self._owner, self._resume_from)
 
     def _restore_random_numbers(self, manifest: dict[str, Any], saved: torch.Tensor | None) -> None:
         if saved is not None:

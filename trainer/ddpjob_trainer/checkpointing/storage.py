@@ -76,15 +76,20 @@ class Checkpoint:
 class CheckpointFolder:
     """The checkpoints of one job. Only rank 0 uses it."""
 
-    def __init__(self, folder: Path, *, attempt: int = 0, keep_last: int = DEFAULT_KEEP_LAST) -> None:
+    def __init__(
+        self, folder: Path, *, part: str | None = None, attempt: int = 0, keep_last: int = DEFAULT_KEEP_LAST
+    ) -> None:
         """Args:
         folder: holds the checkpoints; created when the first one is saved.
+        part: name of the folder's own folder that holds them instead, for one of several trainings.
         attempt: of the job, to which this process belongs.
         keep_last: how many checkpoints are kept after a save, at least 1.
         """
         if keep_last < 1:
             raise ValueError(f"keep_last must be at least 1, not {keep_last}")
-        self._folder = folder
+        self._base = folder
+        self._part = part
+        self._folder = folder if part is None else folder / part
         self._attempt = attempt
         self._keep_last = keep_last
 
@@ -92,6 +97,16 @@ class CheckpointFolder:
     def path(self) -> Path:
         """Its path."""
         return self._folder
+
+    @property
+    def base(self) -> Path:
+        """The folder of all trainings of the job; without a part this one."""
+        return self._base
+
+    @property
+    def part(self) -> str | None:
+        """Name of one of several trainings."""
+        return self._part
 
     def save(
         self, step: int, content: dict[str, Any], write: Callable[[Path], None], *, keep: int | None = None

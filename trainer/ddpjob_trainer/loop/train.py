@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+from ddpjob_trainer.checkpointing.naming import training_in
 from ddpjob_trainer.data.loading import Collate
 from ddpjob_trainer.loop.evaluating import Evaluate
 from ddpjob_trainer.loop.optimization import Loss
@@ -34,6 +35,7 @@ def train(
     evaluate: Evaluate | None = None,
     collate_fn: Collate | None = None,
     checkpoint_dir: str | None = None,
+    name: str | None = None,
     asynchronous: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> None:
@@ -53,11 +55,13 @@ def train(
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoint_dir: folder for checkpoints; None uses the operator's, and saves nothing without one.
+        name: of this training, for a process with several, such as folds: each has its own checkpoints.
         asynchronous: write checkpoints while the training continues.
         listeners: are notified of everything, after those that print, log and serve progress.
 
     Raises:
-        MisuseError: the processes were started in a way that cannot work, or the arguments contradict each other.
+        MisuseError: the processes were started in a way that cannot work, or the arguments contradict each other;
+            or it is a second training in this process without a name of its own.
         Stopped: all ranks were asked to stop and have saved their last step; ends the process with exit code 143.
         SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which it
             failed, whose end the others notice.
@@ -71,7 +75,8 @@ def train(
         if optimizer.state:
             # Adagrad has some before its first step; what is loaded goes where the parameters are.
             optimizer.load_state_dict(optimizer.state_dict())
-        TrainingLoop(
+        checkpoints = Checkpoints.of_job(ranks, checkpoint_dir, asynchronous=asynchronous, name=name)
+        loop = TrainingLoop(
             group=ranks,
             model=model,
             optimizer=optimizer,
@@ -81,9 +86,11 @@ def train(
             scheduler=scheduler,
             evaluate=evaluate,
             collate_fn=collate_fn,
-            checkpoints=Checkpoints.of_job(ranks, checkpoint_dir, asynchronous=asynchronous),
+            checkpoints=checkpoints,
             listeners=(EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners),
-        ).run()
+        )
+        with training_in(None if checkpoints is None else checkpoints.path, name):
+            loop.run()
 
 
 @contextmanager

@@ -65,6 +65,10 @@ class Telemetry(Listener):
         self._file: ProgressFile | None = None
         if group.first and environment.job.progress_file:
             self._file = ProgressFile(Path(environment.job.progress_file), clock)
+        # A training that is over is still served, as finished, until the next one in this process begins.
+        for before in _serving:
+            before.close()
+        _serving[:] = [self]
         self._server = self._serve(environment.http_port)
         self._watchdog: Watchdog | None = None
         if environment.job.progress_deadline_seconds > 0:
@@ -98,9 +102,7 @@ class Telemetry(Listener):
 
     def close(self) -> None:
         """Stop serving and watching."""
-        if self._watchdog is not None:
-            self._watchdog.close()
-            self._watchdog = None
+        self._stop_watching()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -174,14 +176,22 @@ class Telemetry(Listener):
         # A training that is resumed after its end has no epoch at all.
         self._progress = replace(self._progress, epoch=self._progress.total_epochs, finished=True)
         self._write(last=True)
+        self._stop_watching()
 
     def stopped(self, step: int) -> None:  # noqa: ARG002 known from step_finished
-        """Leave the last progress in the file."""
+        """Leave the last progress in the file, and end the detection of hangs."""
         self._write(last=True)
+        self._stop_watching()
 
     def failed(self) -> None:
-        """Leave the last progress in the file."""
+        """Leave the last progress in the file, and end the detection of hangs."""
         self._write(last=True)
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
 
     def _measured_speed(self, record: LogRecord) -> tuple[float | None, float | None]:
         """Samples per second and seconds per step."""
@@ -219,6 +229,10 @@ class Telemetry(Listener):
             return None
         server.start()
         return server
+
+
+_serving: Final = list[Telemetry]()
+"""What this process serves."""
 
 
 def _smooth(before: float | None, newest: float) -> float:
