@@ -350,7 +350,7 @@ def remembering(remembered: Callable[[torch.Tensor], object]) -> TrainingState:
         (lambda: remembering(lambda each: each.to_sparse()), r"optimizer\.state\.0\.odd is a .* of layout sparse", 1),
         (
             lambda: remembering(lambda each: each.detach()[:1]),
-            r"optimizer\.state\.0\.odd shares memory with weight, which a resume would separate: keep a clone",
+            r"optimizer\.state\.\d\.odd shares memory with (weight|bias), which a resume would separate: keep a clone",
             1,
         ),
         (lambda: remembering(lambda _: set()), r"optimizer\.state\.0\.odd is a set, which", 1),
