@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .cgroup import oom_kills
 from .failures import own_failure, worker_failure
+from .groups import small_group
 from .log import say
 from .program import check_program
 from .report import Failure, encode_report, write_report
 from .signals import AGREED_STOP, STOP_SIGNALS, container_code, signal_name
+from .torch_import import apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,15 +99,29 @@ class Agent:
             self._code = code
             restarts = max(0, self._rounds - 1)
             progress = self._progress()
+            group = () if code else self._small_group()
             report = encode_report(
-                code, failures or [], message, progress, restarts=restarts, stopped=stopped, stopped_by=stopped_by
+                code,
+                failures or [],
+                message,
+                progress,
+                restarts=restarts,
+                stopped=stopped,
+                stopped_by=stopped_by,
+                group=group,
             )
             write_report(report)
+        if group:
+            say(f"WARNING: {apart(*group)}")
         for failure in failures or []:
             who = f"rank {failure.rank}: " if failure.rank is not None else ""
             say(f"{who}{failure.message}")
             if failure.signal and failure.traceback:
                 say(failure.traceback)
+
+    def _small_group(self) -> tuple[int, ...]:
+        files = self._context.error_files if self._context else {}
+        return small_group(files.values(), self._settings)
 
     def _progress(self) -> dict[str, Any] | None:
         try:

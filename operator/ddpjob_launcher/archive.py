@@ -17,16 +17,9 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
-FILE: Final = "launcher.pyz"
-PACKAGE: Final = "ddp-job"
-_MAIN: Final = f"""import importlib
-import sys
+from ddpjob_launcher.archive_main import MODULES, PACKAGE
 
-main = importlib.import_module("{PACKAGE}.main").main
-# The archive: a program's imports have no business in it.
-del sys.path[0]
-sys.exit(main())
-"""
+FILE: Final = "launcher.pyz"
 # Started by name, whichever launcher it is.
 _ALWAYS: Final = ("__init__", "main", "guard", "worker")
 # What the oldest time that an archive can hold stands for: the same sources make the same archive.
@@ -38,16 +31,19 @@ _READABLE: Final = 0o644 << 16
 @cache
 def sources(module: str) -> Mapping[str, str]:
     """The files of the archive by name: what the launcher that this module runs needs, and nothing of the others."""
-    found = {"__main__.py": _MAIN}
+    found = {"__main__.py": _compact("archive_main")}
     missing = [*_ALWAYS, module]
     while missing:
         name = missing.pop()
         path = f"{PACKAGE}/{name}.py"
         if path not in found:
-            written = files(__package__).joinpath(f"{name}.py").read_text(encoding="utf-8")
-            found[path] = _without_types(_without_comments(written))
+            found[path] = _compact(name)
             missing += _imported(found[path])
     return MappingProxyType(dict(sorted(found.items())))
+
+
+def _compact(module: str) -> str:
+    return _without_types(_without_comments(files(__package__).joinpath(f"{module}.py").read_text(encoding="utf-8")))
 
 
 def _imported(source: str) -> list[str]:
@@ -89,10 +85,13 @@ def _without_types(source: str) -> str:
 
 @cache
 def archive(module: str) -> bytes:
-    """The archive for the launcher that this module runs."""
+    """The archive for the launcher that this module runs: `archive_main`, and all other modules as one text."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, text in sources(module).items():
+        modules = dict(sources(module))
+        main = modules.pop("__main__.py")
+        parts = [part for pair in modules.items() for part in pair]
+        for name, text in (("__main__.py", main), (MODULES, "\0".join(parts))):
             entry = zipfile.ZipInfo(name, _NEVER)
             entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, _UNIX, _READABLE
             packed.writestr(entry, text, compresslevel=9)

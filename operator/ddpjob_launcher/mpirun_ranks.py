@@ -58,9 +58,9 @@ class Ranks:
             data: dict[str, Any] = {}
             with contextlib.suppress(OSError, ValueError):
                 data = json.loads(file.read_text())
+            self.error_files[end["localRank"]] = str(file)
             if end["code"] == 0 or (end["aborted"] and (not data or _left_on_purpose(end["code"], data))):
                 continue
-            self.error_files[end["localRank"]] = str(file)
             found[rank] = SimpleNamespace(
                 local_rank=end["localRank"],
                 exitcode=1 if end["aborted"] and end["code"] < 0 else end["code"],

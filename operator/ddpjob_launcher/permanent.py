@@ -36,7 +36,12 @@ def is_permanent(error: BaseException, trace: TracebackType | None) -> bool:
 
 
 def said(error: BaseException, trace: TracebackType | None) -> str:
-    """What a parser of arguments says about them when it exits, "" if it is none."""
+    """What the message lacks: what a parser of arguments says when it exits, or who has MPI; "" if nothing."""
+    if isinstance(error, RuntimeError) and "have MPI built in" in str(error):
+        return (
+            "this torch has no MPI, or does not show it, as mpirun has not started this process: set spec.launcher to "
+            "mpirun, or let the program use gloo or nccl"
+        )
     return _refusal(error, trace).strip() if isinstance(error, SystemExit) and trace is not None else ""
 
 

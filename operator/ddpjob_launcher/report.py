@@ -66,17 +66,13 @@ def encode_report(
     restarts: int = 0,
     stopped: bool = False,
     stopped_by: str | None = None,
+    group: tuple[int, ...] = (),
 ) -> bytes:
     """The report as one line of JSON of at most REPORT_BYTES: what is dropped first is a traceback's beginning."""
-    report: dict[str, Any] = {"exitCode": code}
-    if stopped:
-        report["stopped"] = True
-    if stopped_by:
-        report["stoppedBy"] = stopped_by
-    if restarts:
-        report["processRestarts"] = restarts
-    if message:
-        report["message"] = clip(message, 512)
+    known = {"stopped": stopped, "stoppedBy": stopped_by, "processRestarts": restarts, "message": clip(message, 512)}
+    report: dict[str, Any] = {"exitCode": code, **{name: value for name, value in known.items() if value}}
+    if group:
+        report["groupSize"], report["jobSize"] = group
     if progress and len(to_json(progress)) <= REPORT_BYTES // 3:
         report["progress"] = progress
     kept: list[Failure] = []

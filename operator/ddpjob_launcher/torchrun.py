@@ -17,11 +17,11 @@ from .commands import FILE, command
 from .dns import absolute_name
 from .errors import CannotStart
 from .failures import own_failure
-from .libuv import has_libuv, libuv_off
 from .log import say
 from .program import prepare_environment
 from .rendezvous import await_node_0, endpoint
 from .signals import AGREED_STOP
+from .torch_import import has_libuv, libuv_off
 from .torch_patches import (
     LEFT,
     add_failures,

@@ -22,6 +22,7 @@ from types import ModuleType, TracebackType
 
 from .faults import fault_file
 from .gloo import let_threads_finish
+from .torch_import import AtImport, note_training_alone
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -41,18 +42,19 @@ def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> No
     sys.orig_argv = [sys.executable, "-u", *(["-m"] if kind == "module" else []), *sys.argv]
     sys.excepthook = _without_our_frames
     _record_faults()
+    folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
     # The first to be registered is the last to be called.
     atexit.register(let_threads_finish)
-    if libuv != "yes":
-        from .libuv import LibuvOff  # noqa: PLC0415 -- seldom needed
-
-        sys.meta_path.insert(0, LibuvOff(ask=libuv == "ask"))
+    sys.meta_path.insert(0, AtImport(libuv, folder))
     try:
         _execute(kind, program, main.__dict__)
     except BaseException as error:
         if os.getpid() == pid:
             _record(error)
         raise
+    finally:
+        if folder and os.getpid() == pid:
+            note_training_alone(folder)
 
 
 def _execute(kind: str, program: str, namespace: dict[str, object]) -> None:

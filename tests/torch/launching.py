@@ -18,6 +18,12 @@ from ddpjob_core.api.launchers import Launcher
 from ddpjob_launcher.archive import FILE, archive
 from tests.ports import free_port
 
+WITHOUT_WRAPPER = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "ddpjob_torch"]
+"""
+"""A sitecustomize by which torch is as in an image that is not ours."""
+
 
 class Node:
     """One launcher process as a pod would run it."""

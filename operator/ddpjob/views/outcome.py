@@ -21,6 +21,9 @@ def end_lines(name: str, status: DDPJobStatus) -> list[Line]:
     after = f" after {took}" if took else ""
     if status.holds(ConditionType.SUCCEEDED):
         loss = f", loss {status.summary.loss}" if status.summary.loss else ""
+        apart = status.condition(ConditionType.SEPARATE_GROUPS)
+        if apart is not None and apart.status == "True":
+            return [Line(f"{name} has succeeded{after}{loss}, but not as one training: {apart.message}", tone=Tone.BAD)]
         return [Line(f"{name} has succeeded{after}{loss}", tone=Tone.GOOD)]
     failed = status.condition(ConditionType.FAILED)
     if failed is None or failed.status != "True":

@@ -47,6 +47,9 @@ def _why(status: DDPJobStatus) -> list[Line]:
     if failed is not None and failed.status == "True":
         said = status.failure.message if status.failure is not None else ""
         return block("Why", f"{failed.reason}: {without(failed.message, said, 'the root cause below')}", Tone.BAD)
+    apart = status.condition(ConditionType.SEPARATE_GROUPS)
+    if apart is not None and apart.status == "True":
+        return block("But", apart.message, Tone.BAD)
     waits = waiting_for(status)
     if not waits:
         return []

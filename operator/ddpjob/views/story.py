@@ -19,6 +19,7 @@ _ENDS: Final = (
     ConditionType.TRAINING_STALLED,
     ConditionType.SUSPENDED,
     ConditionType.SUCCEEDED,
+    ConditionType.SEPARATE_GROUPS,
     ConditionType.FAILED,
 )
 _HINT_OF_WAITING: Final = "ddpjob doctor {name} -n {namespace} checks what blocks it"
@@ -95,7 +96,8 @@ def _verdict(job: Job, now: datetime) -> str:
     if status.holds(ConditionType.SUCCEEDED):
         restarts = status.restarts.counted + status.restarts.ignored
         after = f", after {restarts} restart{'s' if restarts != 1 else ''}" if restarts else ""
-        return f"{name} has succeeded{tries}{after}"
+        apart = ", but not as one training" if status.holds(ConditionType.SEPARATE_GROUPS) else ""
+        return f"{name} has succeeded{tries}{after}{apart}"
     failed = status.condition(ConditionType.FAILED)
     if failed is not None and failed.status == "True":
         return f"{name} has failed{tries}: {failed.reason}"

@@ -70,6 +70,7 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     STATUS_REFUSED = "StatusRefused"
     UNREADABLE = "Unreadable"
+    SEPARATE_GROUPS = "SeparateGroups"
 
 
 class Condition(ApiModel):

@@ -15,6 +15,7 @@ from ddpjob_core.observations.observed import Terminated
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.status.conditions import Fact, with_facts
+from ddpjob_core.status.separate_groups import separate_groups
 
 OTHERS_END_WITHIN: Final = timedelta(seconds=15)
 """How long the other nodes have to end after a deciding node 0."""
@@ -44,8 +45,10 @@ def succeeded(situation: Situation) -> Decision | None:
     took = format_seconds(int((situation.now - start).total_seconds()))
     nodes = f"{len(states)} node" + ("s" if len(states) > 1 else "")
     how = f"{launcher.value} on {nodes}" if launcher.traits.decided_by_node_0 else nodes
-    fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{how} exited with 0 after {took}")
+    apart = separate_groups(situation)
+    but = f", but not as one training: see {ConditionType.SEPARATE_GROUPS.value}" if apart else ""
+    fact = Fact(ConditionType.SUCCEEDED, "True", "AllNodesSucceeded", f"{how} exited with 0 after {took}{but}")
     return Decision(
-        with_facts(status, (fact,), situation.job.generation, situation.now),
+        with_facts(status, (fact, *apart), situation.job.generation, situation.now),
         transition=True,
     )

@@ -55,6 +55,7 @@ def events_between(
     for kind, level in (
         (ConditionType.SUSPENDED, "Normal"),
         (ConditionType.SUCCEEDED, "Normal"),
+        (ConditionType.SEPARATE_GROUPS, "Warning"),
         (ConditionType.FAILED, "Warning"),
     ):
         condition = _newly(before, new, kind, "True")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launching import Job, Node, launchers, wait_until
+from launching import WITHOUT_WRAPPER, Job, Node, launchers, wait_until
 
 pytest.importorskip("torch")
 
@@ -29,11 +29,13 @@ SPAWNS = """
 import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 
 def train(local, processes):
-    rank = int(os.environ["RANK"]) * processes + local
-    dist.init_process_group("gloo", rank=rank, world_size=int(os.environ["WORLD_SIZE"]) * processes)
+    first, nodes = (0, 1) if sys.argv[1:] == ["apart"] else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    rank = first * processes + local
+    dist.init_process_group("gloo", rank=rank, world_size=nodes * processes)
     total = torch.tensor([float(rank)])
     dist.all_reduce(total)
     os.write(1, f"rank {rank} of {dist.get_world_size()}: sum {total.item()}\\n".encode())
+    os.write(1, f"mpi: {dist.is_mpi_available()}\\n".encode())
     dist.barrier()
     if sys.argv[1:] == ["raise"] and rank == 1:
         raise ValueError("bad batch")
@@ -90,6 +92,18 @@ def test_a_program_under_python_spawns_as_many_processes_as_it_is_asked_for(job:
     assert [node.end() for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     said = sorted(line for node in nodes for line in node.output.splitlines() if line.startswith("rank "))
     assert said == [f"rank {rank} of 4: sum 6.0" for rank in range(4)]
+    assert [node.report for node in nodes] == [{"exitCode": 0}] * 2
+
+
+def test_spawned_processes_that_are_a_group_without_the_other_nodes_are_reported(job: Job) -> None:
+    (job.folder / "site").mkdir()
+    (job.folder / "site" / "sitecustomize.py").write_text(WITHOUT_WRAPPER)
+    node = job.start(1, 2, job.program(SPAWNS), "apart", launcher="python", PYTHONPATH=str(job.folder / "site"))
+    assert node.end() == 0, node.output
+    assert node.report == {"exitCode": 0, "groupSize": 2, "jobSize": 4}
+    assert "ddpjob: WARNING: a process group of 2 in a job of 4 processes" in node.output
+    # Not by the image, but by the launcher.
+    assert node.output.count("mpi: False") == 2
 
 
 def test_a_spawned_process_that_raised_is_named_by_its_rank(job: Job) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import Job, launchers
+from launching import WITHOUT_WRAPPER, Job, launchers
 
 from tests.ports import free_port
 
@@ -30,11 +30,6 @@ where = f"at {os.environ['MASTER_ADDR']} by {os.environ['GLOO_SOCKET_IFNAME']}"
 os.write(1, f"sum {total.item()} {where}\\n".encode())
 dist.barrier()
 os._exit(0)
-"""
-
-WITHOUT_WRAPPER = """
-import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "ddpjob_libuv"]
 """
 
 # The threads of gloo still release tensors when the program ends.
@@ -56,6 +51,7 @@ if dist.get_rank() == 0:
 names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS")
 print(json.dumps({
     "sum": total.item(), "pet": [name for name in os.environ if name.startswith("PET_")],
+    "mpi": dist.is_mpi_available(),
     **{name: os.environ.get(name) for name in names},
 }) + "\\n", end="")
 dist.barrier()
@@ -117,6 +113,7 @@ def test_two_nodes_train_with_the_rank_of_their_ordinal(job: Job, backend: str, 
             {
                 "sum": 6,
                 "pet": [],
+                "mpi": False,
                 "RANK": str(2 * group + local),
                 "LOCAL_RANK": str(local),
                 "GROUP_RANK": str(group),
@@ -162,6 +159,40 @@ def test_on_the_host_network_gloo_uses_the_interface_of_the_default_route(job: J
 def test_a_program_that_ends_before_the_threads_of_gloo_succeeds(job: Job) -> None:
     node = job.start(0, 1, job.program(ENDS_BEFORE_GLOO), processes=6)
     assert node.end() == 0, node.output
+    # Each was a group of its own.
+    assert node.report == {"exitCode": 0, "groupSize": 1, "jobSize": 6}
+    assert node.output.count("ddpjob: WARNING: a process group of 1 in a job of 6 processes") == 6 + 1
+
+
+@pytest.mark.parametrize(
+    ("group", "report"),
+    [
+        ("", {"groupSize": 1, "jobSize": 2}),
+        ("dist.init_process_group()", {"groupSize": 1, "jobSize": 2}),
+        ("dist.init_process_group('gloo'); dist.barrier(dist.new_group([0, 1]))", {}),
+    ],
+    ids=["no group", "a group that is not used", "a group that is used"],
+)
+def test_processes_that_train_by_themselves_are_reported_as_groups_of_one(
+    job: Job, group: str, report: dict[str, int]
+) -> None:
+    trains = "import torch, torch.distributed as dist\ntorch.optim.AdamW([torch.zeros(1, requires_grad=True)])\n"
+    node = job.start(0, 1, job.program(trains + group))
+    assert node.end() == 0, node.output
+    assert node.report == {"exitCode": 0, **report}
+
+
+def test_processes_that_neither_train_nor_have_a_group_are_not_reported(job: Job) -> None:
+    node = job.start(0, 1, job.program("import torch"))
+    assert node.end() == 0, node.output
+    assert node.report == {"exitCode": 0}
+
+
+def test_the_backend_mpi_under_torchrun_fails_and_says_who_has_mpi(job: Job) -> None:
+    program = "import torch.distributed as dist\ndist.init_process_group('mpi')"
+    node = job.start(0, 1, job.program(program), processes=1)
+    assert node.end() == 1, node.output
+    assert "set spec.launcher to mpirun, or let the program use gloo" in node.report["failures"][0]["message"]
 
 
 def test_a_job_of_one_node_needs_no_name_service(job: Job) -> None:

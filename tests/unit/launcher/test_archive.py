@@ -36,7 +36,7 @@ def _statements(source: str) -> list[tuple[int, str]]:
 
 def test_each_module_is_there_statement_by_statement_on_its_line() -> None:
     delivered = {Path(name).stem: text for name, text in DELIVERED.items() if name.startswith(PACKAGE)}
-    assert delivered.keys() == SOURCES.keys() - {"archive"}
+    assert delivered.keys() == SOURCES.keys() - {"archive", "archive_main"}
     for name, text in delivered.items():
         assert _statements(text) == _statements(SOURCES[name])
         assert not [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.arg) and node.annotation]

@@ -28,13 +28,15 @@ progress = st.none() | st.dictionaries(st.text(max_size=30), st.integers() | st.
 def test_a_report_never_exceeds_its_size_and_can_always_be_read(
     code: int, ends: list[dict[str, Any]], message: str, reached: dict[str, Any] | None
 ) -> None:
-    report = encode_report(code, [Failure(**end) for end in ends], message, reached, restarts=3, stopped=True)
+    failed = [Failure(**end) for end in ends]
+    report = encode_report(code, failed, message, reached, restarts=3, stopped=True, group=(1, 4))
     assert len(report) <= 2048
     assert b"\n" not in report
     parsed = parse_report(report.decode("utf-8"))
     assert parsed is not None
     assert json.loads(report)["exitCode"] == code
     assert (parsed.process_restarts, parsed.stopped) == (3, True)
+    assert (parsed.group_size, parsed.job_size) == (1, 4)
     if ends:
         first = parsed.failures[0]
         assert (first.rank, first.local_rank, first.exit_code) == (

@@ -1,8 +1,10 @@
 """The last lines about a job."""
 
-from cli_jobs import FAILED, RUNNING, SUCCEEDED, job, text_of
+from cli_jobs import FAILED, LATER, RUNNING, SUCCEEDED, condition, job, text_of
 
 from ddpjob.views.outcome import outcome_lines
+from ddpjob.views.status import status_lines
+from ddpjob.views.story import story_lines, story_of
 
 
 def test_the_end_of_a_failed_job_shows_the_last_of_the_traceback() -> None:
@@ -14,6 +16,19 @@ def test_the_end_of_a_failed_job_shows_the_last_of_the_traceback() -> None:
 
 def test_the_end_of_a_successful_job_is_one_line() -> None:
     assert [line.text for line in outcome_lines(job(**SUCCEEDED))] == ["digits has succeeded after 38s, loss 0.01"]
+
+
+def test_a_job_that_was_not_one_training_is_shown_as_such_wherever_it_is_shown() -> None:
+    message = "4 processes were started, but each worked by itself"
+    apart = condition("SeparateGroups", "True", "GroupSmallerThanJob", message)
+    of = job(**{**SUCCEEDED, "conditions": [*SUCCEEDED["conditions"], apart]})
+    assert f"digits has succeeded after 38s, loss 0.01, but not as one training: {message}" in text_of(
+        outcome_lines(of)
+    )
+    assert f"But: {message}" in text_of(status_lines(of, LATER))
+    why = text_of(story_lines(story_of(of, [], [], LATER)))
+    assert "digits has succeeded, but not as one training" in why
+    assert f"GroupSmallerThanJob: {message}" in why
 
 
 def test_a_job_that_goes_on_has_no_end() -> None:
