@@ -19,6 +19,8 @@ from hack.images.build import build_images
 from hack.images.image import IMAGES, Image
 
 _PACKAGES: Final = ROOT / "tests/torch/requirements.lock"
+# What tests/torch needs besides in full runs, such as a server of S3's protocol: some hundred megabytes.
+_FULL_PACKAGES: Final = ROOT / "tests/torch/requirements-full.lock"
 _ASK_PYTHON: Final = "import platform, sys; print(*sys.version_info[:2], sep='.', end=' '); print(platform.machine())"
 # Wheels name the oldest C library that they run with.
 _GLIBC: Final = ("2_28", "2_17")
@@ -27,6 +29,7 @@ _SIDE_BY_SIDE: Final = side_by_side(more=1)
 # What the trainer image has from Debian. Its own torch is the oldest that is supported; this is the other end.
 _NEWEST: Final = ("torch", "numpy", "safetensors", "prometheus-client")
 _TORCH: Final = "/opt/torch"
+_MORE: Final = "/opt/more"
 _FREE_GIB: Final = 25
 TRAINER: Final = next(image for image in IMAGES if image.target == "trainer")
 
@@ -44,10 +47,11 @@ class Run:
     results: Path
 
 
-def packages_folder(log: Path, python: str, machine: str) -> Path:
+def packages_folder(lock: Path, log: Path, python: str, machine: str) -> Path:
     """A folder with the packages as they are locked, to be mounted into the container.
 
     Args:
+        lock: requirements with hashes.
         log: for what pip says.
         python: version of the image's Python, as 3.13.
         machine: its architecture, as x86_64.
@@ -59,11 +63,11 @@ def packages_folder(log: Path, python: str, machine: str) -> Path:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
         run_step(
             "packages for tests in the trainer image",
-            [*command, *target, "--target", str(work), "-r", str(_PACKAGES)],
+            [*command, *target, "--target", str(work), "-r", str(lock)],
             log,
         )
 
-    return built(cache_folder() / "pytest" / hash_of([_PACKAGES], python, machine), install)
+    return built(cache_folder() / "pytest" / hash_of([lock], python, machine), install)
 
 
 @contextmanager
@@ -106,6 +110,8 @@ class Container:
     machine: str
     """Its architecture, such as x86_64."""
     packages: Path
+    more: Path | None = None
+    """Packages that only full runs need."""
 
     def pytest(self, name: str, tests: Sequence[str], torch: Path | None = None, *, spare: bool = False) -> Run:
         """Run tests as the image's own user.
@@ -131,6 +137,9 @@ class Container:
         if torch is not None:
             command += ["-v", f"{torch}:{_TORCH}:ro"]
             path.insert(0, _TORCH)
+        if self.more is not None:
+            command += ["-v", f"{self.more}:{_MORE}:ro"]
+            path.append(_MORE)
         command += ["-w", "/repo", "-e", f"PYTHONPATH={':'.join(path)}", "-e", "PYTHONDONTWRITEBYTECODE=1"]
         command += ["--entrypoint", "python3", self.image, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += [*workers, f"--junitxml=/results/{name}.xml", *tests]
@@ -138,24 +147,30 @@ class Container:
         return Run(code, results / f"{name}.xml")
 
 
-def container_of(image: Image, log: Path) -> Container:
+def container_of(image: Image, log: Path, *, full: bool = False) -> Container:
     """An image that has torch, with pytest.
+
+    Args:
+        image: with torch.
+        log: for what the build says.
+        full: whether it also has what only full runs of tests/torch need.
 
     Raises:
         StepError: the image or pytest cannot be had.
     """
     with only_one(f"image {image.name}", say):
-        return _container_of(image, log)
+        return _container_of(image, log, full=full)
 
 
-def _container_of(image: Image, log: Path) -> Container:
+def _container_of(image: Image, log: Path, *, full: bool) -> Container:
     engine = choose_engine(log)
     keyed = build_images(engine, log, [image])[image]
     asked = engine.output("run", "--rm", keyed, "python3", "-c", _ASK_PYTHON)
     if asked is None:
         raise StepError(f"the image {image.name} cannot run its python3")
     python, machine = asked.split()
-    return Container(engine, keyed, python, machine, packages_folder(log, python, machine))
+    more = packages_folder(_FULL_PACKAGES, log, python, machine) if full else None
+    return Container(engine, keyed, python, machine, packages_folder(_PACKAGES, log, python, machine), more)
 
 
 def run_in_image(image: Image, name: str, log: Path, *, full: bool, spare: bool = False) -> Run:
@@ -172,7 +187,9 @@ def run_in_image(image: Image, name: str, log: Path, *, full: bool, spare: bool 
         StepError: the image or pytest cannot be had.
     """
     chosen = [] if full else ["-m", "not full"]
-    return container_of(image, log).pytest(name, [*chosen, f"tests/{name}"], spare=spare)
+    return container_of(image, log, full=full and image is TRAINER).pytest(
+        name, [*chosen, f"tests/{name}"], spare=spare
+    )
 
 
 def run_with_newest_torch(log: Path) -> Run:
@@ -181,7 +198,7 @@ def run_with_newest_torch(log: Path) -> Run:
     Raises:
         StepError: the image, pytest or that torch cannot be had.
     """
-    container = container_of(TRAINER, log)
+    container = container_of(TRAINER, log, full=True)
     with newest_torch(log, container.python, container.machine) as torch:
         version = next(torch.glob("torch-*.dist-info")).name.removesuffix(".dist-info")
         say(f"  {version} instead of the image's")

@@ -9,7 +9,7 @@ from ddpjob_trainer.checkpointing.ancestry import (
     IDENTITY,
     JobIdentity,
     nothing_to_resume,
-    older_folders,
+    older_stores,
     sign,
     was_there,
 )
@@ -21,7 +21,7 @@ OWN = JobIdentity("digits-2", "team", "own")
 def job(base: Path, name: str, uid: str, *, namespace: str = "team", written: int | None = None) -> Path:
     """The folder of a job, with a checkpoint that was written at this time."""
     folder = base / uid
-    sign(folder, JobIdentity(name, namespace, uid))
+    sign(CheckpointFolder(folder), JobIdentity(name, namespace, uid))
     if written is not None:
         checkpoint = CheckpointFolder(folder).save(7, {}, lambda into: (into / "model").touch())
         os.utime(checkpoint, (written, written))
@@ -29,7 +29,7 @@ def job(base: Path, name: str, uid: str, *, namespace: str = "team", written: in
 
 
 def found(base: Path, name: str) -> list[str]:
-    return [folder.path.name for folder in older_folders(base / OWN.uid, OWN, name)]
+    return [str(store).rpartition("/")[2] for store in older_stores(CheckpointFolder(base / OWN.uid), OWN, name)]
 
 
 def test_of_jobs_that_had_the_name_the_one_that_saved_last_comes_first(tmp_path: Path) -> None:
@@ -57,17 +57,17 @@ def test_a_damaged_identity_hides_its_own_folder_alone(tmp_path: Path, content: 
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "notes.txt").touch()
     assert found(tmp_path, "digits") == ["a"]
-    assert "digits" in str(nothing_to_resume(tmp_path / OWN.uid, OWN, "letters"))
+    assert "digits" in str(nothing_to_resume(CheckpointFolder(tmp_path / OWN.uid), OWN, "letters"))
 
 
 def test_nothing_to_resume_names_the_folder_and_the_jobs_that_are_there(tmp_path: Path) -> None:
     job(tmp_path, "letters", "a", written=100)
     job(tmp_path, "faces", "b")
     job(tmp_path, "secret", "c", namespace="others", written=100)
-    said = str(nothing_to_resume(tmp_path / OWN.uid, OWN, "digits"))
+    said = str(nothing_to_resume(CheckpointFolder(tmp_path / OWN.uid), OWN, "digits"))
     assert f"job 'digits' has no intact checkpoint in {tmp_path};" in said
     assert said.endswith("jobs with checkpoints there: faces, letters")
-    assert str(nothing_to_resume(tmp_path / "none" / OWN.uid, OWN, "digits")).endswith(
+    assert str(nothing_to_resume(CheckpointFolder(tmp_path / "none" / OWN.uid), OWN, "digits")).endswith(
         "jobs with checkpoints there: none"
     )
 
@@ -75,7 +75,7 @@ def test_nothing_to_resume_names_the_folder_and_the_jobs_that_are_there(tmp_path
 def test_a_folder_is_signed_once_and_as_a_whole(tmp_path: Path) -> None:
     folder = job(tmp_path, "digits", "a")
     before = (folder / IDENTITY).stat()
-    sign(folder, JobIdentity("digits", "team", "a"))
+    sign(CheckpointFolder(folder), JobIdentity("digits", "team", "a"))
     after = (folder / IDENTITY).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [entry.name for entry in folder.iterdir()] == [IDENTITY]
@@ -83,11 +83,11 @@ def test_a_folder_is_signed_once_and_as_a_whole(tmp_path: Path) -> None:
 
 def test_one_of_several_trainings_continues_that_of_its_name(tmp_path: Path) -> None:
     for uid, part, written in (("a", "fold-1", 300), ("b", "fold-1", 200), ("b", "fold-2", 100)):
-        sign(tmp_path / uid, JobIdentity("digits", "team", uid))
+        sign(CheckpointFolder(tmp_path / uid), JobIdentity("digits", "team", uid))
         saved = CheckpointFolder(tmp_path / uid, part=part).save(7, {}, lambda into: (into / "model").touch())
         os.utime(saved, (written, written))
     for part, uids in (("fold-1", ["a", "b"]), ("fold-2", ["b"]), ("fold-3", []), (None, [])):
-        older = older_folders(tmp_path / OWN.uid, OWN, "digits", part)
-        assert [folder.base.name for folder in older] == uids
-    assert was_there(tmp_path / OWN.uid, OWN, "digits")
-    assert not was_there(tmp_path / OWN.uid, OWN, "letters")
+        older = older_stores(CheckpointFolder(tmp_path / OWN.uid, part=part), OWN, "digits")
+        assert [str(store) for store in older] == [str(tmp_path / uid / (part or "")) for uid in uids]
+    assert was_there(CheckpointFolder(tmp_path / OWN.uid), OWN, "digits")
+    assert not was_there(CheckpointFolder(tmp_path / OWN.uid), OWN, "letters")

@@ -6,13 +6,12 @@ in each holds the job's name. An older job's files are read and never changed.
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
-from ddpjob_trainer.checkpointing.storage import CheckpointFolder, ResumeError
+from ddpjob_trainer.checkpointing.storage import ResumeError
+from ddpjob_trainer.checkpointing.store import CheckpointStore
 
 IDENTITY: Final = "job.json"
 _MOST_NAMES: Final = 20
@@ -31,50 +30,44 @@ class JobIdentity:
     uid: str
 
 
-def sign(folder: Path, job: JobIdentity) -> None:
-    """Write a job's identity into its folder unless it is there already; a reader never sees half of it.
+def sign(store: CheckpointStore, job: JobIdentity) -> None:
+    """Write a job's identity next to its checkpoints unless it is there already.
 
     Raises:
-        OSError: the volume cannot be written to.
+        OSError: it cannot be written.
     """
-    if _read(folder) == job:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{IDENTITY}.{os.getpid()}"
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(asdict(job), file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / IDENTITY)
+    if _read(store) != job:
+        store.write_note(IDENTITY, json.dumps(asdict(job)))
 
 
-def older_folders(own: Path, job: JobIdentity, name: str, part: str | None = None) -> Iterator[CheckpointFolder]:
-    """Folders next to a job's own with checkpoints of other jobs of this name in its namespace.
+def older_stores(own: CheckpointStore, job: JobIdentity, name: str) -> Iterator[CheckpointStore]:
+    """Checkpoints of other jobs of this name in the same namespace, next to a job's own.
 
-    A name may have been used several times: the one whose newest checkpoint was written last comes first. With a part
-    only the checkpoints of that training count.
+    A name may have been used several times: the one whose newest checkpoint was written last comes first. Of one of
+    several trainings only the checkpoints of its name count.
+
+    Raises:
+        OSError: they cannot be listed.
     """
-    found: list[tuple[float, Path]] = []
-    for path, signed in _signed(own.parent):
+    found: list[tuple[float, str, CheckpointStore]] = []
+    for store, signed in _signed(own):
         if (signed.name, signed.namespace) == (name, job.namespace) and signed.uid != job.uid:
-            folder = CheckpointFolder(path, part=part)
-            versions = folder.versions()
             # The older job may still be running, and remove the one just listed.
             with contextlib.suppress(FileNotFoundError, IndexError):
-                found.append(((folder.path / versions[0].folder).stat().st_mtime, path))
-    for _, path in sorted(found, reverse=True):
-        yield CheckpointFolder(path, part=part)
+                found.append((store.written(store.versions()[0]), str(store), store))
+    for _, _, store in sorted(found, key=lambda each: each[:2], reverse=True):
+        yield store
 
 
-def was_there(own: Path, job: JobIdentity, name: str) -> bool:
-    """Whether another job of this name in its namespace has a folder, with or without checkpoints."""
-    others = (signed for _, signed in _signed(own.parent) if signed.uid != job.uid)
+def was_there(own: CheckpointStore, job: JobIdentity, name: str) -> bool:
+    """Whether another job of this name in its namespace has left its identity, with or without checkpoints."""
+    others = (signed for _, signed in _signed(own) if signed.uid != job.uid)
     return any((each.name, each.namespace) == (name, job.namespace) for each in others)
 
 
-def nothing_to_resume(own: Path, job: JobIdentity, name: str) -> NothingToResumeError:
-    """The error for a name without an intact checkpoint; lists the jobs that have folders there."""
-    others = (signed for _, signed in _signed(own.parent) if signed.namespace == job.namespace)
+def nothing_to_resume(own: CheckpointStore, job: JobIdentity, name: str) -> NothingToResumeError:
+    """The error for a name without an intact checkpoint; lists the jobs that have checkpoints there."""
+    others = (signed for _, signed in _signed(own) if signed.namespace == job.namespace)
     names = sorted({signed.name for signed in others if signed.uid != job.uid})
     there = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     return NothingToResumeError(
@@ -83,16 +76,16 @@ def nothing_to_resume(own: Path, job: JobIdentity, name: str) -> NothingToResume
     )
 
 
-def _signed(base: Path) -> Iterator[tuple[Path, JobIdentity]]:
-    for path in base.iterdir() if base.is_dir() else ():
-        signed = _read(path)
+def _signed(own: CheckpointStore) -> Iterator[tuple[CheckpointStore, JobIdentity]]:
+    for store in own.neighbours():
+        signed = _read(store)
         if signed is not None:
-            yield path, signed
+            yield store, signed
 
 
-def _read(folder: Path) -> JobIdentity | None:
+def _read(store: CheckpointStore) -> JobIdentity | None:
     try:
-        fields = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
+        fields = json.loads(store.note(IDENTITY))
         values = [fields[name] for name in ("name", "namespace", "uid")]
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import torch
 
-from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_folders, sign, was_there
+from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_stores, sign, was_there
 from ddpjob_trainer.checkpointing.background import Background
 from ddpjob_trainer.checkpointing.host_copies import ChangedError
 from ddpjob_trainer.checkpointing.naming import folder_of
@@ -30,7 +30,8 @@ from ddpjob_trainer.checkpointing.snapshot import (
     without_copies,
 )
 from ddpjob_trainer.checkpointing.step_gate import Pause, StepGate
-from ddpjob_trainer.checkpointing.storage import CheckpointFolder, ResumeError, SupersededError
+from ddpjob_trainer.checkpointing.storage import ResumeError, SupersededError
+from ddpjob_trainer.checkpointing.store import CheckpointStore
 from ddpjob_trainer.checkpointing.tensor_file import write_tensors
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.process import randomness
@@ -55,7 +56,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: CheckpointFolder,
+        folder: CheckpointStore,
         group: Group,
         *,
         owner: JobIdentity | None = None,
@@ -99,8 +100,8 @@ class Checkpoints:
 
         Args:
             group: the processes of the training.
-            path: folder for the checkpoints of jobs; those of this job are in `<path>/<uid>`, or in the path itself
-                without an operator; None uses the operator's setting.
+            path: folder, or address in an object store, for the checkpoints of jobs; those of this job are in
+                `<path>/<uid>`, or in the path itself without an operator; None uses the operator's setting.
             keep_last: how many checkpoints are kept; None uses the operator's setting, or 3.
             asynchronous: write in a thread of rank 0 while the training continues.
             name: of one of several trainings in the job: its checkpoints are in a folder of this name within.
@@ -120,9 +121,9 @@ class Checkpoints:
         return cls(folder, group, owner=owner, resume_from=job.resume_from, asynchronous=asynchronous)
 
     @property
-    def path(self) -> Path:
-        """Folder of the checkpoints."""
-        return self._folder.path
+    def location(self) -> str:
+        """Folder of the checkpoints, or their address in an object store."""
+        return str(self._folder)
 
     @property
     def asynchronous(self) -> bool:
@@ -314,7 +315,7 @@ class Checkpoints:
 
         try:
             if self._owner is not None:
-                sign(self._folder.base, self._owner)
+                sign(self._folder, self._owner)
             self._folder.save(snapshot.step, snapshot.manifest, write, keep=keep)
         except (OSError, SupersededError, TypeError) as failure:
             return self._reported(_reason(snapshot.step, failure))
@@ -334,20 +335,19 @@ class Checkpoints:
         damaged = self._folder.versions()
         if damaged:
             raise ResumeError(
-                f"none of the {len(damaged)} checkpoint(s) in {self._folder.path} is intact: move them away to train "
+                f"none of the {len(damaged)} checkpoint(s) in {self._folder} is intact: move them away to train "
                 "from scratch"
             )
         if self._resume_from is None or self._owner is None:
             return None
-        base, part = self._folder.base, self._folder.part
-        for folder in older_folders(base, self._owner, self._resume_from, part):
-            found = open_newest(folder)
+        for store in older_stores(self._folder, self._owner, self._resume_from):
+            found = open_newest(store)
             if found is not None:
                 return found
-        if part is not None and was_there(base, self._owner, self._resume_from):
+        if self._folder.part is not None and was_there(self._folder, self._owner, self._resume_from):
             # The older job ended before this one of its trainings had begun.
             return None
-        raise nothing_to_resume(base, self._owner, self._resume_from)
+        raise nothing_to_resume(self._folder, self._owner, self._resume_from)
 
     def _restore_random_numbers(self, manifest: dict[str, Any], saved: torch.Tensor | None) -> None:
         if saved is not None:

@@ -10,7 +10,8 @@ import torch
 
 from ddpjob_trainer.checkpointing.restoring import Form, Name
 from ddpjob_trainer.checkpointing.snapshot import FILES, FORMAT
-from ddpjob_trainer.checkpointing.storage import CheckpointFolder, ResumeError
+from ddpjob_trainer.checkpointing.storage import ResumeError
+from ddpjob_trainer.checkpointing.store import CheckpointStore
 from ddpjob_trainer.checkpointing.tensor_file import TensorReader, pieces
 from ddpjob_trainer.process.exchange import Exchange
 
@@ -36,17 +37,17 @@ class Opened:
         ]
 
 
-def open_newest(folder: CheckpointFolder) -> Opened | None:
-    """Open the newest intact checkpoint of a folder.
+def open_newest(store: CheckpointStore) -> Opened | None:
+    """Open the newest intact checkpoint.
 
     Raises:
         ResumeError: it cannot be read, or has another format.
     """
-    for checkpoint in folder.newest():
+    for checkpoint in store.newest():
         manifest = checkpoint.manifest
         if manifest.get("format") != FORMAT:
             raise ResumeError(
-                f"the checkpoint {checkpoint.folder} has format {manifest.get('format')}, but this library reads "
+                f"the checkpoint {checkpoint.name} has format {manifest.get('format')}, but this library reads "
                 f"{FORMAT}: resume with the version of ddpjob that saved it"
             )
         with ExitStack() as stack:
@@ -58,7 +59,7 @@ def open_newest(folder: CheckpointFolder) -> Opened | None:
                     readers[name] = TensorReader(stream, path.stat().st_size)
                 except (OSError, ValueError) as reason:
                     raise ResumeError(f"{path} cannot be read: {reason}") from reason
-            _log.info("resuming from %s", checkpoint.folder)
+            _log.info("resuming from %s", checkpoint.name)
             return Opened(manifest, readers, stack.pop_all().close)
     return None
 

@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -69,12 +69,15 @@ class Checkpoint:
 
     version: Version
     folder: Path
+    """Holds its files until the next save, or the next one that is looked for."""
     manifest: dict[str, Any]
     """The content given to `save`, as read from JSON."""
+    name: str
+    """Where it is, for people."""
 
 
 class CheckpointFolder:
-    """The checkpoints of one job. Only rank 0 uses it."""
+    """The checkpoints of one job in a folder of a volume. Only rank 0 uses it."""
 
     def __init__(
         self, folder: Path, *, part: str | None = None, attempt: int = 0, keep_last: int = DEFAULT_KEEP_LAST
@@ -93,6 +96,9 @@ class CheckpointFolder:
         self._attempt = attempt
         self._keep_last = keep_last
 
+    def __str__(self) -> str:
+        return str(self._folder)
+
     @property
     def path(self) -> Path:
         """Its path."""
@@ -107,6 +113,48 @@ class CheckpointFolder:
     def part(self) -> str | None:
         """Name of one of several trainings."""
         return self._part
+
+    @property
+    def parent(self) -> str:
+        """Where the jobs next to this one are."""
+        return str(self._base.parent)
+
+    def written(self, version: Version) -> float:
+        """When a finished checkpoint was written, in seconds.
+
+        Raises:
+            OSError: it is gone.
+        """
+        return (self._folder / version.folder).stat().st_mtime
+
+    def note(self, name: str) -> str:
+        """The text of a small file of the job.
+
+        Raises:
+            OSError: there is none, or it cannot be read.
+            ValueError: it cannot be decoded.
+        """
+        return (self._base / name).read_text(encoding="utf-8")
+
+    def write_note(self, name: str, text: str) -> None:
+        """Write a small file of the job; a reader never sees half of it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._base.mkdir(parents=True, exist_ok=True)
+        temporary = self._base / f".{name}.{os.getpid()}"
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._base / name)
+
+    def neighbours(self) -> "Iterator[CheckpointFolder]":
+        """Everything next to the job's folder, for the same part."""
+        base = self._base.parent
+        for path in base.iterdir() if base.is_dir() else ():
+            yield CheckpointFolder(path, part=self._part)
 
     def save(
         self, step: int, content: dict[str, Any], write: Callable[[Path], None], *, keep: int | None = None
@@ -165,7 +213,7 @@ class CheckpointFolder:
             for version, folder in sorted(found.items(), reverse=True):
                 seen.add(version)
                 try:
-                    yield Checkpoint(version, folder, _verify(folder))
+                    yield Checkpoint(version, folder, _verify(folder), str(folder))
                 except CorruptError as reason:
                     _log.error("checkpoint %s is corrupt (%s): falling back to the previous one", folder, reason)
 
@@ -181,21 +229,10 @@ class CheckpointFolder:
         return [(Version(int(name[2]), int(name[1])), entry, name[3] is None) for name, entry in named if name]
 
     def _refuse_if_superseded(self) -> None:
-        newest = max((version.attempt for version, _, _ in self._entries()), default=0)
-        if newest > self._attempt:
-            raise SupersededError(
-                f"attempt {newest} writes checkpoints in {self._folder}: this process of the older attempt "
-                f"{self._attempt} stops"
-            )
+        refuse_if_superseded((version for version, _, _ in self._entries()), self._attempt, str(self))
 
     def _remove_oldest(self, written: Version, keep: int | None) -> None:
-        others = [each for each in self.versions() if each.attempt <= self._attempt and each != written]
-        # Checkpoints after the one just written were skipped when this process resumed: they are removed first.
-        others.sort(key=lambda each: each > written)
-        kept = max((each for each in others if each.step == keep), default=None)
-        for version in others[self._keep_last - 1 :]:
-            if version == kept:
-                continue
+        for version in surplus(self.versions(), written, keep_last=self._keep_last, keep=keep):
             try:
                 _discard(self._folder / version.folder)
             except OSError as reason:
@@ -212,6 +249,35 @@ class CheckpointFolder:
                 folder.rename(self._folder / version.folder)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_if_superseded(found: Iterable[Version], attempt: int, where: str) -> None:
+    """Fail if any of these checkpoints, finished or not, belongs to a newer attempt than this one.
+
+    Raises:
+        SupersededError: names both.
+    """
+    newest = max((version.attempt for version in found), default=0)
+    if newest > attempt:
+        raise SupersededError(
+            f"attempt {newest} writes checkpoints in {where}: this process of the older attempt {attempt} stops"
+        )
+
+
+def surplus(found: Iterable[Version], written: Version, *, keep_last: int, keep: int | None) -> list[Version]:
+    """Which of the finished checkpoints to remove after one has been written.
+
+    Args:
+        found: finished checkpoints.
+        written: the one just written, by the attempt that asks.
+        keep_last: how many stay, including that one.
+        keep: step of another one that stays.
+    """
+    others = sorted((each for each in found if each.attempt <= written.attempt and each != written), reverse=True)
+    # Checkpoints after the one just written were skipped when this process resumed: they are removed first.
+    others.sort(key=lambda each: each > written)
+    kept = max((each for each in others if each.step == keep), default=None)
+    return [each for each in others[keep_last - 1 :] if each != kept]
 
 
 def _finished(entries: list[_Entry]) -> dict[Version, Path]:

@@ -89,7 +89,7 @@ def train(
             checkpoints=checkpoints,
             listeners=(EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners),
         )
-        with training_in(None if checkpoints is None else checkpoints.path, name):
+        with training_in(None if checkpoints is None else checkpoints.location, name):
             loop.run()
 
 
