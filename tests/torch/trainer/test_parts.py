@@ -3,12 +3,14 @@
 import contextlib
 import io
 import json
+import logging
 import random
 import subprocess
 import sys
-from collections import Counter, UserDict
-from collections.abc import Iterator
+from collections import Counter, UserDict, defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +24,7 @@ from training import alone, plain  # noqa: E402
 
 from ddpjob_trainer.checkpointing.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.checkpointing.tree import from_json, to_json  # noqa: E402
-from ddpjob_trainer.data.loading import to_device  # noqa: E402
+from ddpjob_trainer.data.moving import to_device  # noqa: E402
 from ddpjob_trainer.data.position import Position  # noqa: E402
 from ddpjob_trainer.data.sampler import ResumableSampler  # noqa: E402
 from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
@@ -30,7 +32,7 @@ from ddpjob_trainer.loop.settings import Interval, Settings  # noqa: E402
 from ddpjob_trainer.loop.train import train  # noqa: E402
 from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.listener import Listener, LogRecord  # noqa: E402
-from ddpjob_trainer.observability.log import EpochLines  # noqa: E402
+from ddpjob_trainer.observability.log import EpochLines, configure_logging  # noqa: E402
 from ddpjob_trainer.observability.reporting import StepReports  # noqa: E402
 from ddpjob_trainer.process import randomness  # noqa: E402
 from ddpjob_trainer.process.environment import Backend, MisuseError, parse_environment  # noqa: E402
@@ -114,6 +116,152 @@ def test_batches_of_any_form_keep_it_on_their_way_to_the_device() -> None:
     assert moved["pair"].label[1] == "text"
     assert moved["rest"]["both"][0].is_meta
     assert moved["rest"]["both"][1] == 3
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a batch may be."""
+
+    image: object
+    label: object
+    count: int = field(init=False, default=3)
+
+
+class Own(list):
+    """A list whose class has other arguments."""
+
+    def __init__(self, values: object, kind: str) -> None:
+        super().__init__(values)
+        self.kind = kind
+
+
+def test_a_batch_keeps_its_type_whatever_it_is() -> None:
+    meta, tensor = torch.device("meta"), torch.ones(2, 3)
+    moved = to_device(Sample(tensor, ["text", tensor]), meta)
+    assert isinstance(moved, Sample)
+    assert (moved.image.is_meta, moved.label[0], moved.label[1].is_meta, moved.count) == (True, "text", True, 3)
+    counts = defaultdict(list, images=[tensor])
+    moved = to_device(counts, meta)
+    assert (type(moved), moved["more"], moved["images"][0].is_meta) == (defaultdict, [], True)
+    assert not counts["images"][0].is_meta, "the data set may keep it"
+    packed = nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    assert type(to_device(packed, meta)) is type(packed)
+    assert to_device(packed, meta).data.is_meta
+    moved = to_device(Own([tensor], "kind"), meta)
+    assert (type(moved), moved.kind, moved[0].is_meta) == (Own, "kind", True)
+    assert to_device(Sample, meta) is Sample
+    assert to_device(torch.float32, meta) is torch.float32
+
+
+def criterion_of_its_own() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(1, 1)
+    return model, torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(7))])
+
+
+def wrapped_before() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.DataParallel(nn.Linear(1, 1))
+    return model, torch.optim.SGD(model.parameters())
+
+
+def without_values() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(1, 1, device="meta")
+    return model, torch.optim.SGD(model.parameters())
+
+
+class DTensor(torch.Tensor):
+    """Stands for torch's, which needs a mesh of devices."""
+
+
+def in_parts() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(1, 1)
+    model.weight = nn.Parameter(torch.ones(1, 1).as_subclass(DTensor))
+    return model, torch.optim.SGD(model.parameters())
+
+
+def all_frozen() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(1, 1).requires_grad_(requires_grad=False)
+    return model, torch.optim.SGD(model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (criterion_of_its_own, r"changes 1 parameter\(s\) that the model does not have, the first of shape \(7,\)"),
+        (wrapped_before, "the model is already a DataParallel: pass the model itself"),
+        (without_values, "'weight' has no values"),
+        (in_parts, "'weight' is a DTensor"),
+        (all_frozen, "nothing to train"),
+    ],
+)
+def test_what_cannot_be_trained_together_is_one_sentence_at_the_start(
+    group: Group, made: Callable[[], tuple[nn.Module, torch.optim.Optimizer]], message: str
+) -> None:
+    model, optimizer = made()
+    with pytest.raises(MisuseError, match=message):
+        TrainingLoop(
+            group=group,
+            model=model,
+            optimizer=optimizer,
+            loss=lambda model, batch: model(batch[0]).mean(),
+            dataset=TensorDataset(torch.ones(4, 1)),
+            settings=Settings(total_epochs=1, batch_size=1),
+        )
+
+
+class Unfreezes(Listener):
+    """Unfreezes a parameter after the second step."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter = parameter
+
+    def step_finished(self, step: int, *_: object) -> None:
+        self.parameter.requires_grad_(step >= 2)
+
+
+def test_a_parameter_that_is_unfrozen_later_is_refused_before_it_can_differ(group: Group) -> None:
+    model = nn.Linear(1, 1)
+    model.bias.requires_grad_(requires_grad=False)
+    loop = TrainingLoop(
+        group=group,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=lambda model, batch: model(batch[0]).mean(),
+        dataset=TensorDataset(torch.ones(6, 1)),
+        settings=Settings(total_epochs=1, batch_size=1, log_every=1),
+        listeners=(Unfreezes(model.bias),),
+    )
+    with pytest.raises(MisuseError, match="the gradient of 'bias' is not averaged"):
+        loop.run()
+    assert loop.position.step == 2
+
+
+def test_a_process_group_that_exists_is_used_and_not_left(group: Group) -> None:
+    with process_group() as same:
+        assert (same.rank, same.world_size, same.backend, same.device) == (0, 1, group.backend, group.device)
+    assert group.sum(1.0) == [1.0]
+
+
+def test_a_loss_that_cannot_be_read_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    heard = Finished()
+    reports = StepReports(heard, epochs=1, steps_per_epoch=3, done=0, world_size=1, log_every=1)
+    for _ in range(3):
+        reports.step(torch.ones(2))
+    assert caplog.text.count("the loss cannot be read: RuntimeError: ") == 1
+    assert heard.finishes == 1
+
+
+def test_handlers_that_a_program_has_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    root, own = logging.getLogger(), logging.NullHandler()
+    root.addHandler(own)
+    try:
+        before = list(root.handlers)
+        configure_logging(parse_environment({}))
+        assert root.handlers == before
+        assert logging.getLogger("ddpjob_trainer.x").isEnabledFor(logging.INFO)
+        assert capsys.readouterr().err == ""
+    finally:
+        root.removeHandler(own)
+        logging.getLogger("ddpjob_trainer").setLevel(logging.NOTSET)
 
 
 def test_settings_that_cannot_work_are_named() -> None:

@@ -70,10 +70,11 @@ def test_a_script_that_knows_only_torchrun_needs_neither(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("argument", ["epochs=0", "steps_per_epoch=0", "log_every=0"])
-def test_counts_that_cannot_be_are_named(argument: str) -> None:
+def test_counts_that_cannot_be_are_named_and_end_no_training(argument: str, caplog: pytest.LogCaptureFixture) -> None:
     from ddpjob_trainer import report_progress  # noqa: PLC0415 needs torch
 
     name = argument.partition("=")[0]
     given = {"epochs": 1, "steps_per_epoch": 1, name: 0}
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
-        report_progress(**given)
+    progress = report_progress(**given)
+    progress.step(1.0)
+    assert f"no progress is reported: ValueError: {name} must be at least 1, not 0" in caplog.text

@@ -1,7 +1,7 @@
 """The batches of a rank: its part of the data set, from the training's position on, loaded by torch's DataLoader."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -107,19 +107,6 @@ class Loading:
         self._generator.manual_seed(seed)
         loader: Iterable[Any] = self._loader
         return loader
-
-
-def to_device(batch: Any, device: torch.device) -> Any:  # noqa: ANN401 whatever the data set holds
-    """A batch with all its tensors, including those in nested lists, tuples and mappings, on a device."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch
 
 
 def _leave_signals_to_the_trainer(_worker: int) -> None:

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.process.environment import MisuseError
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
@@ -101,6 +102,8 @@ class Optimizing:
         self._device = device
         self._how = how
         self._parameters = list(module.parameters())
+        check_model(module)
+        self._seen = Seen(module, optimizer)
         self._parts: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
         self.buckets = Buckets()
@@ -168,12 +171,15 @@ class Optimizing:
 
         Raises:
             NonFiniteError: too many steps in a row were left out.
+            MisuseError: with `measure`, the gradient of a parameter was not averaged over the ranks.
         """
         norm, clip = None, self._how.clip_norm
         if scale != 1:
             for each in self._parameters:
                 if each.grad is not None:
                     each.grad.mul_(scale)
+        if measure:
+            self._seen.check()
         if measure or clip is not None or finite.decides_each_step:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)

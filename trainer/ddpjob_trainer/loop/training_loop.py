@@ -12,7 +12,8 @@ from torch.utils.data import Dataset
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.snapshot import TrainingState
-from ddpjob_trainer.data.loading import Collate, Loading, to_device
+from ddpjob_trainer.data.loading import Collate, Loading
+from ddpjob_trainer.data.moving import to_device
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.data.sharing import Share
 from ddpjob_trainer.loop.course import Course
@@ -128,7 +129,8 @@ class TrainingLoop:
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from belongs to another model.
-            MisuseError: no sample would be read, or the ranks' data sets differ in length.
+            MisuseError: no sample would be read, the ranks' data sets differ in length, or a parameter that was
+                unfrozen during the training would differ per rank.
             NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
         """
         with self._course.running():

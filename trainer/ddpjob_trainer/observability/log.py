@@ -12,13 +12,17 @@ _log = logging.getLogger(__name__)
 
 
 def configure_logging(environment: Environment) -> None:
-    """Log to standard error: everything on rank 0, only warnings on the others."""
+    """Log to standard error: everything on rank 0, only warnings on the others.
+
+    A program that has configured handlers keeps them and their levels: then only what this library says is limited.
+    """
+    level = logging.INFO if environment.rank == 0 else logging.WARNING
+    logging.getLogger("ddpjob_trainer").setLevel(level)
     logging.basicConfig(
-        level=logging.INFO if environment.rank == 0 else logging.WARNING,
+        level=level,
         format=f"%(asctime)s %(levelname)s [rank {environment.rank}] %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
-        force=True,
     )
 
 

@@ -2,14 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 
 import torch
 import torch.distributed as dist
 
-from ddpjob_trainer.process.environment import Backend, Environment, Launcher, MisuseError, current_environment
+from ddpjob_trainer.process.environment import (
+    Backend,
+    Environment,
+    Launcher,
+    MisuseError,
+    current_environment,
+    parse_environment,
+)
 from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.lifetime import keep_forever
 from ddpjob_trainer.process.stop import Stopped
@@ -54,6 +61,8 @@ class Group:
 def process_group(environment: Environment | None = None, timeout: timedelta | None = None) -> Iterator[Group]:
     """Join the group of all ranks, and leave it when the body has succeeded or all ranks have agreed to stop.
 
+    A group that the program has joined by itself is used and not left.
+
     Args:
         environment: the place of this process; None reads it from the launcher's variables.
         timeout: how long a collective may take; None is torch's own choice for the backend.
@@ -61,6 +70,9 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
     Raises:
         MisuseError: the backend or the devices do not match the environment.
     """
+    if dist.is_initialized():
+        yield existing_group(environment)
+        return
     environment = environment or current_environment()
     device = choose_device(environment)
     backend = choose_backend(environment.job.backend, device)
@@ -97,6 +109,31 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
         _leave()
         raise
     _leave()
+
+
+def existing_group(environment: Environment | None = None) -> Group:
+    """The group that this program has joined already.
+
+    Raises:
+        MisuseError: its backend is unknown, or does not fit the device.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if environment is None:
+        try:
+            environment = current_environment()
+        except MisuseError:
+            # The launcher's variables are of no use, but the program knows its rank.
+            environment = parse_environment({})
+    if (environment.rank, environment.world_size) != (rank, size):
+        environment = replace(environment, rank=rank, world_size=size)
+    # One for each type of device may be named, as in cpu:gloo,cuda:nccl.
+    named = dist.get_backend().lower()
+    found = next((each for each in (Backend.NCCL, Backend.GLOO, Backend.MPI) if each.value in named), None)
+    if found is None:
+        raise MisuseError(f"the process group has the backend {named}: use one of {', '.join(Backend)}")
+    on_gpu = torch.cuda.is_available() and found is not Backend.MPI
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    return Group(rank, size, device, found, environment)
 
 
 def _leave() -> None:
