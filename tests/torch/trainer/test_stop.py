@@ -65,7 +65,8 @@ def test_asked_when_all_is_done_but_the_end_a_training_succeeds(tmp_path: Path) 
 
 
 def test_a_rank_that_waits_for_one_that_hangs_ends_soon_after_sigterm_and_shows_where(tmp_path: Path) -> None:
-    with ranks_started(2, PROGRAM, str(tmp_path), *RARE, "--hang-rank", "1") as (waits, hangs):
+    variables = {"DDPJOB_GRACE_PERIOD_SECONDS": "6"}
+    with ranks_started(2, PROGRAM, str(tmp_path), *RARE, "--hang-rank", "1", variables=variables) as (waits, hangs):
         assert "HANGS\n" in hangs.output
         waits.terminate()
         code, said = waits.end()

@@ -25,6 +25,7 @@ class Ranks:
 
     size: int
     first: bool = True
+    grace_period_seconds: float = 30
     looks: int = 0
     given: list[tuple[float, ...]] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
@@ -51,6 +52,7 @@ class Rank:
 
     ranks: Ranks
     first: bool
+    grace_period_seconds: float = 30
 
     def sum(self, *values: float) -> list[float]:
         return self.ranks.sum(*values)
@@ -155,13 +157,12 @@ def test_a_forked_process_can_be_ended_as_ever_from_its_first_moment_on() -> Non
 
 HANGS = """
 import os, signal, sys, threading
-from ddpjob_trainer.process import last_resort
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.stop import StopRequests
-last_resort.LEAST_PATIENCE = 0.5
 
 class Alone:
     first = True
+    grace_period_seconds = 1
     def sum(self, *values): return list(values)
 
 with StopRequests(Alone()) as requests:
@@ -187,25 +188,14 @@ def test_a_rank_that_evaluates_is_left_to_it() -> None:
     assert (done.returncode, done.stdout) == (0, "it has looked\n"), done.stderr
 
 
-def test_the_patience_with_a_rank_after_sigterm_follows_its_steps() -> None:
-    clock = Clock()
-    pulse = Pulse(clock)
-    seconds_per_step = 0.1
-    resort = LastResort(pulse, lambda: seconds_per_step)
-    clock.now = 100.0
-    assert not resort.overdue(9.9)
-    assert resort.overdue(10)
-    pulse.step_finished(1)
-    assert not resort.overdue(50)
-    clock.now += 10
-    assert resort.overdue(50)
-    seconds_per_step = 4.0
-    assert not resort.overdue(50)
-    clock.now += 2
-    assert resort.overdue(50)
+@pytest.mark.parametrize(("grace", "patience"), [(30, 25), (600, 595), (10, 5), (4, 2), (0, 0)])
+def test_a_rank_is_waited_for_until_shortly_before_the_end_of_the_grace_period(grace: float, patience: float) -> None:
+    pulse = Pulse(Clock())
+    resort = LastResort(pulse, grace)
+    assert not resort.overdue(patience - 0.1)
+    assert resort.overdue(patience)
     pulse.change(Activity.CHECKPOINT)
-    clock.now += 500
-    assert not resort.overdue(500)
+    assert not resort.overdue(patience + 500)
     resort.close()
 
 
@@ -213,8 +203,9 @@ def test_stopped_ends_the_process_with_143_in_silence_and_a_further_sigterm_chan
     program = (
         "import os, signal\n"
         "from ddpjob_trainer.process.stop import Stopped, StopRequests\n"
+        "class Alone: grace_period_seconds = 30\n"
         "try:\n"
-        "    with StopRequests(None): raise Stopped(7)\n"
+        "    with StopRequests(Alone()): raise Stopped(7)\n"
         "finally: os.kill(os.getpid(), signal.SIGTERM)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)

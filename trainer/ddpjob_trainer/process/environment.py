@@ -13,6 +13,8 @@ from typing import Final
 
 HIGHEST_PORT: Final = 65535
 DEFAULT_MASTER_PORT: Final = 29500
+DEFAULT_GRACE_PERIOD: Final = 30
+"""Seconds: that of a pod, and of torchrun."""
 LOCAL_RANK_OPTIONS: Final = ("--local-rank", "--local_rank")
 _STEP_SIZES: Final = {"SLURM_STEP_NUM_TASKS": "srun", "PMI_SIZE": "MPICH's mpirun"}
 """Variables with the number of processes, set by launchers whose ranks are not read here.
@@ -67,6 +69,8 @@ class JobEnvironment:
     """How many checkpoints are kept; None leaves it to the program."""
     resume_from: str | None = None
     """Name of the older job to continue from."""
+    grace_period_seconds: int = DEFAULT_GRACE_PERIOD
+    """After this time a process that was asked to stop is killed."""
     progress_deadline_seconds: int = 0
     """After this time without a finished step a rank shows where it hangs; 0: never."""
     progress_file: str | None = None
@@ -199,6 +203,7 @@ def _parse_job(given: _Variables) -> JobEnvironment:
     backend = given.text("DDPJOB_BACKEND") or "auto"
     if backend not in ("auto", *Backend):
         raise MisuseError(f"DDPJOB_BACKEND={backend!r} must be one of auto, {', '.join(Backend)}")
+    grace = given.number("DDPJOB_GRACE_PERIOD_SECONDS")
     return JobEnvironment(
         name=given.text("DDPJOB_NAME") or "local",
         namespace=given.text("DDPJOB_NAMESPACE") or "",
@@ -210,6 +215,7 @@ def _parse_job(given: _Variables) -> JobEnvironment:
         checkpoint_path=given.text("DDPJOB_CHECKPOINT_PATH"),
         checkpoint_keep_last=given.number("DDPJOB_CHECKPOINT_KEEP_LAST", least=1),
         resume_from=given.text("DDPJOB_RESUME_FROM"),
+        grace_period_seconds=DEFAULT_GRACE_PERIOD if grace is None else grace,
         progress_deadline_seconds=given.number("DDPJOB_PROGRESS_DEADLINE_SECONDS") or 0,
         progress_file=given.text("DDPJOB_PROGRESS_FILE"),
     )

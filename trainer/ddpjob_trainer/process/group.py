@@ -44,6 +44,11 @@ class Group:
         """Moves small values between the ranks."""
         return Exchange(self.device)
 
+    @property
+    def grace_period_seconds(self) -> float:
+        """After this time a process that was asked to stop is killed."""
+        return self.environment.job.grace_period_seconds
+
     def sum(self, *values: float) -> list[float]:
         """The sums over all ranks, one per number, exactly the same on every rank; all ranks call it together.
 

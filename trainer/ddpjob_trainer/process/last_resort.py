@@ -1,4 +1,4 @@
-"""Ends a process that was asked to stop but cannot, as SIGTERM ends a process without a handler."""
+"""Ends a process that was asked to stop but cannot, as SIGTERM ends one without a handler, before SIGKILL does."""
 
 import ctypes
 import os
@@ -12,9 +12,8 @@ from typing import Final
 from ddpjob_trainer.process.activity import LONG, Pulse
 from ddpjob_trainer.process.watchdog import dump_stacks
 
-LEAST_PATIENCE: Final = 10.0
-"""Seconds without a finished step after SIGTERM: less than the 30 of a pod or torchrun, which end in SIGKILL."""
-STEPS_OF_PATIENCE: Final = 3
+_RESERVE: Final = 5.0
+"""Seconds of the grace period that are left for showing the stacks, but not more than half of it."""
 _INTERVAL: Final = 0.25
 _NO_DESCRIPTOR: Final = -1
 
@@ -25,16 +24,14 @@ class LastResort:
     Python runs its handlers in the main thread, and never while that waits in a collective for a rank that is gone.
     """
 
-    def __init__(
-        self, pulse: Pulse, seconds_per_step: Callable[[], float], leave: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, pulse: Pulse, grace_period: float, leave: Callable[[str], None] | None = None) -> None:
         """Args:
         pulse: of this process.
-        seconds_per_step: as measured, 0 if unknown.
+        grace_period: seconds from SIGTERM to SIGKILL.
         leave: called with the reason why the process must end, in one line; None prints all stacks and ends it.
         """
         self._pulse = pulse
-        self._seconds_per_step = seconds_per_step
+        self._patience = grace_period - min(_RESERVE, grace_period / 2)
         self._leave = leave or _end_process
         self._closing = threading.Event()
         self._watching = False
@@ -67,11 +64,9 @@ class LastResort:
             signal.set_wakeup_fd(_NO_DESCRIPTOR)
 
     def overdue(self, seconds: float) -> bool:
-        """Whether waiting any longer is pointless, this number of seconds after SIGTERM."""
-        now = self._pulse.moment()
-        patience = max(LEAST_PATIENCE, STEPS_OF_PATIENCE * self._seconds_per_step())
-        # Long activities may go on until the sender of SIGTERM sends SIGKILL.
-        return now.activity not in LONG and min(seconds, now.quiet_seconds) >= patience
+        """Whether waiting any longer is pointless, this number of seconds after SIGTERM: SIGKILL leaves no trace."""
+        # What is being saved or evaluated may still come to its end.
+        return seconds >= self._patience and self._pulse.moment().activity not in LONG
 
     def _watch(self) -> None:
         # Every signal of the process arrives here, as one byte each.

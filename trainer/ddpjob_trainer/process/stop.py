@@ -4,7 +4,7 @@ SIGTERM may reach one process of many or all of them. A rank that left alone wou
 collective, so at certain steps all ranks check whether any of them was asked. Each check also agrees on the step of the
 next one, since the ranks' clocks differ: it costs one small all-reduce about once per second.
 
-A rank that hangs never checks: it ends by itself soon after SIGTERM, as it would without a handler.
+A rank that hangs never checks: it ends by itself shortly before the end of the job's grace period, and shows where.
 """
 
 import os
@@ -42,6 +42,10 @@ class Peers(Protocol):
     def first(self) -> bool:
         """Whether this is rank 0, whose speed decides when the next check is."""
 
+    @property
+    def grace_period_seconds(self) -> float:
+        """After this time a process that was asked to stop is killed."""
+
     def sum(self, *values: float) -> list[float]:
         """The sums over all ranks, one for each of the numbers, exactly the same on every rank."""
 
@@ -67,7 +71,6 @@ class StopRequests:
         self._last_resort: LastResort | None = None
         self._last_check: tuple[float, int] | None = None
         self._seconds_per_step = 0.0
-        self._agreed_seconds_per_step = 0.0
         self._next_check = 0
 
     def __enter__(self) -> Self:
@@ -75,7 +78,7 @@ class StopRequests:
         self._handles = threading.current_thread() is threading.main_thread()
         if self._handles:
             self._before = signal.signal(signal.SIGTERM, self._ask)
-            self._last_resort = LastResort(self._pulse, lambda: self._agreed_seconds_per_step)
+            self._last_resort = LastResort(self._pulse, self._peers.grace_period_seconds)
             self._last_resort.start()
             _entered.append(self)
         return self
@@ -114,7 +117,6 @@ class StopRequests:
         asked, seconds_per_step = self._peers.sum(
             float(self._asked), self._seconds_per_step if self._peers.first else 0.0
         )
-        self._agreed_seconds_per_step = seconds_per_step
         steps = SECONDS_BETWEEN_CHECKS / seconds_per_step if seconds_per_step > 0 else 1
         self._next_check = step + max(int(min(steps, _MOST_STEPS_BETWEEN_CHECKS)), 1)
         return asked > 0
