@@ -246,7 +246,7 @@ def test_a_loss_that_cannot_be_read_ends_no_training(caplog: pytest.LogCaptureFi
     reports = StepReports(heard, epochs=1, steps_per_epoch=3, done=0, world_size=1, log_every=1)
     for _ in range(3):
         reports.step(torch.ones(2))
-    assert caplog.text.count("the loss cannot be read: RuntimeError: ") == 1
+    assert caplog.text.count("the loss cannot be read: ") == 1
     assert heard.finishes == 1
 
 
