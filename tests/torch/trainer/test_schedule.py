@@ -15,6 +15,7 @@ from training import plain  # noqa: E402
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints, MisfitError  # noqa: E402
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode  # noqa: E402
+from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.loop.settings import Interval, Settings  # noqa: E402
 from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.listener import Listener, LogRecord  # noqa: E402
@@ -50,6 +51,8 @@ def train(
     values: list[float] | None = None,
     folder: Path | None = None,
     telemetry: Telemetry | None = None,
+    evaluate: Callable[[nn.Module], float] | None = None,
+    loss_factor: Callable[[], float] = lambda: 1.0,
     **settings: Any,
 ) -> Heard:
     """Train; the n-th epoch's evaluation gives the n-th value."""
@@ -60,10 +63,10 @@ def train(
         model=model,
         optimizer=optimizer,
         scheduler=None if scheduler is None else scheduler(optimizer),
-        loss=lambda model, batch: (model(batch[0]) ** 2).mean(),
+        loss=lambda model, batch: (model(batch[0]).float() ** 2).mean() * loss_factor(),
         dataset=TensorDataset(torch.ones(STEPS_AN_EPOCH, 1)),
         settings=Settings(total_epochs=epochs, batch_size=1, log_every=1, **settings),
-        evaluate=None if values is None else lambda _: values[trainer.position.epoch - 1],
+        evaluate=evaluate if values is None else lambda _: values[trainer.position.epoch - 1],
         checkpoints=None if folder is None else Checkpoints(CheckpointFolder(folder), group),
         listeners=(heard,) if telemetry is None else (heard, telemetry),
     )
@@ -79,6 +82,25 @@ def test_a_scheduler_is_advanced_after_every_step_or_after_every_epoch(group: Gr
     assert train(group, epochs=1, scheduler=halves).rates == [1.0, 0.5, 0.25]
     by_epoch = train(group, epochs=3, scheduler=halves, scheduler_interval=Interval.EPOCH)
     assert by_epoch.rates == [1.0] * 3 + [0.5] * 3 + [0.25] * 3
+
+
+def test_a_step_that_overflows_in_float16_is_none_of_the_schedule(group: Group) -> None:
+    factors = iter([1e-3, 1e30, 1e30, 1e-3, 1e-3, 1e-3])
+    how = {"scheduler": halves, "loss_factor": lambda: next(factors)}
+    rates = train(group, epochs=2, optimization=Optimization(precision="fp16"), **how).rates
+    assert rates == [1, 0.5, 0.5, 0.5, 0.25, 0.125]
+
+
+def test_an_evaluation_computes_in_the_precision_of_the_training(group: Group) -> None:
+    found: list[torch.dtype] = []
+
+    def evaluate(model: nn.Module) -> float:
+        found.append(model(torch.ones(1, 1)).dtype)
+        return 0.5
+
+    train(group, epochs=1, evaluate=evaluate, optimization=Optimization(precision="bf16"))
+    train(group, epochs=1, evaluate=evaluate)
+    assert found == [torch.bfloat16, torch.float32]
 
 
 def test_a_plateau_of_evaluations_lowers_the_learning_rate(group: Group) -> None:

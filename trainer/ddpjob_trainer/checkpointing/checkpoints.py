@@ -38,6 +38,7 @@ from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.exchange import Gathering, StreamError
 from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.patience import wait_for_first
 
 __all__ = ["Checkpoints", "MisfitError", "SaveError"]
 
@@ -236,6 +237,7 @@ class Checkpoints:
                 opened = self._open()
             except ResumeError as unusable:
                 failure = unusable
+        wait_for_first()
         with nullcontext() if opened is None else closing(opened):
             found = None if opened is None else [opened.manifest, opened.forms]
             found, reason = self._exchange.broadcast_json([found, None if failure is None else str(failure)])
@@ -258,6 +260,7 @@ class Checkpoints:
         return Position(**manifest["position"])
 
     def _agree(self, reason: str | None) -> None:
+        wait_for_first()
         # Text takes two collectives, and the training waits for each: usually there is no reason to send.
         failed, durable = self._exchange.first(reason is not None, _NONE if self._durable is None else self._durable)
         # Rank 0 may be ahead by now.

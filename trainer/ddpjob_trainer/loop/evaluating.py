@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from ddpjob_trainer.loop.early_stopping import EarlyStop, EarlyStopping, Mode
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.patience import wait_for_first
 
 Evaluate = Callable[[nn.Module], float]
 """Given the model in evaluation mode, its accuracy from 0 to 1, or with `Mode.MIN` a loss; called on all ranks.
@@ -34,6 +36,7 @@ class Evaluating:
         *,
         early_stopping: EarlyStopping | None,
         scheduler: LRScheduler | None,
+        autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Args:
         group: the processes of the training.
@@ -41,6 +44,7 @@ class Evaluating:
         evaluate: measures it; None never does.
         early_stopping: when evaluations end the training.
         scheduler: of the optimizer; only a ReduceLROnPlateau is advanced here.
+        autocast: the precision of the forward pass.
 
         Raises:
             MisuseError: the others need evaluations without `evaluate`, or disagree on whether a larger one is better.
@@ -54,6 +58,7 @@ class Evaluating:
         self._group = group
         self._module = module
         self._evaluate = evaluate
+        self._autocast = autocast
         self._plateau = scheduler if isinstance(scheduler, ReduceLROnPlateau) else None
         self.early_stop = None if early_stopping is None else EarlyStop(early_stopping)
         """The count of evaluations, which checkpoints keep."""
@@ -85,8 +90,10 @@ class Evaluating:
     def _evaluated(self, evaluate: Evaluate, course: Course) -> float:
         course.begin(Activity.EVALUATION)
         self._module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._autocast():
             value = evaluate(self._module)
+        # It may have measured alone.
+        wait_for_first()
         course.begin(Activity.STEP)
         try:
             # The other ranks need not measure anything.

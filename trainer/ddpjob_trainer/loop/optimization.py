@@ -106,6 +106,7 @@ class Optimizing:
         self._seen = Seen(module, optimizer)
         self._parts: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
+        self._scale: float | None = None
         self.buckets = Buckets()
 
     def distributed(self) -> DistributedDataParallel:
@@ -191,21 +192,27 @@ class Optimizing:
         rate = float(self._optimizer.param_groups[0]["lr"])
         left_out = finite.decides_each_step and norm is not None and finite.leaves_out(norm, parts)
         finite.add(parts, left_out=left_out)
-        if not left_out:
-            self._change()
+        if not left_out and self._change_parameters() and self._scheduler is not None:
+            self._scheduler.step()
         if not measure or norm is None:
             return None
         loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
         return loss if scale == 1 else loss * scale, norm, rate
 
-    def _change(self) -> None:
+    def _change_parameters(self) -> bool:
+        """Whether it was done: a step whose gradients overflow in float16 is left out."""
         if self.scaler is None:
             self._optimizer.step()
-        else:
-            self.scaler.step(self._optimizer)
-            self.scaler.update()
-        if self._scheduler is not None:
-            self._scheduler.step()
+            return True
+        if self._scale is None:
+            self._scale = self.scaler.get_scale()
+        self.scaler.step(self._optimizer)
+        self.scaler.update()
+        if self._scheduler is None:
+            # Nobody asks, and the answer would wait for the device.
+            return True
+        before, self._scale = self._scale, self.scaler.get_scale()
+        return self._scale >= before
 
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of the forward pass."""

@@ -68,9 +68,6 @@ class TrainingLoop:
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._settings = settings
-        self._evaluating = Evaluating(
-            group, model, evaluate, early_stopping=settings.early_stopping, scheduler=scheduler
-        )
         by_step = settings.scheduler_interval is Interval.STEP
         advanced = None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
         self._by_epoch = None if by_step else advanced
@@ -81,6 +78,14 @@ class TrainingLoop:
             scheduler=advanced if by_step else None,
             device=group.device,
             how=settings.optimization,
+        )
+        self._evaluating = Evaluating(
+            group,
+            model,
+            evaluate,
+            early_stopping=settings.early_stopping,
+            scheduler=scheduler,
+            autocast=self._optimizing.autocast,
         )
         self._loading = Loading(
             dataset,

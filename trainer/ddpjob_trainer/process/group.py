@@ -19,6 +19,7 @@ from ddpjob_trainer.process.environment import (
 )
 from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.lifetime import keep_forever
+from ddpjob_trainer.process.patience import wait_for_first
 from ddpjob_trainer.process.stop import Stopped
 
 
@@ -70,7 +71,8 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
 
     Args:
         environment: the place of this process; None reads it from the launcher's variables.
-        timeout: how long a collective may take; None is torch's own choice for the backend.
+        timeout: how long a collective may take; None is torch's own choice for the backend. What rank 0 does alone
+            within `train` or `Checkpoints`, or at the end of the body, may take longer.
 
     Raises:
         MisuseError: the backend or the devices do not match the environment.
@@ -142,6 +144,7 @@ def existing_group(environment: Environment | None = None) -> Group:
 
 
 def _leave() -> None:
+    wait_for_first()
     # No rank leaves while others still need the group, and the threads of this process become idle.
     dist.barrier()
     dist.destroy_process_group()
