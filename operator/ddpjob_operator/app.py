@@ -1,6 +1,7 @@
 """Puts the operator together and runs it until it is asked to stop or a component fails."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -270,7 +271,11 @@ async def operate(options: Options) -> None:
     Raises:
         ConfigException: no cluster is configured.
     """
-    await Operator(await connect(), options).run()
+    operator = Operator(await connect(), options)
+    # What was imported stays: each full collection would look at it again, and hold everything up meanwhile.
+    gc.collect()
+    gc.freeze()
+    await operator.run()
 
 
 class _Led:

@@ -1,4 +1,4 @@
-"""How often a healthy job is asked for its progress beside endpoints that never answer, over real sockets."""
+"""How often a healthy job is asked for its progress next to endpoints that never answer, over real sockets."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 from typing import Final
@@ -117,10 +118,10 @@ async def _gaps(asked: Asked, seconds: float) -> list[float]:
         del times[:-1]
     await asyncio.sleep(seconds)
     assert len(asked.times) == HEALTHY
-    return [after - before for times in asked.times.values() for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for times in asked.times.values() for before, after in pairwise(times)]
 
 
-async def test_healthy_jobs_are_asked_every_two_seconds_beside_dead_endpoints_and_silent_ranks() -> None:
+async def test_healthy_jobs_are_asked_every_two_seconds_next_to_dead_endpoints_and_silent_ranks() -> None:
     asked = Asked()
     async with (
         healthy_endpoint(asked) as healthy,
@@ -142,14 +143,14 @@ async def test_healthy_jobs_are_asked_every_two_seconds_beside_dead_endpoints_an
         follow("silent", *ranks)
         await asyncio.sleep(SETTLES)
         asked.outcomes.clear()
-        figures["beside them"] = _figures(await _gaps(asked, SECONDS))
+        figures["next to them"] = _figures(await _gaps(asked, SECONDS))
         ends = {outcome: asked.outcomes.count(outcome) for outcome in set(asked.outcomes)}
     _keep({**figures, "outcomes": ends})
     # Each of them is asked, and none of them answers.
     assert ends["timeout"] > DEAD + SILENT, ends
     assert set(ends) == {"ok", "timeout"}, ends
-    assert figures["beside them"]["p50"] < 1.1 * EVERY, figures
-    assert figures["beside them"]["p99"] < max(1.25 * EVERY, 1.1 * figures["alone"]["max"]), figures
+    assert figures["next to them"]["p50"] < 1.1 * EVERY, figures
+    assert figures["next to them"]["p99"] < max(1.25 * EVERY, 1.1 * figures["alone"]["max"]), figures
 
 
 def _figures(gaps: list[float]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Answers of the API server with whatever users have stored."""
 
+import gc
 import json
 from typing import Any
 
@@ -59,3 +60,22 @@ def test_a_deep_item_does_not_spoil_those_after_it() -> None:
 def test_what_is_not_a_list_is_an_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         list(list_of(body))
+
+
+def test_reading_many_lists_starts_no_garbage_collection_for_each_few_of_them() -> None:
+    """Each would look at many other objects of the process."""
+    begun: list[str] = []
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        begun.append(phase)
+
+    body = b"[" + b",".join([b"[]"] * 100 * gc.get_threshold()[0]) + b"]"
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        decode(body)
+    finally:
+        gc.callbacks.remove(note)
+    # One comes afterwards, for all of them together.
+    assert begun.count("start") <= 2
+    assert gc.isenabled()
