@@ -42,7 +42,7 @@ MOST: Final = 1.1
 QUIET: Final = 1.2
 """By how much phases without them may differ on a machine on which latencies can be compared."""
 MOST_CPU: Final = 0.1
-"""Of a core, which the hostile jobs may take from the operator in addition; the load of the machine hardly changes it."""
+"""Of a core, which the hostile jobs may take from the operator in addition; other load hardly changes it."""
 FIGURES: Final = Path(__file__).resolve().parents[2] / ".build/results/scale-neighbours.json"
 
 pytestmark = pytest.mark.timeout(1500)

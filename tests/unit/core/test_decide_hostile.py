@@ -27,7 +27,7 @@ SCHEMA = status_schema()
 LONGEST_WAIT = timedelta(days=366 * 20)
 
 
-def look(world: HostileWorld) -> None:
+def look(world: HostileWorld, most_actions: int = 4) -> None:
     before = world.job().status
     world.taken_over = world.taken_over or world.now
     plan = decide(world.observe())
@@ -36,7 +36,7 @@ def look(world: HostileWorld) -> None:
         world.status = plan.status
         world.last_write = world.now
     if world.job().spec is not None:
-        for action in plan.actions[:4]:
+        for action in plan.actions[:most_actions]:
             world.apply(action)
 
 
@@ -69,7 +69,8 @@ def comes_to_rest(world: HostileWorld, *, suspend: bool) -> None:
     for _ in range(60):
         forget_ended(world)
         world.now += timedelta(seconds=90)
-        look(world)
+        # As many as the largest job of a walk needs to be created, ended and removed in these looks.
+        look(world, 1_000)
         if at_rest(world):
             return
         if not suspend:
