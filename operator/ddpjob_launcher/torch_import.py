@@ -23,6 +23,8 @@ _STARTED_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "P
 _ACCELERATORS = ("nvidia", "kfd", "dri", "dxg", "accel", "davinci", "hl", "cambricon", "neuron", "vfio")
 # What the names of the files begin with that hold the sizes of process groups.
 GROUP = "group."
+# Where the groups of this process are noted: nothing where this torch does not tell of them.
+_watched: list[str] = []
 
 
 class AtImport:
@@ -120,12 +122,13 @@ def watch_groups(folder: str) -> None:
                 os.write(2, f"ddpjob: WARNING: {apart(group.size(), world)}\n".encode())
 
     c10d._set_global_rank = joined
+    _watched.append(folder)
 
 
 def note_training_alone(folder: str) -> None:
     """Note a group of one for a process that has made an optimizer, and has never sent anything to another process."""
     optimizers: Any = sys.modules.get("torch.optim.optimizer")
-    if optimizers is None or (os.path.exists(_file(folder)) and not _is_idle()):
+    if optimizers is None or folder not in _watched or (os.path.exists(_file(folder)) and not _is_idle()):
         return
     classes = [optimizers.Optimizer]
     for each in classes:
