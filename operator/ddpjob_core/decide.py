@@ -24,6 +24,7 @@ from ddpjob_core.policies.clean_pod_policy import clean_pod_policy, pods_to_clea
 from ddpjob_core.policies.create import creating
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server
+from ddpjob_core.policies.last_attempt import ends_with_the_last_attempt
 from ddpjob_core.policies.mended_spec import mended_spec
 from ddpjob_core.policies.missing_children import missing_children
 from ddpjob_core.policies.newer_pods import newer_pods
@@ -102,7 +103,8 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER, ttl_seconds_aft
         return _left_alone(at)
     situation = situation_of(at, with_time_to_live(job.spec, ttl_seconds_after_finished), advice)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
-    return _plan(situation, decision or Decision(situation.status), observed.now)
+    decided = ends_with_the_last_attempt(situation, decision or Decision(situation.status))
+    return _plan(situation, decided, observed.now)
 
 
 def _left_alone(observed: Observed) -> Plan:
