@@ -15,5 +15,5 @@ def ends_with_the_last_attempt(situation: Situation, decision: Decision) -> Deci
     """
     if decision.status.attempt <= max(MAX_ATTEMPT, situation.status.attempt):
         return decision
-    message = f"attempt {situation.status.attempt} was the last of at most {MAX_ATTEMPT:,}; delete the job and create it again"
-    return give_up(situation, TOO_MANY_ATTEMPTS, message, None)
+    last = f"attempt {situation.status.attempt} was the last of at most {MAX_ATTEMPT:,}"
+    return give_up(situation, TOO_MANY_ATTEMPTS, f"{last}; delete the job and create it again", None)
