@@ -23,6 +23,7 @@ from types import ModuleType, TracebackType
 from .faults import fault_file
 from .gloo import let_threads_finish
 from .torch_import import AtImport, note_training_alone
+from .trackers import name_run
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -42,6 +43,7 @@ def run_program(libuv: str, kind: str, program: str, arguments: list[str]) -> No
     sys.orig_argv = [sys.executable, "-u", *(["-m"] if kind == "module" else []), *sys.argv]
     sys.excepthook = _without_our_frames
     _record_faults()
+    name_run(os.environ)
     folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
     # The first to be registered is the last to be called.
     atexit.register(let_threads_finish)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ddpjob_trainer.observability.log import EpochLines, configure_logging
     from ddpjob_trainer.observability.reporting import report_progress
     from ddpjob_trainer.observability.telemetry import Telemetry
+    from ddpjob_trainer.observability.trackers import MLflow, TensorBoard, WeightsAndBiases
     from ddpjob_trainer.process.activity import Activity
     from ddpjob_trainer.process.environment import Environment, MisuseError, current_environment
     from ddpjob_trainer.process.group import Group, process_group
@@ -37,6 +38,7 @@ __all__ = [
     "Interval",
     "Listener",
     "LogRecord",
+    "MLflow",
     "MisuseError",
     "Mode",
     "NonFiniteError",
@@ -49,7 +51,9 @@ __all__ = [
     "StopRequests",
     "Stopped",
     "Telemetry",
+    "TensorBoard",
     "TrainingState",
+    "WeightsAndBiases",
     "configure_logging",
     "current_environment",
     "process_group",
@@ -80,6 +84,9 @@ _HOMES: Final = {
     "configure_logging": "observability.log",
     "report_progress": "observability.reporting",
     "Telemetry": "observability.telemetry",
+    "MLflow": "observability.trackers",
+    "TensorBoard": "observability.trackers",
+    "WeightsAndBiases": "observability.trackers",
     "Activity": "process.activity",
     "Environment": "process.environment",
     "MisuseError": "process.environment",
