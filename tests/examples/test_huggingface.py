@@ -108,12 +108,23 @@ def test_a_stream_that_ends_twice_within_max_steps_goes_on_where_it_was_with_the
     killed = together(2, *program(**asked, runs=runs, dies_after=8))
     assert killed.code == 9, killed.output
     assert steps_in(folder)[-1] in (3, 6)
-    # Once more when it is complete: nothing is trained again.
     resumed = whole(2, *program(**asked, runs=runs * 2))
     assert "resumed in epoch" in resumed.output
     assert ends(resumed) == ends(undisturbed)
     assert saved(resumed)[-1] == 12
     assert steps_in(folder) == [6, 9, 12]
+    # A second training in the process would find it complete, and do nothing.
+    assert "refused this process has already trained with the checkpoints in" in resumed.output
+
+
+@pytest.mark.full
+def test_a_training_that_is_complete_makes_no_further_step(tmp_path: Path) -> None:
+    for asked in ({"stream": True, "samples": 10}, {"samples": 10}):
+        # 5 steps a pass: it ends in the middle of one.
+        runs = [[{"max_steps": 7}, {"checkpoint_dir": str(tmp_path / str(len(asked)))}]]
+        first, again = (alone(*program(**asked, runs=runs)) for _ in range(2))
+        assert (first.code, again.code) == (0, 0), again.output
+        assert ends(first) == ends(again)
 
 
 REFUSED = {

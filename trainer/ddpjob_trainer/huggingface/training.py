@@ -8,6 +8,7 @@ from pathlib import Path
 from transformers import Trainer
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+from ddpjob_trainer.checkpointing.naming import training_in
 from ddpjob_trainer.huggingface.arguments import check, keep_last
 from ddpjob_trainer.huggingface.callback import DDPJobCallback
 from ddpjob_trainer.huggingface.hooks import led
@@ -29,6 +30,7 @@ def train(
     *,
     save_every: int | None = None,
     checkpoint_dir: str | None = None,
+    name: str | None = None,
     asynchronous: bool = False,
     listeners: Sequence[Listener] = (),
 ) -> None:
@@ -43,6 +45,7 @@ def train(
         group: the processes of the training.
         save_every: epochs between two checkpoints, with `save_strategy="no"`; None is 1 there.
         checkpoint_dir: folder for the checkpoints of jobs; None uses the operator's, and saves nothing without one.
+        name: of this training, for a process with several, such as folds: each has its own checkpoints.
         asynchronous: write checkpoints while the training continues.
         listeners: are notified of everything, after those that print, log and serve progress.
 
@@ -52,13 +55,13 @@ def train(
             failed, whose end the others notice.
         MisfitError: the checkpoint to resume from belongs to another model.
         MisuseError: it was saved by another number of processes, or the Trainer's arguments ask for something that is
-            not supported; the message names it.
+            not supported, which the message names; or this process has trained before, without a name of its own.
         ValueError: save_every is below 1.
     """
     if save_every is not None and save_every < 1:
         raise ValueError(f"save_every must be at least 1, not {save_every}")
     kept = keep_last(trainer.args)
-    saves = Checkpoints.of_job(group, checkpoint_dir, keep_last=kept, asynchronous=asynchronous)
+    saves = Checkpoints.of_job(group, checkpoint_dir, keep_last=kept, asynchronous=asynchronous, name=name)
     check(trainer, group, save_every=save_every, saves=saves is not None)
     told = (EpochLines(group, trainer.args.per_device_train_batch_size), Telemetry(group), *listeners)
     resumed = resume(trainer, saves, group.world_size) if saves is not None else None
@@ -77,7 +80,7 @@ def train(
             )
             trainer.add_callback(callback)
             try:
-                with led(trainer, callback):
+                with training_in(None if saves is None else saves.location, name), led(trainer, callback):
                     trainer.train(resume_from_checkpoint=folder if resumed is not None else None)
             finally:
                 # An evaluation or another training afterwards is up to the program.
