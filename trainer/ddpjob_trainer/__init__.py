@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ddpjob_trainer.data.position import Position
     from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode
     from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
+    from ddpjob_trainer.loop.handed_out import Step, StepLost
     from ddpjob_trainer.loop.optimization import Compression, Optimization, Precision
+    from ddpjob_trainer.loop.session import Session
     from ddpjob_trainer.loop.settings import Interval, Settings
     from ddpjob_trainer.loop.train import train
     from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
@@ -47,7 +49,10 @@ __all__ = [
     "Plan",
     "Position",
     "Precision",
+    "Session",
     "Settings",
+    "Step",
+    "StepLost",
     "StopRequests",
     "Stopped",
     "Telemetry",
@@ -74,6 +79,9 @@ _HOMES: Final = {
     "Compression": "loop.optimization",
     "Optimization": "loop.optimization",
     "Precision": "loop.optimization",
+    "Step": "loop.handed_out",
+    "StepLost": "loop.handed_out",
+    "Session": "loop.session",
     "Interval": "loop.settings",
     "Settings": "loop.settings",
     "train": "loop.train",

@@ -1,7 +1,8 @@
 """The batches of a rank: its part of the data set, from the training's position on, loaded by torch's DataLoader."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,10 @@ class Loading:
         drop_last: bool,
         workers: int,
         collate_fn: Collate | None,
+        shuffle: bool = True,
+        order: Callable[[int], Sequence[int]] | None = None,
+        size: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Args:
         dataset: with a length; the same on all ranks, each reads its own part.
@@ -40,11 +45,15 @@ class Loading:
         drop_last: leave out the samples that do not fill a batch on all ranks.
         workers: processes that load data; 0 loads it in this one.
         collate_fn: makes a batch of samples; None is torch's own.
+        shuffle: in another order in each epoch.
+        order: gives the indices of an epoch, of all ranks together; None follows `shuffle`.
+        size: how many these are; None: those of the data set.
+        options: further ones of torch's DataLoader.
         """
         self._group = group
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._seed = seed
-        self._size = len(dataset)
+        self._size = len(dataset) if size is None else size
         self._sampler = ResumableSampler(
             self._size,
             rank=group.rank,
@@ -52,18 +61,23 @@ class Loading:
             batch_size=batch_size,
             seed=seed,
             drop_last=drop_last,
+            shuffle=shuffle,
+            order=order,
         )
         self._generator = torch.Generator()
+        more = dict(options or {})
+        init = more.pop("worker_init_fn", None)
         self._loader = DataLoader(
             dataset,
             batch_size=batch_size,
             sampler=self._sampler,
             num_workers=workers,
             collate_fn=collate_fn,
-            pin_memory=group.device.type == "cuda",
+            pin_memory=more.pop("pin_memory", False) or group.device.type == "cuda",
             # By default it would draw from the generator whose state is saved, once per iteration.
             generator=self._generator,
-            worker_init_fn=_leave_signals_to_the_trainer,
+            worker_init_fn=partial(leave_signals_to_the_trainer, init),
+            **more,
         )
 
     def check(self) -> None:
@@ -82,11 +96,14 @@ class Loading:
                 f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: it must be the "
                 "same on all ranks, because each reads its own part"
             )
-        if self.share().steps == 0:
-            raise MisuseError(_no_sample(self._size, self._batch_size, self._group.world_size))
+        if self._share().steps == 0:
+            raise MisuseError(_no_sample(self._size, self.batch_size, self._group.world_size))
 
-    def share(self, consumed: int = 0) -> Share:
-        """How the rest of the epoch is shared between the ranks after this number of consumed samples."""
+    def steps(self, consumed: int = 0, accumulate: int = 1) -> int:
+        """Steps of the optimizer in the rest of an epoch, after this number of consumed samples."""
+        return -(-self._share(consumed).steps // accumulate)
+
+    def _share(self, consumed: int = 0) -> Share:
         return self._sampler.share(consumed)
 
     def batches(self, position: Position, accumulate: int = 1) -> Iterator[tuple[Any, Part]]:
@@ -97,7 +114,7 @@ class Loading:
             accumulate: batches per step of the optimizer.
         """
         # The loader first: it may end without what the share expects, which is an error.
-        return zip(self._batches(position), self.share(position.consumed).parts(accumulate), strict=True)
+        return zip(self._batches(position), self._share(position.consumed).parts(accumulate), strict=True)
 
     def _batches(self, position: Position) -> Iterable[Any]:
         self._sampler.start_at(position)
@@ -109,10 +126,15 @@ class Loading:
         return loader
 
 
-def _leave_signals_to_the_trainer(_worker: int) -> None:
-    # torchrun signals a rank's whole process group. A loader process killed by it would fail the rank, which still has
-    # to save.
+def leave_signals_to_the_trainer(init: Callable[[int], None] | None, worker: int) -> None:
+    """In a process of a DataLoader: let no signal to the rank reach it, and call the user's own function.
+
+    torchrun signals a rank's whole process group. A loader process killed by it would fail the rank, which still has to
+    save.
+    """
     os.setpgid(0, 0)
+    if init is not None:
+        init(worker)
 
 
 def _no_sample(size: int, batch_size: int, world_size: int) -> str:

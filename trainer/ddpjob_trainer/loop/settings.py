@@ -30,6 +30,8 @@ class Settings:
     log_every: int = 10
     """Steps between two readings of the loss, each of which waits for the device."""
     seed: int = 0
+    shuffle: bool = True
+    """Read the samples in another order in each epoch; False: in the order of the data set."""
     drop_last: bool = False
     """Leave out the last samples of an epoch if they are too few for full batches on all ranks."""
     data_workers: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.naming import training_in
@@ -27,7 +27,7 @@ def train(
     model: nn.Module,
     optimizer: Optimizer,
     loss: Loss,
-    dataset: Dataset[Any],
+    dataset: Dataset[Any] | DataLoader[Any],
     settings: Settings,
     *,
     group: Group | None = None,
@@ -48,7 +48,7 @@ def train(
         model: on any device.
         optimizer: of the model's parameters, with no step made.
         loss: of a batch, the mean over its samples.
-        dataset: with a length; the same on all ranks, each reads its own part.
+        dataset: with a length; the same on all ranks, each reads its own part. Or a DataLoader, as for one process.
         settings: how to proceed.
         group: what `process_group` gave, for a program that needs the ranks before or after training, or in `evaluate`.
         scheduler: of the optimizer; advanced after every step, or as the settings say.

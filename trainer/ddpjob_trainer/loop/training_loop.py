@@ -8,21 +8,24 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.snapshot import TrainingState
 from ddpjob_trainer.data.loading import Collate, Loading
 from ddpjob_trainer.data.moving import to_device
 from ddpjob_trainer.data.position import Position
-from ddpjob_trainer.data.sharing import Share
+from ddpjob_trainer.data.source import Source
+from ddpjob_trainer.data.sources import known_source_of
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.evaluating import Evaluate, Evaluating
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.optimization import Loss, Optimizing
+from ddpjob_trainer.loop.planning import planned_steps
 from ddpjob_trainer.loop.settings import Interval, Settings
 from ddpjob_trainer.observability.listener import Listener, Plan
 from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
 
@@ -36,7 +39,7 @@ class TrainingLoop:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         loss: Loss,
-        dataset: Dataset[Any],
+        dataset: Dataset[Any] | DataLoader[Any],
         settings: Settings,
         scheduler: LRScheduler | None = None,
         evaluate: Evaluate | None = None,
@@ -50,7 +53,7 @@ class TrainingLoop:
         model: on the group's device.
         optimizer: of the model's parameters.
         loss: of a batch, the mean over its samples.
-        dataset: with a length; the same on all ranks, each reads its own part.
+        dataset: with a length; the same on all ranks, each reads its own part. Or a DataLoader, as for one process.
         settings: how to proceed.
         scheduler: of the optimizer; advanced after every step, or as the settings say.
         evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
@@ -87,15 +90,7 @@ class TrainingLoop:
             scheduler=scheduler,
             autocast=self._optimizing.autocast,
         )
-        self._loading = Loading(
-            dataset,
-            group,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-            drop_last=settings.drop_last,
-            workers=settings.data_workers,
-            collate_fn=collate_fn,
-        )
+        self._loading = self._source(dataset, collate_fn)
         self._finite = Finite(
             group.exchange,
             model,
@@ -124,7 +119,7 @@ class TrainingLoop:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of a whole epoch."""
-        return self._steps(self._loading.share())
+        return self._loading.steps(0, self._settings.optimization.accumulate) or 0
 
     def run(self) -> None:
         """Train until all epochs are done, or until SIGTERM has reached any of the ranks.
@@ -148,32 +143,47 @@ class TrainingLoop:
                 self._train_epoch(model)
                 self._finish_epoch()
 
+    def _source(self, dataset: Dataset[Any] | DataLoader[Any], collate_fn: Collate | None) -> Source:
+        settings = self._settings
+        if isinstance(dataset, DataLoader):
+            if collate_fn is not None or settings.drop_last or settings.data_workers or not settings.shuffle:
+                raise MisuseError(
+                    "a DataLoader has collate_fn, drop_last, workers and shuffle of its own: give them to it alone"
+                )
+            return known_source_of(dataset, self._group, settings.seed, settings.batch_size)
+        return Loading(
+            dataset,
+            self._group,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            drop_last=settings.drop_last,
+            workers=settings.data_workers,
+            collate_fn=collate_fn,
+            shuffle=settings.shuffle,
+        )
+
     def _resume(self) -> Plan:
         resumed = self._course.resume(self._settings.seed)
-        done, epochs_left, steps_left = self.position, self._last_epoch - self.position.epoch, 0
-        if epochs_left > 0:
-            rest = self._steps(self._loading.share(done.consumed))
-            steps_left = rest + (epochs_left - 1) * self.steps_per_epoch
-        self._course.total_steps = done.step + steps_left
-        return Plan(self._last_epoch, self._course.total_steps, done.step, resumed=resumed)
+        done, accumulate = self.position, self._settings.optimization.accumulate
+        total = planned_steps(self._loading, done, accumulate, epochs=self._last_epoch, max_steps=None)
+        self._course.total_steps = total
+        return Plan(self._last_epoch, total, done.step, resumed=resumed)
 
     @property
     def _last_epoch(self) -> int:
         """Number of epochs after which the training ends, as far as is known now."""
         return self.position.epoch if self._evaluating.stop_is_due else self._settings.total_epochs
 
-    def _steps(self, share: Share) -> int:
-        return -(-share.steps // self._settings.optimization.accumulate)
-
     def _train_epoch(self, model: DistributedDataParallel) -> None:
         course = self._course
         course.stop_if_agreed_now()
         start = self.position
-        share = self._loading.share(start.consumed)
-        course.notify(lambda listener: listener.epoch_started(start.epoch + 1, self._steps(share)))
+        accumulate = self._settings.optimization.accumulate
+        steps = self._loading.steps(start.consumed, accumulate)
+        course.notify(lambda listener: listener.epoch_started(start.epoch + 1, steps or 0))
         model.train()
         course.begin_step()
-        for batch, part in self._loading.batches(start, self._settings.optimization.accumulate):
+        for batch, part in self._loading.batches(start, accumulate):
             course.batch_arrived(part.samples)
             self._optimizing.add(
                 model,

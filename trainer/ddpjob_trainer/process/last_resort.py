@@ -52,6 +52,8 @@ class LastResort:
         """Stop watching."""
         self._closing.set()
         self.leave_signals_alone()
+        # Processes that were forked meanwhile, such as a data loader's, hold it open.
+        self._writer.shutdown(socket.SHUT_RDWR)
         self._writer.close()
         if self._thread.is_alive():
             self._thread.join()

@@ -77,3 +77,43 @@ def _numbers(saved: str | list[int]) -> NDArray[np.uint32]:
     if isinstance(saved, str):
         return np.frombuffer(base64.b64decode(saved), dtype=np.uint32)
     return np.asarray(saved, dtype=np.uint32)
+
+
+class Stream:
+    """Random numbers apart from those of the training: a body within `with` draws from them, and goes on with them."""
+
+    def __init__(self, seed: int) -> None:
+        """Args:
+        seed: of the numbers.
+        """
+        self._seed: int | None = seed
+        self._own: tuple[Any, ...] = ()
+        self._trainings: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        self._trainings = generators()
+        if self._seed is None:
+            set_generators(self._own)
+        else:
+            seed_everything(self._seed)
+            self._seed = None
+
+    def __exit__(self, *_: object) -> None:
+        self._own = generators()
+        set_generators(self._trainings)
+
+
+def generators() -> tuple[Any, ...]:
+    """The state of all generators of this process, to be set again in this process."""
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    return torch.get_rng_state(), random.getstate(), np.random.get_state(), cuda  # noqa: NPY002 see seed_everything
+
+
+def set_generators(states: tuple[Any, ...]) -> None:
+    """Put all generators of this process into a state of `generators`."""
+    cpu, python, numpy, cuda = states
+    torch.set_rng_state(cpu)
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002 see seed_everything
+    if cuda is not None:
+        torch.cuda.set_rng_state(cuda)

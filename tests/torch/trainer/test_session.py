@@ -1,0 +1,271 @@
+"""A loop of one's own: it trains what `train` does, and continues exactly where it was, with any loader."""
+
+import importlib.util
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from training import Training, together
+
+from ddpjob_trainer import Group, Listener, MisuseError, Optimization, Plan, Session, StepLost
+from ddpjob_trainer.checkpointing import naming
+
+PROGRAM = str(Path(__file__).parent / "programs/own_loop.py")
+STOPPED = 143
+SIZE = 51
+
+
+def own_loop(processes: int, folder: Path, loader: str, *options: str, code: int = 0) -> Training:
+    done = together(processes, PROGRAM, str(folder), loader, *options)
+    assert done.code == code, done.output
+    return done
+
+
+def outcome(training: Training) -> set[str]:
+    """The parameters that all ranks have, and the state that is kept besides."""
+    found = set(re.findall(r"RANK \d+ (?:DIGEST|AVERAGE) (\S+)", training.output))
+    assert found, training.output
+    return found
+
+
+def read(*trainings: Training) -> Counter[int]:
+    """How often each sample was read in a step that counted."""
+    numbers = (re.findall(r"READ \[(.*)\]", training.output) for training in trainings)
+    return Counter(int(each) for lists in numbers for found in lists for each in found.split(",") if each.strip())
+
+
+def test_a_loop_of_ones_own_trains_what_train_does(tmp_path: Path) -> None:
+    for accumulate, kind in (("1", "shuffled"), ("3", "sampler")):
+        options = (kind, "--accumulate", accumulate)
+        by_train = own_loop(2, tmp_path / f"train-{accumulate}", *options, "--by-train")
+        own = own_loop(2, tmp_path / f"own-{accumulate}", *options)
+        assert outcome(by_train) < outcome(own)
+        assert len(outcome(own)) == 2, "one model and one average on all ranks"
+
+
+def test_a_step_that_was_lost_is_handed_out_again_and_counts_once(tmp_path: Path) -> None:
+    whole = own_loop(2, tmp_path / "whole", "shuffled", "--accumulate", "2")
+    lost = own_loop(2, tmp_path / "lost", "shuffled", "--accumulate", "2", "--lose", "3")
+    assert outcome(lost) == outcome(whole)
+    assert sorted(re.findall("RANK.*STEP.*", lost.output)) == sorted(re.findall("RANK.*STEP.*", whole.output))
+
+
+SHORT = ["workers", "sampler", "batches", "stream"]
+LONG = ["shuffled", "in-order", "weighted", "stream-workers", "stateful"]
+
+
+@pytest.mark.parametrize("kind", [*SHORT, *(pytest.param(kind, marks=pytest.mark.full) for kind in LONG)])
+def test_any_loader_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
+    if kind == "stateful" and importlib.util.find_spec("torchdata") is None:
+        pytest.skip("torchdata is not installed")
+    whole = own_loop(2, tmp_path / "whole", kind)
+    own_loop(2, tmp_path / "parts", kind, "--stop-at", "1", code=STOPPED)
+    rest = own_loop(2, tmp_path / "parts", kind)
+    assert "resumed in epoch 1 after step" in rest.output
+    assert outcome(rest) == outcome(whole)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "batches",
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("in-order", "sampler", "stream", "stateful")),
+    ],
+)
+def test_with_another_number_of_ranks_no_sample_is_lost_or_read_twice(kind: str, tmp_path: Path) -> None:
+    if kind == "stateful" and importlib.util.find_spec("torchdata") is None:
+        pytest.skip("torchdata is not installed")
+    alone = own_loop(1, tmp_path / "alone", kind, "--epochs", "1")
+    first = own_loop(2, tmp_path / "parts", kind, "--stop-at", "1", "--epochs", "1", code=STOPPED)
+    rest = own_loop(1, tmp_path / "parts", kind, "--epochs", "1")
+    assert read(first, rest) == read(alone)
+
+
+def test_ranks_with_streams_of_their_own_read_all_of_them(tmp_path: Path) -> None:
+    done = own_loop(2, tmp_path, "stream", "--unshared", "--epochs", "1")
+    assert read(done) == Counter(range(SIZE))
+    assert "something else on each rank" in done.output
+    own_loop(2, tmp_path / "parts", "stream", "--unshared", "--stop-at", "1", code=STOPPED)
+    other = own_loop(1, tmp_path / "parts", "stream", code=1)
+    assert "each of 2 ranks has read a stream of its own, which 1 rank(s) cannot continue: start 2" in other.output
+
+
+@pytest.fixture(autouse=True)
+def each_session_is_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(set[str]):
+        def add(self, element: str) -> None:
+            pass
+
+    monkeypatch.setattr(naming, "_begun", Forgetful())
+
+
+DATA = TensorDataset(torch.arange(12.0).reshape(12, 1))
+
+
+class Heard(Listener):
+    """What a session reports."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.steps: list[int] = []
+        self.saved: list[int] = []
+        self.ends: list[str] = []
+
+    def started(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def step_finished(self, step: int, samples: int, seconds: float, data_seconds: float) -> None:  # noqa: ARG002 as a Listener
+        self.steps.append(step)
+
+    def checkpoint_saved(self, step: int, pause_seconds: float) -> None:  # noqa: ARG002 as a Listener
+        self.saved.append(step)
+
+    def shortened(self, total_epochs: int, total_steps: int) -> None:
+        self.ends.append(f"shortened to {total_epochs}, {total_steps}")
+
+    def finished(self) -> None:
+        self.ends.append("finished")
+
+    def failed(self) -> None:
+        self.ends.append("failed")
+
+
+def registered(session: Session) -> nn.Module:
+    model = session.model(nn.Linear(1, 1))
+    session.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.001))
+    return model
+
+
+def test_two_networks_with_an_optimizer_each_take_turns_in_a_step(group: Group, tmp_path: Path) -> None:
+    def run(epochs: int, folder: Path) -> list[float]:
+        with Session(group=group, checkpoint_dir=str(folder)) as session:
+            one, two = session.model(nn.Linear(1, 1), "one"), session.model(nn.Linear(1, 1), "two")
+            first = session.keep("first", torch.optim.Adam(one.parameters(), lr=0.1))
+            second = session.keep("second", torch.optim.Adam(two.parameters(), lr=0.1))
+            for step in session.steps(DataLoader(DATA, 3, shuffle=True), epochs=epochs):
+                with step as (numbers,):
+                    session.backward((two(one(numbers).detach()) - numbers).square().mean())
+                    session.step(second)
+                    session.backward((one(numbers) + two(numbers).detach()).square().mean())
+                    session.step(first)
+            return [float(each) for each in (*one.parameters(), *two.parameters())]
+
+    run(1, tmp_path / "parts")
+    assert run(2, tmp_path / "parts") == run(2, tmp_path / "whole")
+
+
+def test_a_loop_may_end_before_its_steps_do(group: Group, tmp_path: Path) -> None:
+    for given, after in ((2, 2), (9, 5)):
+        heard = Heard()
+        with Session(group=group, checkpoint_dir=str(tmp_path / str(given)), listeners=[heard]) as session:
+            model = registered(session)
+            for step in session.steps(DataLoader(DATA, 3), epochs=2, max_steps=given):
+                with step as (numbers,):
+                    session.backward(model(numbers).square().mean())
+                    session.step()
+                if step.number == 5:
+                    break
+        assert heard.plan == Plan(2, min(given, 8), 0, resumed=False)
+        assert heard.steps == list(range(1, after + 1))
+        assert heard.saved[-1] == after, "whatever ends the loop, its last step is saved"
+        assert heard.ends == [*(["shortened to 2, 5"] if given == 9 else []), "finished"]
+
+
+def test_what_the_loops_body_does_after_a_step_is_in_the_checkpoint_of_that_step(group: Group, tmp_path: Path) -> None:
+    class Count:
+        value = 0
+
+        def state_dict(self) -> dict[str, int]:
+            return {"value": self.value}
+
+        def load_state_dict(self, state_dict: dict[str, int]) -> None:
+            self.value = state_dict["value"]
+
+    for epochs in (1, 2):
+        with Session(group=group, checkpoint_dir=str(tmp_path)) as session:
+            model, count = registered(session), session.keep("count", Count())
+            session.resume()
+            assert count.value == session.position.step == 4 * (epochs - 1)
+            for step in session.steps(DataLoader(DATA, 3), epochs=epochs):
+                with step as (numbers,):
+                    session.backward(model(numbers).square().mean())
+                    session.step()
+                count.value += 1
+
+
+def test_a_checkpoint_with_other_names_is_refused_with_them(group: Group, tmp_path: Path) -> None:
+    def run(name: str) -> None:
+        with Session(group=group, checkpoint_dir=str(tmp_path)) as session:
+            model = registered(session)
+            session.keep(name, nn.Linear(1, 1))
+            for step in session.steps(DataLoader(DATA, 3), epochs=1):
+                with step as (numbers,):
+                    session.backward(model(numbers).square().mean())
+                    session.step()
+
+    run("ema")
+    with pytest.raises(ValueError, match="it has no queue; it has ema, which this program does not keep"):
+        run("queue")
+
+
+def test_what_a_loop_leaves_out_is_named(group: Group) -> None:  # noqa: C901 one way after the other
+    def use(what: str) -> None:
+        with Session(group=group, optimization=Optimization(accumulate=2 if what == "early" else 1)) as session:
+            if what == "no model":
+                session.resume()
+            model = registered(session)
+            if what == "unseen":
+                criterion = session.keep("criterion", nn.Linear(1, 1))
+                session.keep("its optimizer", torch.optim.SGD(criterion.parameters()))
+            if what == "outside":
+                session.step()
+            for step in session.steps(DATA if what == "data" else DataLoader(DATA, 3), epochs=1):
+                if what == "no with":
+                    continue
+                if what == "late":
+                    session.keep("ema", nn.Linear(1, 1))
+                with step as given:
+                    if what == "save":
+                        session.save()
+                    if what == "early":
+                        session.backward(model(next(given)[0]).sum())
+                        session.step()
+                    session.backward(model(given[0]).sum())
+                    if what == "lost":
+                        session.step()
+                        raise StepLost
+
+    for what, said in {
+        "no model": "a session needs a model and an optimizer",
+        "unseen": "the optimizer changes 2 parameter",
+        "outside": "no step is being computed",
+        "no with": "without computing this one",
+        "late": "ema comes too late",
+        "save": "is for between two steps",
+        "early": "comes after the last batch of a step",
+        "nothing": r"a step ends with session.step\(\)",
+        "data": "a data set has no batches",
+        "lost": r"StepLost came after session.step\(\)",
+    }.items():
+        with pytest.raises(MisuseError, match=said):
+            use(what)
+
+
+def test_an_evaluation_leaves_the_model_as_it_was(group: Group) -> None:
+    with Session(group=group) as session:
+        model = registered(session)
+        for step in session.steps(DataLoader(DATA, 6), epochs=1):
+            with step as (numbers,):
+                session.backward(model(numbers).square().mean())
+                session.step()
+            with session.evaluation():
+                assert not model.training
+                assert not model(torch.ones(1)).requires_grad
+            assert model.training

@@ -1,0 +1,130 @@
+"""What a session computes with: its models and optimizers, and everything else that its checkpoints keep."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState
+from ddpjob_trainer.loop.buckets import Buckets
+from ddpjob_trainer.loop.finite import Finite, OnNan
+from ddpjob_trainer.loop.kept import Kept
+from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision, distribute
+from ddpjob_trainer.loop.suitable import Seen, check_model
+from ddpjob_trainer.process.environment import MisuseError
+from ddpjob_trainer.process.group import Group
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
+
+class Registered:
+    """Models, optimizers and further states, by name."""
+
+    def __init__(self, group: Group, how: Optimization, on_nan: OnNan) -> None:
+        """Args:
+        group: the processes of the training.
+        how: a step is computed.
+        on_nan: what to do about a loss or gradient that is not finite.
+        """
+        self._group = group
+        self._how = how
+        self._on_nan = on_nan
+        self._everything = nn.ModuleDict()
+        self._states = _States()
+        self._buckets: Buckets | None = None
+        self.kept = Kept()
+        self.models: dict[str, DistributedDataParallel] = {}
+        self.optimizings: list[tuple[Optimizer, Optimizing, Finite]] = []
+
+    def finite(self) -> Finite:
+        """The check of everything that is registered by the time that it is made."""
+        states: Any = self._states
+        group = self._group
+        scaled = self._how.precision is Precision.FLOAT16
+        return Finite(group.exchange, self._everything, states, policy=self._on_nan, rank=group.rank, scaled=scaled)
+
+    def add_model(self, name: str, module: nn.Module) -> nn.Module:
+        """A model on the device; with parameters to train, as one that all ranks train together.
+
+        Raises:
+            MisuseError: the name is taken, or the ranks cannot train it together.
+        """
+        module.to(self._group.device)
+        self.kept.add(name, module)
+        self._everything[name.replace(".", "_")] = module
+        if not any(each.requires_grad for each in module.parameters()):
+            return module
+        check_model(module)
+        buckets = Buckets()
+        self.models[name] = distribute(module, self._group.device, self._how, buckets)
+        if len(self._everything) == 1:
+            self._buckets = buckets
+        else:
+            self.kept.add(f"{name}.buckets", buckets)
+        return self.models[name]
+
+    def add(self, name: str, state: Stateful, first: Finite) -> None:
+        """A state to keep; an optimizer is also what steps change parameters with.
+
+        Args:
+            name: in checkpoints.
+            state: to keep.
+            first: the check that the first optimizer reports its losses to.
+
+        Raises:
+            MisuseError: the name is taken, or it cannot be saved.
+        """
+        self.kept.add(name, state)
+        if not isinstance(state, Optimizer):
+            return
+        if self.optimizings and self._how.precision is Precision.FLOAT16:
+            raise MisuseError("precision fp16 scales the loss for one optimizer: with several, use bf16")
+        parameters = nn.ParameterList(each for group in state.param_groups for each in group["params"])
+        optimizing = Optimizing(parameters, state, _no_loss, scheduler=None, device=self._group.device, how=self._how)
+        exchange, rank = self._group.exchange, self._group.rank
+        own = Finite(exchange, parameters, state, policy=self._on_nan, rank=rank) if self.optimizings else first
+        self.optimizings.append((state, optimizing, own))
+        self._states.optimizers.append(state)
+
+    def check(self) -> None:
+        """Check that there is something to train, and that the ranks train it together.
+
+        Raises:
+            MisuseError: the check has failed.
+        """
+        self.state()
+        for optimizer, _, _ in self.optimizings:
+            Seen(self._everything, optimizer)
+
+    def state(self) -> TrainingState:
+        """What checkpoints hold.
+
+        Raises:
+            MisuseError: there is no model or no optimizer.
+        """
+        module = next(iter(self._everything.values()), None)
+        if module is None or not self.optimizings:
+            raise MisuseError(
+                "a session needs a model and an optimizer: model = session.model(...), and "
+                'optimizer = session.keep("optimizer", ...)'
+            )
+        (optimizer, optimizing, _), *_ = self.optimizings
+        others = self.kept.without(module, optimizer)
+        return TrainingState(module, optimizer, scaler=optimizing.scaler, others=others, buckets=self._buckets)
+
+
+class _States:
+    """The states of several optimizers as if they were those of one."""
+
+    def __init__(self) -> None:
+        self.optimizers: list[Optimizer] = []
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        return {parameter: each for optimizer in self.optimizers for parameter, each in optimizer.state.items()}
+
+
+def _no_loss(*_: object) -> torch.Tensor:
+    raise NotImplementedError("a session is given its loss")

@@ -1,0 +1,392 @@
+"""A loop of one's own, with everything that `train` does around its steps.
+
+with Session() as session:
+    model = session.model(build_model())
+    optimizer = session.keep("optimizer", torch.optim.AdamW(model.parameters()))
+    for step in session.steps(loader, epochs=3):
+        with step as (images, labels):
+            session.backward(cross_entropy(model(images), labels))
+            session.step()
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import Dataset
+
+from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
+from ddpjob_trainer.checkpointing.naming import training_in
+from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.data.source import Source
+from ddpjob_trainer.data.sources import source_of
+from ddpjob_trainer.data.streams import Stream
+from ddpjob_trainer.loop.course import Course
+from ddpjob_trainer.loop.finite import Finite, OnNan
+from ddpjob_trainer.loop.handed_out import Computing, Step
+from ddpjob_trainer.loop.optimization import Optimization
+from ddpjob_trainer.loop.planning import planned_steps
+from ddpjob_trainer.loop.registered import Registered
+from ddpjob_trainer.observability.listener import Listener, Plan
+from ddpjob_trainer.observability.log import EpochLines, configure_logging
+from ddpjob_trainer.observability.telemetry import Telemetry
+from ddpjob_trainer.process import randomness
+from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.environment import MisuseError, current_environment
+from ddpjob_trainer.process.group import Group, process_group
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
+_MODEL: Final = "model"
+_Kept = TypeVar("_Kept", bound=Stateful)
+
+
+class Session:
+    """Trains by a loop of one's own, on all ranks together; to be entered with `with`."""
+
+    def __init__(
+        self,
+        *,
+        group: Group | None = None,
+        seed: int = 0,
+        optimization: Optimization | None = None,
+        save_every: int = 1,
+        save_every_steps: int | None = None,
+        log_every: int = 10,
+        on_nan: OnNan = OnNan.STOP,
+        checkpoint_dir: str | None = None,
+        name: str | None = None,
+        asynchronous: bool = False,
+        listeners: Sequence[Listener] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Args:
+        group: what `process_group` gave; None joins it, and leaves it at the end.
+        seed: of the weights, of the order of the samples, and together with the rank of what dropout draws.
+        optimization: how a step is computed.
+        save_every: epochs between two checkpoints; the last step has one in any case.
+        save_every_steps: steps between two checkpoints within an epoch; None saves only at the end of epochs.
+        log_every: steps between two readings of the loss, each of which waits for the device.
+        on_nan: what to do about a loss or gradient that is not finite.
+        checkpoint_dir: folder for checkpoints; None uses the operator's, and saves nothing without one.
+        name: of this training, for a process with several, such as folds: each has its own checkpoints.
+        asynchronous: write checkpoints while the training continues.
+        listeners: are notified of everything, after those that print, log and serve progress.
+        clock: seconds.
+        """
+        every = {"save_every": save_every, "save_every_steps": save_every_steps, "log_every": log_every}
+        for what, value in every.items():
+            if value is not None and value < 1:
+                raise ValueError(f"Session({what}=...) must be at least 1, not {value}")
+        self._given = group
+        self._seed = seed
+        self._how = optimization or Optimization()
+        self._save_every, self._save_every_steps, self._log_every = save_every, save_every_steps, log_every
+        self._on_nan = on_nan
+        self._name = name
+        self._checkpoint_dir, self._asynchronous = checkpoint_dir, asynchronous
+        self._listeners = list(listeners)
+        self._clock = clock
+        self._exits = ExitStack()
+        self._group: Group | None = None
+        self._course: Course | None = None
+        self._all: Registered | None = None
+        self._finite: Finite | None = None
+        self._stream: Stream | None = None
+        self._resumed: bool | None = None
+        self._computing: Computing | None = None
+        self.should_stop = False
+        """Whether all ranks stop when the loop asks for the next step, or ends."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as exits:
+            if self._given is None:
+                environment = current_environment()
+                configure_logging(environment)
+                self._group = exits.enter_context(process_group(environment))
+            else:
+                self._group = self._given
+            self._listeners.insert(0, Telemetry(self._group))
+            # The same weights on all ranks; a resume makes the ranks differ.
+            randomness.seed_everything(self._seed)
+            checkpoints = Checkpoints.of_job(
+                self._group, self._checkpoint_dir, asynchronous=self._asynchronous, name=self._name
+            )
+            exits.enter_context(training_in(None if checkpoints is None else checkpoints.location, self._name))
+            self._all = Registered(self._group, self._how, self._on_nan)
+            self._finite = self._all.finite()
+            self._course = Course(
+                self._group,
+                state=self._state,
+                finite=self._finite,
+                checkpoints=checkpoints,
+                listeners=self._listeners,
+                log_every=self._log_every,
+                # A loop of one's own may change at any time what the optimizer changes.
+                during_next_step=False,
+                clock=self._clock,
+            )
+            exits.enter_context(self._course.running())
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, reason: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        if kind is not None:
+            return self._exits.__exit__(kind, reason, traceback)
+        with self._exits:
+            self._end()
+        return None
+
+    @property
+    def group(self) -> Group:
+        """The processes of the training: `rank`, `world_size`, `device`, and `sum` over all ranks.
+
+        Raises:
+            MisuseError: the session has not been entered.
+        """
+        if self._group is None:
+            raise MisuseError("a Session is used within `with Session() as session:`")
+        return self._group
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.group.device
+
+    @property
+    def position(self) -> Position:
+        """How far the training has come: epochs, samples of the epoch, and steps, all committed."""
+        return self._running.position
+
+    def model(self, module: nn.Module, name: str = _MODEL) -> nn.Module:
+        """Move a model to the device, and make it one that all ranks train together.
+
+        Args:
+            module: without parameters, such as a frozen part, it is only moved.
+            name: in checkpoints; the first one's tensors are those of `model.safetensors`.
+
+        Raises:
+            MisuseError: the name is taken, or the ranks cannot train it together.
+        """
+        self._before_steps(f"model {name!r}")
+        return self._registered.add_model(name, module)
+
+    def keep(self, name: str, state: _Kept) -> _Kept:
+        """Save and resume something that has `state_dict` and `load_state_dict`; returns it.
+
+        An optimizer is also what `step` changes the parameters with. The same names are kept on all ranks; what rank 0
+        has is saved, and is what all have after a resume.
+
+        Raises:
+            MisuseError: the name is taken, the training has begun, or it cannot be saved.
+        """
+        self._before_steps(name)
+        if self._finite is not None:
+            self._registered.add(name, state, self._finite)
+        return state
+
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint, and return whether there was one; `steps` does it where a loop has not.
+
+        Call it after everything has been registered.
+
+        Raises:
+            MisfitError: the checkpoint belongs to another model, or has other names.
+            ResumeError: there are checkpoints, but none can be resumed from.
+            MisuseError: there is no model or no optimizer, or the ranks cannot train them together.
+        """
+        if self._resumed is None:
+            self._registered.check()
+            self._resumed = self._running.resume(self._seed)
+        return self._resumed
+
+    def steps(
+        self, loader: Iterable[Any] | Dataset[Any], *, epochs: int, max_steps: int | None = None
+    ) -> Iterator[Step]:
+        """The steps that are left, each to be computed within `with`.
+
+        A step is committed at the end of its `with`, which must have called `step`; a step whose `with` ends with
+        `StepLost` is handed out again. When the loop asks for the next one, a checkpoint that is due is saved, with
+        everything that the loop's body has done, and all ranks stop if any of them was asked to.
+
+        Args:
+            loader: a DataLoader as for a single process, which is shared between the ranks.
+            epochs: passes through the data, including those before a resume.
+            max_steps: after which the training ends, including those before a resume; None: when the epochs do.
+
+        Raises:
+            Stopped: all ranks were asked to stop and have saved their last step.
+            SaveError: a checkpoint could not be written.
+            MisuseError: the loader cannot be shared, or a step has not been computed.
+        """
+        course, source = self._running, source_of(loader, self.group, self._seed)
+        source.check()
+        if isinstance(source, Stream):
+            self._stream = source
+            self._registered.kept.add("loader", source)
+        resumed = self.resume()
+        accumulate = self._how.accumulate
+        self._plan(source, epochs, max_steps, resumed=resumed)
+        computing = Computing(self.device, self._models, self._registered.optimizings, course, accumulate=accumulate)
+        self._computing = computing
+
+        def ended() -> bool:
+            return self.position.epoch >= epochs or (max_steps is not None and self.position.step >= max_steps)
+
+        while not ended():
+            start = self.position
+            self._begin_epoch(source.steps(start.consumed, accumulate))
+            batches = iter(source.batches(start, accumulate))
+            for first in batches:
+                step = Step(self, computing, start.epoch, first, batches)
+                while not step.committed:
+                    yield step
+                    step.check()
+                self._end_step(ends_epoch=step.ends_epoch)
+                if ended():
+                    break
+                course.begin_step()
+            else:
+                if self.position.epoch == start.epoch:
+                    # Of some loaders the end is known only when they have nothing more.
+                    course.position = Position(start.epoch + 1, 0, self.position.step)
+                    self._end_step(ends_epoch=True)
+        course.save_rest()
+        self._computing = None
+        course.total_steps = self.position.step
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Compute the gradients of a loss, the mean over the samples of the batch.
+
+        Raises:
+            MisuseError: no step is being computed.
+        """
+        self._current.backward(loss)
+
+    def step(self, *optimizers: Optimizer) -> None:
+        """Change the parameters with these optimizers, or with all that are kept.
+
+        Raises:
+            MisuseError: no step is being computed, or an optimizer is not kept.
+        """
+        self._current.step(optimizers)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision of the forward pass, as `optimization` says."""
+        if not self._registered.optimizings:
+            raise MisuseError('keep an optimizer first: session.keep("optimizer", ...)')
+        return self._registered.optimizings[0][1].autocast()
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Evaluate in the body: without gradients, all models in evaluation mode, and not mistaken for a hang."""
+        course, networks = self._running, self._models
+        modes = [network.training for network in networks]
+        course.begin(Activity.EVALUATION)
+        for network in networks:
+            network.eval()
+        with torch.no_grad():
+            yield
+        for network, mode in zip(networks, modes, strict=True):
+            network.train(mode)
+        course.begin(Activity.STEP)
+
+    def evaluated(self, accuracy: float) -> None:
+        """Show an accuracy from 0 to 1."""
+        self._running.notify(lambda listener: listener.evaluated(accuracy, None))
+
+    def save(self) -> None:
+        """Save a checkpoint now, between two steps: after everything that the loop does with the last one.
+
+        Raises:
+            SaveError: it could not be written.
+            MisuseError: a step is being computed.
+        """
+        if self._computing is not None and self._computing.begun:
+            raise MisuseError("session.save() is for between two steps: call it after the `with` of a step")
+        self._running.save()
+
+    @property
+    def _running(self) -> Course:
+        if self._course is None:
+            raise MisuseError("a Session is used within `with Session() as session:`")
+        return self._course
+
+    @property
+    def _registered(self) -> Registered:
+        if self._all is None:
+            raise MisuseError("a Session is used within `with Session() as session:`")
+        return self._all
+
+    @property
+    def _models(self) -> "list[DistributedDataParallel]":
+        return list(self._registered.models.values())
+
+    @property
+    def _current(self) -> Computing:
+        if self._computing is None or not self._computing.begun:
+            raise MisuseError("no step is being computed: `for step in session.steps(...):`, and `with step as batch:`")
+        return self._computing
+
+    def _plan(self, source: Source, epochs: int, max_steps: int | None, *, resumed: bool) -> None:
+        done = self.position
+        total = planned_steps(source, done, self._how.accumulate, epochs=epochs, max_steps=max_steps)
+        course = self._running
+        course.total_steps = total
+        self._listeners.insert(0, EpochLines(self.group, source.batch_size))
+        course.notify(lambda listener: listener.started(Plan(epochs, total, done.step, resumed=resumed)))
+
+    def commit(self, step: Step) -> None:
+        """Count a step that has been computed; `Step` calls it."""
+        course, end = self._running, step.end
+        epoch, consumed = (step.epoch + 1, 0) if end.ends_epoch else (step.epoch, end.consumed)
+        position = Position(epoch, consumed, self.position.step + 1)
+        course.step_finished(position, end.total, step.record)
+        self.should_stop = course.agreed_to_stop()
+
+    def _begin_epoch(self, left: int | None) -> None:
+        course, epoch = self._running, self.position.epoch
+        course.stop_if_agreed_now()
+        course.notify(lambda listener: listener.epoch_started(epoch + 1, left or 0))
+        for model in self._models:
+            model.train()
+        course.begin_step()
+
+    def _end_step(self, *, ends_epoch: bool) -> None:
+        # Only now: what the loop's body has done after the `with` belongs to the step.
+        every, course = self._save_every_steps, self._running
+        ended = ends_epoch and self.position.epoch % self._save_every == 0
+        if ended or (every is not None and self.position.step % every == 0):
+            course.save_rest()
+        if self.should_stop:
+            course.stop()
+
+    def _end(self) -> None:
+        course = self._running
+        if self._resumed is None:
+            return
+        if self.should_stop:
+            course.stop()
+        course.save_rest()
+        if self.position.step != course.total_steps:
+            position = self.position
+            epoch = position.epoch + (position.consumed > 0)
+            course.notify(lambda listener: listener.shortened(epoch, position.step))
+
+    def _before_steps(self, name: str) -> None:
+        if self._resumed is not None:
+            raise MisuseError(f"{name} comes too late: register everything before session.resume() and session.steps()")
+
+    def _state(self) -> TrainingState:
+        if self._stream is not None:
+            self._stream.gather()
+        return self._registered.state()
