@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ddpjob_trainer.process.activity import Activity, Pulse
 from ddpjob_trainer.process.last_resort import LastResort
 from ddpjob_trainer.process.stop import EXIT_CODE, Stopped, StopRequests
+from ddpjob_trainer.process.stop_board import StopBoard
 
 
 @dataclass
@@ -25,6 +26,9 @@ class Ranks:
 
     size: int
     first: bool = True
+    rank: int = 0
+    world_size: int = 1
+    board: None = None
     grace_period_seconds: float = 30
     looks: int = 0
     given: list[tuple[float, ...]] = field(default_factory=list)
@@ -46,12 +50,39 @@ class Ranks:
         self.looks += 1
 
 
+class Store:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.lock = threading.Lock()
+
+    def set(self, key: str, value: str) -> None:
+        with self.lock:
+            self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def add(self, key: str, amount: int) -> int:
+        with self.lock:
+            number = int(self.values.get(key, "0")) + amount
+            self.values[key] = str(number)
+        return number
+
+
 @dataclass
 class Rank:
     """One of them."""
 
     ranks: Ranks
     first: bool
+    rank: int = 0
+    world_size: int = 1
+    board: Store | None = None
     grace_period_seconds: float = 30
 
     def sum(self, *values: float) -> list[float]:
@@ -97,6 +128,73 @@ def test_all_ranks_stop_at_one_step_soon_after_any_of_them_was_asked(
     assert step is not None
     assert asked_at <= step
     assert (step - asked_at) * seconds <= max(1.0, seconds) + 1e-6
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("in_step", [True, False], ids=["exchanging", "each for itself"])
+def test_all_ranks_stop_at_one_step_whatever_each_step_takes(size: int, in_step: bool) -> None:  # noqa: FBT001
+    store, exchange = Store(), threading.Barrier(size, timeout=20)
+    passed = threading.Event()
+
+    def run(rank: int) -> tuple[int, int]:
+        asked = threading.Event()
+        board = StopBoard(store, "one", rank=rank, world_size=size, asked=asked.is_set)
+        board.start()
+        seen = -1
+        step = 0
+        while True:
+            step += 1
+            if in_step:
+                exchange.wait()
+            else:
+                # Each at a speed of its own.
+                passed.wait(0.001 * (1 + rank / 4))
+            if step == 40 and rank == size - 1:
+                asked.set()
+            if seen < 0 and store.check(["one/last"]):
+                seen = step
+            if board.finished(step):
+                board.close()
+                return step, seen
+
+    with ThreadPoolExecutor(size) as pool:
+        ended = list(pool.map(run, range(size)))
+    (step,) = {step for step, _ in ended}
+    assert step >= 40
+    assert step == int(store.values["one/last"])
+    # Where each step needs all ranks, at most one is made after the agreement.
+    assert not in_step or all(step - seen <= 1 for _, seen in ended if seen > 0)
+
+
+def test_a_rank_that_is_done_or_gone_keeps_none_waiting() -> None:
+    store = Store()
+    done = StopBoard(store, "one", rank=1, world_size=2, asked=lambda: False)
+    done.start()
+    assert not done.finished(9)
+    done.close()
+    asked = threading.Event()
+    board = StopBoard(store, "one", rank=0, world_size=2, asked=asked.is_set)
+    board.start()
+    assert not board.finished(5)
+    asked.set()
+    step = 6
+    while not board.finished(step):
+        step += 1
+    assert step == int(store.values["one/last"]) >= 10
+    board.close()
+
+
+def test_a_store_that_is_gone_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone(Store):
+        def check(self, keys: list[str]) -> bool:
+            raise RuntimeError(f"connection reset: {keys}")
+
+    board = StopBoard(Gone(), "one", rank=0, world_size=1, asked=lambda: False)
+    board.start()
+    board._thread.join()
+    assert not board.finished(1)
+    board.close()
+    assert "requests to stop are no longer seen: RuntimeError: connection reset" in caplog.text
 
 
 def test_a_second_of_short_steps_costs_one_look() -> None:
@@ -161,7 +259,7 @@ from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.stop import StopRequests
 
 class Alone:
-    first = True
+    first, board = True, None
     grace_period_seconds = 1
     def sum(self, *values): return list(values)
 
@@ -203,7 +301,7 @@ def test_stopped_ends_the_process_with_143_in_silence_and_a_further_sigterm_chan
     program = (
         "import os, signal\n"
         "from ddpjob_trainer.process.stop import Stopped, StopRequests\n"
-        "class Alone: grace_period_seconds = 30\n"
+        "class Alone: board, grace_period_seconds = None, 30\n"
         "try:\n"
         "    with StopRequests(Alone()): raise Stopped(7)\n"
         "finally: os.kill(os.getpid(), signal.SIGTERM)\n"

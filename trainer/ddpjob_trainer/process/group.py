@@ -21,6 +21,7 @@ from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.lifetime import keep_forever
 from ddpjob_trainer.process.patience import wait_for_first
 from ddpjob_trainer.process.stop import Stopped
+from ddpjob_trainer.process.stop_board import Board
 
 
 # Without slots, which would leave no room for the exchange.
@@ -44,6 +45,14 @@ class Group:
     def exchange(self) -> Exchange:
         """Moves small values between the ranks."""
         return Exchange(self.device)
+
+    @property
+    def board(self) -> Board | None:
+        """The store where the ranks have met; MPI has none."""
+        if self.backend is Backend.MPI or not dist.is_initialized():
+            return None
+        store: Board = dist.distributed_c10d._get_default_store()  # noqa: SLF001 no public function returns it
+        return store
 
     @property
     def grace_period_seconds(self) -> float:

@@ -24,15 +24,23 @@ class LastResort:
     Python runs its handlers in the main thread, and never while that waits in a collective for a rank that is gone.
     """
 
-    def __init__(self, pulse: Pulse, grace_period: float, leave: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        pulse: Pulse,
+        grace_period: float,
+        leave: Callable[[str], None] | None = None,
+        asked: Callable[[], None] = lambda: None,
+    ) -> None:
         """Args:
         pulse: of this process.
         grace_period: seconds from SIGTERM to SIGKILL.
+        asked: called on SIGTERM, in the thread, whatever the main thread waits for.
         leave: called with the reason why the process must end, in one line; None prints all stacks and ends it.
         """
         self._pulse = pulse
         self._patience = grace_period - min(_RESERVE, grace_period / 2)
         self._leave = leave or _end_process
+        self._asked = asked
         self._closing = threading.Event()
         self._watching = False
         self._reader, self._writer = socket.socketpair()
@@ -76,6 +84,7 @@ class LastResort:
             if not received:
                 return
         asked = time.monotonic()
+        self._asked()
         while not self._closing.wait(_INTERVAL):
             if self.overdue(time.monotonic() - asked):
                 now = self._pulse.moment()

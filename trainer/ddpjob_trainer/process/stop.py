@@ -1,8 +1,9 @@
 """Ending a training early on request: all ranks together, at the same step.
 
 SIGTERM may reach one process of many or all of them. A rank that left alone would keep the others waiting in a
-collective, so at certain steps all ranks check whether any of them was asked. Each check also agrees on the step of the
-next one, since the ranks' clocks differ: it costs one small all-reduce about once per second.
+collective, so the ranks agree on their last step, through the store where they have met (see stop_board). MPI has no
+store: there, at certain steps all ranks check by a small all-reduce whether any of them was asked, about once per
+second by the measured speed. Each check also agrees on the step of the next one, since the ranks' clocks differ.
 
 A rank that hangs never checks: it ends by itself shortly before the end of the job's grace period, and shows where.
 """
@@ -17,6 +18,7 @@ from typing import Final, Protocol, Self
 
 from ddpjob_trainer.process.activity import Activity, Pulse
 from ddpjob_trainer.process.last_resort import LastResort
+from ddpjob_trainer.process.stop_board import Board, StopBoard
 
 EXIT_CODE: Final = 128 + signal.SIGTERM
 """What a shell reports for a process ended by SIGTERM. Never 0: a process that was asked to stop has not succeeded."""
@@ -41,6 +43,18 @@ class Peers(Protocol):
     @property
     def first(self) -> bool:
         """Whether this is rank 0, whose speed decides when the next check is."""
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes."""
+
+    @property
+    def board(self) -> Board | None:
+        """What all ranks read and write, None if there is none."""
 
     @property
     def grace_period_seconds(self) -> float:
@@ -69,16 +83,27 @@ class StopRequests:
         self._handles = False
         self._pulse = Pulse(clock)
         self._last_resort: LastResort | None = None
+        self._board: StopBoard | None = None
         self._last_check: tuple[float, int] | None = None
         self._seconds_per_step = 0.0
         self._next_check = 0
 
     def __enter__(self) -> Self:
+        _count[0] += 1
+        if self._peers.board is not None:
+            self._board = StopBoard(
+                self._peers.board,
+                f"ddpjob/stop/{_count[0]}",
+                rank=self._peers.rank,
+                world_size=self._peers.world_size,
+                asked=lambda: self._asked,
+            )
+            self._board.start()
         # Python handles signals only in the main thread; in other threads the rank still learns of it from its peers.
         self._handles = threading.current_thread() is threading.main_thread()
         if self._handles:
             self._before = signal.signal(signal.SIGTERM, self._ask)
-            self._last_resort = LastResort(self._pulse, self._peers.grace_period_seconds)
+            self._last_resort = LastResort(self._pulse, self._peers.grace_period_seconds, asked=self._note)
             self._last_resort.start()
             _entered.append(self)
         return self
@@ -86,6 +111,9 @@ class StopRequests:
     def __exit__(
         self, kind: type[BaseException] | None, reason: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._board is not None:
+            self._board.close()
+            self._board = None
         if not self._handles:
             return
         _entered.remove(self)
@@ -103,8 +131,10 @@ class StopRequests:
         self._pulse.change(activity)
 
     def agreed(self, step: int) -> bool:
-        """Whether all ranks stop after this step; checks about once per second, after every step if steps are slow."""
+        """Whether all ranks stop after this step; call it after each one, or `agreed_now` instead."""
         self._pulse.step_finished(step)
+        if self._board is not None:
+            return self._board.finished(step)
         return step >= self._next_check and self.agreed_now(step)
 
     def agreed_now(self, step: int) -> bool:
@@ -114,12 +144,16 @@ class StopRequests:
         if self._last_check is not None and step > self._last_check[1]:
             self._seconds_per_step = (now - self._last_check[0]) / (step - self._last_check[1])
         self._last_check = (now, step)
+        seen = self._board is not None and self._board.reached(step)
         asked, seconds_per_step = self._peers.sum(
-            float(self._asked), self._seconds_per_step if self._peers.first else 0.0
+            float(self._asked or seen), self._seconds_per_step if self._peers.first else 0.0
         )
         steps = SECONDS_BETWEEN_CHECKS / seconds_per_step if seconds_per_step > 0 else 1
         self._next_check = step + max(int(min(steps, _MOST_STEPS_BETWEEN_CHECKS)), 1)
         return asked > 0
+
+    def _note(self) -> None:
+        self._asked = True
 
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
         self._asked = True
@@ -135,6 +169,8 @@ class StopRequests:
 
 
 _entered: Final[list[StopRequests]] = []
+_count: Final = [0]
+"""Trainings of this process so far: each has keys of its own, the same on all ranks."""
 
 
 _masks: Final = threading.local()
