@@ -179,7 +179,7 @@ def test_parameters_that_were_added_after_the_scheduler_was_made_keep_their_lear
 ) -> None:
     def with_more(optimizer: torch.optim.Optimizer) -> lr_scheduler.LambdaLR:
         scheduler = falling(4)(optimizer)
-        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.25})
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1), requires_grad=False)], "lr": 0.25})
         return scheduler
 
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -108,15 +109,9 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
     elif environment.launcher is Launcher.MPIRUN:
         address = environment.master_address or ""
         host = f"[{address}]" if ":" in address else address
-        dist.init_process_group(
-            backend.value,
-            init_method=f"tcp://{host}:{environment.master_port}",
-            rank=environment.rank,
-            world_size=environment.world_size,
-            timeout=timeout,
-        )
+        _join(backend, f"tcp://{host}:{environment.master_port}", environment, timeout)
     else:
-        dist.init_process_group(backend.value, init_method="env://", timeout=timeout)
+        _join(backend, "env://", environment, timeout)
     keep_forever(dist.group.WORLD)
     # After an exception the process ends anyway, while leaving the group could wait for peers that never respond.
     try:
@@ -125,6 +120,19 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
         _leave()
         raise
     _leave()
+
+
+def _join(backend: Backend, url: str, environment: Environment, timeout: timedelta | None) -> None:
+    place = {"rank": environment.rank, "world_size": environment.world_size}
+    store, rank, size = next(dist.rendezvous(url, **place, timeout=timeout or dist.default_pg_timeout))
+    # A store outlives a group: of an earlier one in this process it still has the addresses.
+    _joined[0] += 1
+    store = dist.PrefixStore(f"ddpjob/{_joined[0]}", store)
+    dist.init_process_group(backend.value, store=store, rank=rank, world_size=size, timeout=timeout)
+
+
+_joined: Final = [0]
+"""Groups that this process has joined so far, the same number on all ranks."""
 
 
 def existing_group(environment: Environment | None = None) -> Group:
