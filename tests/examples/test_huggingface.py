@@ -20,6 +20,7 @@ from ddpjob_trainer.huggingface import train
 from ddpjob_trainer.process.environment import MisuseError
 
 asked = json.loads(sys.argv[1])
+trained_steps = [0]
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -27,7 +28,8 @@ class Model(torch.nn.Module):
         self.linear = torch.nn.Linear(4, 1)
     def forward(self, x, labels=None):
         out = self.linear(torch.nn.functional.dropout(x, 0.2, self.training)).squeeze(1)
-        return {"loss": (out - labels).square().mean(), "logits": out}
+        spoilt = self.training and trained_steps[0] == asked.get("spoilt_after", -1)
+        return {"loss": (out - labels).square().mean() * (float("nan") if spoilt else 1), "logits": out}
 
 def samples(count, epoch=0):
     generator = torch.Generator().manual_seed(epoch)
@@ -43,6 +45,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 class Ends(transformers.TrainerCallback):
     def on_step_begin(self, args, state, control, **_):
+        trained_steps[0] = state.global_step
         if state.global_step == asked.get("dies_after"):
             os._exit(9)
 
@@ -95,6 +98,14 @@ def saved(training: Training) -> list[int]:
 
 def steps_in(folder: Path) -> list[int]:
     return [int(name[5:14]) for name in checkpoints_in(folder)]
+
+
+def test_weights_that_are_not_finite_are_not_saved_over_those_that_are(tmp_path: Path) -> None:
+    given = {"max_steps": 8, "save_steps": 2, "save_strategy": "steps"}
+    spoilt = together(2, *program(samples=20, runs=[[given, {"checkpoint_dir": str(tmp_path)}]], spoilt_after=4))
+    assert spoilt.code == 1, spoilt.output
+    assert "became not finite at step 6; last finite checkpoint: step 4" in spoilt.output
+    assert steps_in(tmp_path) == [2, 4]
 
 
 def test_a_stream_that_ends_twice_within_max_steps_goes_on_where_it_was_with_the_same_numbers(tmp_path: Path) -> None:

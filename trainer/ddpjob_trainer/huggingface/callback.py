@@ -15,9 +15,11 @@ from ddpjob_trainer.checkpointing.restoring import load_optimizer
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.huggingface.resuming import Pass, Resumed, state_of
+from ddpjob_trainer.loop.finite import Finite, OnNan
 from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.stop import Stopped, StopRequests
 
 ACCURACY: Final = "eval_accuracy"
@@ -41,7 +43,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         saves: Checkpoints | None,
         listeners: Sequence[Listener],
         resumed: Resumed | None,
-        world_size: int,
+        group: Group,
         save_every: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -51,7 +53,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         saves: where to save; None does not save.
         listeners: are notified of everything.
         resumed: the checkpoint from which the training continues.
-        world_size: number of processes.
+        group: the processes of the training.
         save_every: epochs between two checkpoints, if the Trainer's arguments do not say when to save.
         clock: seconds.
         """
@@ -60,7 +62,9 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._saves = saves
         self._listeners = listeners
         self._resumed = resumed
-        self._world_size = world_size
+        self._group = group
+        self._world_size = group.world_size
+        self._finite: Finite | None = None
         self._save_every = save_every
         self._clock = clock
         self._saved_step = self._done_step = resumed.position.step if resumed is not None else 0
@@ -103,6 +107,9 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             load_optimizer(self._trainer.optimizer, self._resumed.optimizer)
             self._trainer.lr_scheduler.load_state_dict(self._resumed.scheduler)
         self._remove_hook = self._trainer.model.register_forward_hook(self.loss_computed).remove
+        optimizer, rank = self._trainer.optimizer, self._group.rank
+        self._finite = Finite(self._group.exchange, self._trainer.model, optimizer, policy=OnNan.STOP, rank=rank)
+        self._finite.begin(state.global_step)
         epochs = -(-state.max_steps // self._steps_per_epoch)
         plan = Plan(epochs, state.max_steps, state.global_step, resumed=self._resumed is not None)
         self._notify(lambda listener: listener.started(plan))
@@ -237,10 +244,17 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             self._notify(lambda listener: listener.shortened(epochs, steps))
 
     def save(self) -> None:
-        """Save a checkpoint of the current step."""
+        """Save a checkpoint of the current step.
+
+        Raises:
+            NonFiniteError: the state is not finite; on all ranks.
+        """
         if self._saves is None:
             return
         self._begin(Activity.CHECKPOINT)
+        if self._finite is not None:
+            self._finite.at(self._trainer.state.global_step)
+            self._finite.allows_save(self._saved_step or None)
         before = self._clock()
         state = self._trainer.state
         everything = state_of(self._trainer, self._data, self._world_size)

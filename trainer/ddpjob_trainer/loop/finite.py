@@ -105,6 +105,10 @@ class Finite:
             buffers = [each for each in self._module.buffers() if each.dtype in _CHECKED]
             self._buffers = [(each, each.detach().clone(), each._version) for each in buffers]  # noqa: SLF001 torch counts changes nowhere else
 
+    def at(self, step: int) -> None:
+        """The training is at this step; for a loop whose losses are not known here."""
+        self._step = step
+
     @property
     def decides_each_step(self) -> bool:
         """Whether `leaves_out` must be asked before each step."""
