@@ -61,7 +61,7 @@ class StopBoard:
         self._armed = False
         self._last: int | None = None
         self._broken = False
-        self._closing = threading.Event()
+        self._closing, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="ddpjob-stop", daemon=True)
 
     def start(self) -> None:
@@ -71,9 +71,10 @@ class StopBoard:
     def close(self) -> None:
         """Look no longer; the others need not wait for this rank."""
         self._closing.set()
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        if not self._armed and not self._broken:
+        if not self._broken:
             try:
                 self._arm()
             except Exception as reason:  # noqa: BLE001 whatever a store raises whose host is gone
@@ -83,6 +84,10 @@ class StopBoard:
         """Whether all ranks stop after this step, which has just been finished; call it after each step."""
         with self._changed:
             self._step = step
+        if not self._armed and not self._broken and self._asked():
+            # The others are not left to make more steps until their threads look: they wait for this rank in the next.
+            self._announce()
+        with self._changed:
             if self._armed and self._last is None:
                 self._changed.wait_for(lambda: self._last is not None or self._broken, _PATIENCE)
             return self._last is not None and step >= self._last
@@ -96,7 +101,8 @@ class StopBoard:
     def _watch(self) -> None:
         try:
             while not self._seen():
-                if self._closing.wait(INTERVAL):
+                self._wake.wait(INTERVAL)
+                if self._closing.is_set():
                     return
             self._arm()
             while not self._board.check([self._key("last")]):
@@ -107,11 +113,22 @@ class StopBoard:
                 self._last = last
                 self._changed.notify_all()
         except Exception as reason:  # noqa: BLE001 as above
-            if not self._closing.is_set():
-                _log.warning("requests to stop are no longer seen: %s: %s", type(reason).__name__, reason)
-            with self._changed:
-                self._broken = True
-                self._changed.notify_all()
+            self._break(reason)
+
+    def _announce(self) -> None:
+        try:
+            self._board.set(self._key("asked"), "1")
+            self._arm()
+        except Exception as reason:  # noqa: BLE001 as above
+            self._break(reason)
+        self._wake.set()
+
+    def _break(self, reason: Exception) -> None:
+        if not self._closing.is_set():
+            _log.warning("requests to stop are no longer seen: %s: %s", type(reason).__name__, reason)
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
 
     def _seen(self) -> bool:
         if self._asked():
@@ -120,8 +137,10 @@ class StopBoard:
         return self._board.check([self._key("asked")])
 
     def _arm(self) -> None:
-        """Write down the last finished step; who is the last to do so knows that of all."""
+        """Write down the last finished step, once; who is the last to do so knows that of all."""
         with self._changed:
+            if self._armed:
+                return
             self._armed, step = True, self._step
         self._board.set(self._key(str(self._rank)), str(step))
         if self._board.add(self._key("armed"), 1) == self._world_size:
