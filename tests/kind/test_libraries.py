@@ -130,7 +130,7 @@ def separate(job: dict[str, Any]) -> bool:
 
 
 # The programs with which accelerate tests itself: each compares several processes with one. The fourth of this kind,
-# test_distributed_data_loop, does not end on CPUs.
+# test_distributed_data_loop, did not end within 100 s on CPUs.
 # test_script compares them by a file that all processes have.
 @pytest.mark.parametrize(("name", "nodes"), [("test_ops", 2), ("test_sync", 2), ("test_script", 1)])
 def test_accelerate_finds_its_processes_connected(kubectl: Kubectl, name: str, nodes: int) -> None:

@@ -89,10 +89,10 @@ def test_a_budget_that_is_used_up_leaves_the_cause_of_the_last_round(job: Job) -
         "if os.environ['RANK'] == '1': raise ValueError('round ' + os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
         "dist.barrier()\n"
     )
-    first, second = job.both(program, processes=1, PET_MAX_RESTARTS="2")
+    first, second = job.both(program, processes=1, PET_MAX_RESTARTS="1")
     assert (first.end(), second.end()) == (1, 1), first.output + second.output
-    assert (first.report["processRestarts"], second.report["processRestarts"]) == (2, 2)
-    assert second.report["failures"][0]["message"] == "ValueError: round 2"
+    assert (first.report["processRestarts"], second.report["processRestarts"]) == (1, 1)
+    assert second.report["failures"][0]["message"] == "ValueError: round 1"
     assert second.report["failures"][0]["rank"] == 1
     # The other node's budget is used up as well: it reports its own workers' end and not that of the rendezvous.
     assert {failure.get("rank") for failure in first.report["failures"]} <= {0}
@@ -123,7 +123,7 @@ def test_a_program_that_python_cannot_begin_is_started_once(job: Job, program: s
 
 def test_a_module_that_is_missing_once_the_ranks_have_met_does_not_end_the_restarts(job: Job) -> None:
     program = "import torch.distributed as dist\ndist.init_process_group('gloo')\nimport gone\n"
-    node = job.start(0, 1, job.program(program), PET_MAX_RESTARTS="1")
+    node = job.start(0, 1, job.program(program), processes=1, PET_MAX_RESTARTS="1")
     assert node.end() == 1, node.output
     assert node.report["processRestarts"] == 1
 

@@ -167,9 +167,11 @@ def test_a_program_that_ends_before_the_threads_of_gloo_succeeds(job: Job) -> No
 @pytest.mark.parametrize(
     ("group", "report"),
     [
-        ("", {"groupSize": 1, "jobSize": 2}),
+        pytest.param("", {"groupSize": 1, "jobSize": 2}, marks=pytest.mark.full),
         ("dist.init_process_group()", {"groupSize": 1, "jobSize": 2}),
-        ("dist.init_process_group('gloo'); dist.barrier(dist.new_group([0, 1]))", {}),
+        pytest.param(
+            "dist.init_process_group('gloo'); dist.barrier(dist.new_group([0, 1]))", {}, marks=pytest.mark.full
+        ),
     ],
     ids=["no group", "a group that is not used", "a group that is used"],
 )
