@@ -7,9 +7,9 @@ from typing import Final
 _MOST: Final = 4
 
 
-def side_by_side(*, more: int = 0) -> tuple[str, str]:
+def side_by_side(*, more: int = 0, most: int = _MOST) -> tuple[str, str]:
     """Options of pytest: a test at a time for each core, and some more where tests wait a lot.
 
     Who has none left takes one of another's, since the lengths of tests differ a lot.
     """
-    return f"--numprocesses={min((os.cpu_count() or 1) + more, _MOST)}", "--dist=worksteal"
+    return f"--numprocesses={min((os.cpu_count() or 1) + more, most)}", "--dist=worksteal"

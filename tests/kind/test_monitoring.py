@@ -29,6 +29,8 @@ FAULTS = {
     "Stalled jobs": "slow",
 }
 NEEDS_A_GPU = {"GPU memory"}
+# No training here computes anything that is not finite: the rule is asked about another class of failures.
+FAILS_OTHERWISE = ('class="NotFinite"', 'class="Error"')
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -171,10 +173,12 @@ def the_rules_judge(kubectl: Kubectl, prometheus: Prometheus, since: float) -> N
     for name, expression in wanted.items():
         for operand in operands(expression):
             # No watch is refused here; those that are not have the same labels.
-            asked = operand.replace('code!="200"', 'code="200"')
+            asked = operand.replace('code!="200"', 'code="200"').replace(*FAILS_OTHERWISE)
             assert prometheus.range(asked, since), f"{name}: {asked}"
     assert fired(wanted["DDPJobStalled"]) == {"slow"}
     assert fired(wanted["DDPJobCrashLooping"]) == {"failing"}
+    assert fired(wanted["DDPJobNotFinite"].replace(*FAILS_OTHERWISE)) == {"failing"}
+    assert fired(wanted["DDPJobNotFinite"]) == set()
     # Seconds in place of minutes and of half an hour. A process' first step may stand out so for a moment.
     found = prometheus.range(wanted["DDPJobStraggler"].replace("5m", "5s"), since)
     lasting = {

@@ -134,6 +134,8 @@ def test_missing_gpus_are_requested_in_a_sentence(name: str) -> None:
     assert f"{name} needs a GPU, but none is visible: request one in spec.trainer.resources" in training.output
 
 
+# tests/torch/launcher/test_torchrun.py has what the launcher says of it.
+@pytest.mark.full
 def test_mpi_under_torchrun_would_train_a_model_per_process_and_is_refused() -> None:
     # Real processes: whether MPI is shown is decided where torch is loaded.
     training = run(torchrun(2, file("multinode_ddp"), "5", "2"), {"DDPJOB_BACKEND": "mpi"})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import yaml
 from states import JOB, KILLED_BEYOND, NAME, PROGRAM, RANK, STATES, from_running_on, state_of
 from steady import EPOCHS, STEPS_PER_EPOCH, losses, resilient, resumed_at
@@ -101,6 +102,8 @@ async def test_killed_processes_give_the_states_of_a_cluster(tmp_path: Path) -> 
     assert max(losses(log)) == EPOCHS * STEPS_PER_EPOCH
 
 
+# tests/unit/client/local has it with programs that need no torch.
+@pytest.mark.full
 async def test_ctrl_c_saves_and_the_same_command_goes_on_at_that_very_step(tmp_path: Path) -> None:
     def interrupt(run: Run) -> None:
         assert run.runner is not None

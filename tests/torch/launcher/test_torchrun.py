@@ -145,6 +145,8 @@ def test_two_nodes_meet_at_an_ipv6_address(job: Job, backend: str) -> None:
         assert node.output.count("sum 6 at ::1 by lo\n") == 2, node.output
 
 
+# tests/kind/test_host_network.py has it on nodes.
+@pytest.mark.full
 def test_on_the_host_network_gloo_uses_the_interface_of_the_default_route(job: Job) -> None:
     routes = [line.split() for line in Path("/proc/net/route").read_text().splitlines()]
     interface = next(words[0] for words in routes if words[1] == words[7] == "00000000")

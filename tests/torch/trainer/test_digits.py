@@ -15,6 +15,8 @@ def short() -> Training:
     return succeed(torchrun(4, *DIGITS, *SHORT))
 
 
+# tests/kind/test_training.py has the same in pods.
+@pytest.mark.full
 def test_twenty_epochs_on_four_processes_recognise_at_least_97_of_100_digits_never_seen() -> None:
     training = whole(4, *DIGITS, "--total-epochs", "20", "--save-every", "5", "--batch-size", "32", variables=TORCHRUN)
     assert one_model_of_four(training)

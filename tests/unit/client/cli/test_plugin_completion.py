@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ddpjob.cli.plugin_completion import Directive, directive
+
 PROGRAM = Path(sys.executable).with_name("kubectl_complete-ddpjob")
 
 
@@ -20,8 +22,6 @@ def candidates(*words: str) -> tuple[list[str], str]:
         (("sta",), ["status"], ":4"),
         (("status", "--kubeconfig", "/nonexistent", ""), [], ":4"),
         (("status", "-o", ""), ["text", "json"], ":4"),
-        (("status", "--out"), ["--output"], ":4"),
-        (("render", "-f", ""), [], ":0"),
         (("run", "trai"), [], ":0"),
     ],
 )
@@ -32,3 +32,17 @@ def test_kubectl_completes_the_plugin(words: tuple[str, ...], expected: list[str
 def test_without_a_word_all_commands_are_offered_with_what_they_do() -> None:
     done = subprocess.run([PROGRAM, ""], capture_output=True, text=True, check=True)
     assert "why\tExplain a job" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("render", "-f", ""), Directive.DEFAULT),
+        (("render", "--filename", ""), Directive.DEFAULT),
+        (("run", ""), Directive.DEFAULT),
+        (("run",), Directive.NO_FILE_COMPLETION),
+        (("status", "--out"), Directive.NO_FILE_COMPLETION),
+    ],
+)
+def test_files_are_offered_where_a_command_takes_one(words: tuple[str, ...], expected: Directive) -> None:
+    assert directive(words) is expected
