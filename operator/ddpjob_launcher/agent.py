@@ -165,11 +165,11 @@ class Agent:
             # It may end, and be reaped, at any moment: the others must get their signal all the same.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        late = _still_running(alive, self._patience, self._is_alive)
+        late = still_running(alive, self._patience, self._is_alive)
         for pid in late:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        _still_running(late, 0.5, self._is_alive)
+        still_running(late, 0.5, self._is_alive)
         return f"; {len(late)} of {len(workers)} workers did not exit within {self._patience:g} s" if late else ""
 
     def _is_alive(self, pid: int) -> bool:
@@ -191,7 +191,8 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _still_running(pids: list[int], patience: float, runs: Callable[[int], bool]) -> list[int]:
+def still_running(pids: list[int], patience: float, runs: Callable[[int], bool]) -> list[int]:
+    """Those of the processes that have not ended within so many seconds."""
     deadline = time.monotonic() + patience
     alive = [pid for pid in pids if runs(pid)]
     while alive and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .agent import Agent, leave
+from .agent import Agent, leave, still_running
 from .cgroup import oom_kills
 from .commands import FILE, command
 from .dns import absolute_name
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # Seconds that the other workers of a node have before a restart in place: they cannot go on, and all nodes wait.
 _RESTART_PATIENCE = 1.0
+# Seconds from the record of a worker's error to the end of its process, which still takes down its threads.
+_END_PATIENCE = 5.0
 
 
 class TorchrunAgent(Agent):
@@ -117,8 +119,8 @@ class TorchrunAgent(Agent):
     def _report_error(self, error: BaseException) -> None:
         if type(error).__name__ == "ChildFailedError":
             self._end(*self._ends(error.failures))  # type: ignore[attr-defined]
-        elif self._last_round and self._restarting and not self._agreed():
-            # Workers that could not start again, because another node has ended, were ended by something before.
+        elif self._last_round and not self._agreed():
+            # Workers that failed before the agent did, or could not start again, because another node has ended.
             code, before = self._last_round
             self._end(code, [*before, own_failure(error, self._settings)])
         else:
@@ -148,7 +150,9 @@ class TorchrunAgent(Agent):
         if failures and not self._restarting:
             self._failed(context)
         elif not self._restarting:
-            # The agent itself has failed: its workers may be about to save.
+            # The agent itself has failed. A node that lost the connection to a rank of this one may have been faster,
+            # and have taken the store with it: what ended that rank comes first. The others may be about to save.
+            self._last_round = self._ended_already(context)
             self._wait_for_workers(context, signal.SIGTERM)
         return _RESTART_PATIENCE if self._restarting else self._patience
 
@@ -169,6 +173,16 @@ class TorchrunAgent(Agent):
     def on_leaving(self, store: Any) -> None:
         """All nodes have finished, and leave this store."""
         self._store = store
+
+    def _ended_already(self, context: Any) -> tuple[int, list[Failure]] | None:
+        """Workers that failed by themselves; those that have recorded an error get a moment to end with it."""
+        pids = context.pids()
+        recorded = [local for local, file in context.error_files.items() if os.path.isfile(file)]  # noqa: PTH113
+        ending = [pids[local] for local in recorded if local in pids]
+        still_running(ending, min(_END_PATIENCE, self._patience), self._is_alive)
+        add_failures(context)
+        failures = {int(context.envs[local]["RANK"]): failure for local, failure in context._failures.items()}
+        return self._ends(failures) if failures else None
 
     def _failed(self, context: Any) -> None:
         """Judge the end of a round of workers, while those that have not failed still run."""

@@ -279,6 +279,27 @@ def test_the_report_names_the_rank_that_failed_and_how(
     assert first.end() == 143
 
 
+def test_a_node_whose_rank_failed_names_it_though_another_node_has_ended_first(job: Job) -> None:
+    program = job.program(
+        "import atexit, os, pathlib, sys, time\n"
+        "def slowly():\n"
+        "    pathlib.Path('raised').touch()\n"
+        "    time.sleep(2)\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    atexit.register(slowly)\n"
+        "    raise ValueError('bad batch')\n"
+        "while not os.path.exists('raised'): time.sleep(0.01)\n"
+        "sys.exit(3)\n"
+    )
+    first, second = job.both(program, processes=1)
+    assert (first.end(), second.end()) == (3, 1), first.output + second.output
+    assert "RendezvousConnectionError" in second.output
+    assert (second.report["failures"][0]["rank"], second.report["failures"][0]["message"]) == (
+        1,
+        "ValueError: bad batch",
+    )
+
+
 def test_who_was_killed_comes_before_who_lost_the_connection_to_it(job: Job) -> None:
     node = job.start(
         0,
