@@ -29,7 +29,7 @@ FAULTS = {
     "Stalled jobs": "slow",
 }
 NEEDS_A_GPU = {"GPU memory"}
-# No training here computes anything that is not finite: the rule is asked about another class of failures.
+# No job fails of what is not finite here: the rule is asked about another class of failures.
 FAILS_OTHERWISE = ('class="NotFinite"', 'class="Error"')
 
 pytestmark = pytest.mark.timeout(400)
@@ -47,18 +47,20 @@ digits.cross_entropy = paced
 digits.main()
 """
 
-# Rank 1 takes its time in every forward pass, so that rank 0 waits for it.
+# Rank 1 takes its time in every forward pass, so that rank 0 waits for it; after some steps the loss is not finite.
 SLOW_RANK = """
-import time, torch
+import itertools, time, torch
 from torch.utils.data import TensorDataset
 from ddpjob_trainer import Settings, configure_logging, current_environment, process_group, train
 
 environment = current_environment()
 configure_logging(environment)
 with process_group(environment) as group:
+    steps = itertools.count()
+
     def loss(model, batch):
         time.sleep(0.1 * group.rank)
-        return model(batch[0]).square().mean()
+        return model(batch[0]).square().mean() * (float("nan") if next(steps) > 30 else 1)
 
     model = torch.nn.Linear(4, 1)
     train(
@@ -66,7 +68,7 @@ with process_group(environment) as group:
         torch.optim.SGD(model.parameters(), lr=0.01),
         loss,
         TensorDataset(torch.randn(16000, 4)),
-        Settings(total_epochs=1, batch_size=4, log_every=1),
+        Settings(total_epochs=1, batch_size=4, log_every=1, on_nan="warn"),
         group=group,
     )
 """
@@ -177,8 +179,8 @@ def the_rules_judge(kubectl: Kubectl, prometheus: Prometheus, since: float) -> N
             assert prometheus.range(asked, since), f"{name}: {asked}"
     assert fired(wanted["DDPJobStalled"]) == {"slow"}
     assert fired(wanted["DDPJobCrashLooping"]) == {"failing"}
-    assert fired(wanted["DDPJobNotFinite"].replace(*FAILS_OTHERWISE)) == {"failing"}
-    assert fired(wanted["DDPJobNotFinite"]) == set()
+    assert fired(wanted["DDPJobNotFinite"].replace(*FAILS_OTHERWISE)) == {"failing", "slow"}
+    assert fired(wanted["DDPJobNotFinite"]) == {"slow"}
     # Seconds in place of minutes and of half an hour. A process' first step may stand out so for a moment.
     found = prometheus.range(wanted["DDPJobStraggler"].replace("5m", "5s"), since)
     lasting = {
