@@ -19,7 +19,7 @@ from hack.images.build import build_images
 from hack.images.image import IMAGES, Image
 
 _PACKAGES: Final = ROOT / "tests/torch/requirements.lock"
-# What tests/torch needs besides in full runs, such as a server of S3's protocol: some hundred megabytes.
+# What only full runs of tests/torch need, such as a server of S3's protocol: some hundred megabytes.
 _FULL_PACKAGES: Final = ROOT / "tests/torch/requirements-full.lock"
 _ASK_PYTHON: Final = "import platform, sys; print(*sys.version_info[:2], sep='.', end=' '); print(platform.machine())"
 # Wheels name the oldest C library that they run with.

@@ -51,6 +51,12 @@ def test_a_smaller_lock_pins_what_requirements_lock_pins(lock: Path) -> None:
     assert all(hashes for _, hashes in pins(lock))
 
 
+def test_the_lock_of_full_runs_pins_each_package_by_hashes() -> None:
+    found = list(pins(TORCH_TESTS.with_name("requirements-full.lock")))
+    assert found
+    assert all(hashes and len(requirement.specifier) == 1 for requirement, hashes in found)
+
+
 @pytest.mark.parametrize(
     ("lock", "wanted"),
     [

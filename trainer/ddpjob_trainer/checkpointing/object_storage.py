@@ -10,7 +10,6 @@ and MinIO promise. Files are staged on the node's disk, in the folder for tempor
 twice is seldom too large for that.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -30,6 +29,7 @@ from ddpjob_trainer.checkpointing.storage import (
     ResumeError,
     Version,
     refuse_if_superseded,
+    sha256_of,
     surplus,
 )
 from ddpjob_trainer.process.environment import MisuseError
@@ -145,7 +145,7 @@ class ObjectFolder:
 
     def _upload(self, folder: Path, name: str, content: dict[str, Any]) -> None:
         files = sorted(folder.iterdir())
-        sums = {file.name: _sha256(file) for file in files}
+        sums = {file.name: sha256_of(file) for file in files}
         sizes = {file.name: file.stat().st_size for file in files}
         for file in files:
             with self._reached():
@@ -305,7 +305,7 @@ class ObjectFolder:
                 raise CorruptError(f"its manifest names {name!r}, which is not there")
             with self._reached():
                 self._files.get_file(f"{self._root}/{entry.name}/{name}", str(folder / name))
-            if _sha256(folder / name) != expected:
+            if sha256_of(folder / name) != expected:
                 raise CorruptError(f"the SHA-256 of {name} differs from its manifest")
         return folder, content
 
@@ -348,8 +348,3 @@ def _file_system(url: str) -> tuple[Any, str]:
             f"gs://, or fsspec's package for {scheme}:// ({missing})"
         ) from missing
     return files, root.rstrip("/")
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

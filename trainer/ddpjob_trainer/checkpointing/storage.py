@@ -184,7 +184,7 @@ class CheckpointFolder:
         try:
             write(unfinished)
             files = sorted(unfinished.iterdir())
-            manifest = {"content": content, "sha256": {file.name: _sha256(file) for file in files}}
+            manifest = {"content": content, "sha256": {file.name: sha256_of(file) for file in files}}
             (unfinished / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
             for path in (*files, unfinished / MANIFEST, unfinished):
                 _force_to_disk(path)
@@ -319,7 +319,7 @@ def _verify(folder: Path) -> dict[str, Any]:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         content, sums = manifest["content"], manifest["sha256"]
         for name, expected in sums.items():
-            if _sha256(folder / name) != expected:
+            if sha256_of(folder / name) != expected:
                 raise CorruptError(f"the SHA-256 of {name} differs from its manifest")
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
@@ -334,7 +334,8 @@ def _verify(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _sha256(file: Path) -> str:
+def sha256_of(file: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
