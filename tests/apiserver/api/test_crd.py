@@ -481,6 +481,10 @@ def test_a_list_shows_the_columns_that_a_person_is_promised(admin: Client, make:
         "Backend": "gloo",
     }
     assert expected.items() <= cells.items()
+    # A phase that would mislead by itself is not shown by itself.
+    admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Succeeded", "state": "Succeeded,SeparateGroups"}})
+    table = admin.request("GET", f"/apis/{API}/namespaces/{namespace}/ddpjobs", accept=TABLE)
+    assert table["rows"][0]["cells"][1] == "Succeeded,SeparateGroups"
 
 
 def test_kubectl_knows_the_short_name_and_shows_of_a_new_job_that_it_is_pending_and_nothing_else(
