@@ -16,6 +16,7 @@ from training import Training, together
 
 from ddpjob_trainer import Group, Listener, MisuseError, Optimization, Plan, Session, StepLost
 from ddpjob_trainer.checkpointing import naming
+from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
 
 PROGRAM = str(Path(__file__).parent / "programs/own_loop.py")
 STOPPED = 143
@@ -117,6 +118,7 @@ class Heard(Listener):
         self.steps: list[int] = []
         self.saved: list[int] = []
         self.ends: list[str] = []
+        self.not_numbers: list[tuple[int, str]] = []
 
     def started(self, plan: Plan) -> None:
         self.plan = plan
@@ -129,6 +131,9 @@ class Heard(Listener):
 
     def shortened(self, total_epochs: int, total_steps: int) -> None:
         self.ends.append(f"shortened to {total_epochs}, {total_steps}")
+
+    def not_finite(self, step: int, what: str) -> None:
+        self.not_numbers.append((step, what))
 
     def finished(self) -> None:
         self.ends.append("finished")
@@ -159,6 +164,33 @@ def test_two_networks_with_an_optimizer_each_take_turns_in_a_step(group: Group, 
 
     run(1, tmp_path / "parts")
     assert run(2, tmp_path / "parts") == run(2, tmp_path / "whole")
+
+
+def test_listeners_hear_of_what_is_not_finite_of_each_optimizer_and_at_the_right_step(
+    group: Group, tmp_path: Path
+) -> None:
+    def run(epochs: int, policy: OnNan, spoilt: str) -> list[tuple[int, str]]:
+        heard = Heard()
+        with Session(group=group, checkpoint_dir=str(tmp_path), on_nan=policy, listeners=[heard]) as session:
+            one, two = session.model(nn.Linear(1, 1), "one"), session.model(nn.Linear(1, 1), "two")
+            first = session.keep("first", torch.optim.Adam(one.parameters()))
+            second = session.keep("second", torch.optim.Adam(two.parameters()))
+            for step in session.steps(DataLoader(DATA, 3), epochs=epochs):
+                with step as (numbers,):
+                    for name, model, optimizer in (("one", one, first), ("two", two, second), ("one", one, first)):
+                        wrong = name == spoilt and step.number % 4 == 2
+                        session.backward(model(numbers).square().mean() * (float("nan") if wrong else 1))
+                        session.step(optimizer)
+        return heard.not_numbers
+
+    def said(step: int) -> tuple[int, str]:
+        return step, f"loss became nan at step {step} on rank 0"
+
+    assert run(1, OnNan.SKIP, "two") == [said(2)]
+    assert run(2, OnNan.SKIP, "two") == [said(6)], "after a resume"
+    assert run(3, OnNan.SKIP, "one") == [said(10)] * 2, "for it changes parameters twice per step"
+    with pytest.raises(NonFiniteError, match=r"loss became nan at step 14 on rank 0; last finite checkpoint: step 12"):
+        run(4, OnNan.STOP, "one")
 
 
 def test_a_loop_may_end_before_its_steps_do(group: Group, tmp_path: Path) -> None:

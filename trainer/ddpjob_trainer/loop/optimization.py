@@ -151,6 +151,10 @@ class Optimizing:
         (part if self.scaler is None else self.scaler.scale(part)).backward()
         self._parts.append(part.detach())
 
+    def take_losses(self, other: "Optimizing") -> None:
+        """Take over the losses whose gradients another one has computed."""
+        self._parts, other._parts = other._parts, []  # noqa: SLF001 one of the same kind
+
     def forget(self) -> None:
         """Drop the gradients and losses of a step that does not count."""
         self._parts = []

@@ -120,7 +120,7 @@ class Session:
                 self._group, self._checkpoint_dir, asynchronous=self._asynchronous, name=self._name
             )
             exits.enter_context(training_in(None if checkpoints is None else checkpoints.location, self._name))
-            self._all = Registered(self._group, self._how, self._on_nan)
+            self._all = Registered(self._group, self._how, self._on_nan, self._not_finite)
             self._finite = self._all.finite()
             self._course = Course(
                 self._group,
@@ -381,6 +381,9 @@ class Session:
             position = self.position
             epoch = position.epoch + (position.consumed > 0)
             course.notify(lambda listener: listener.shortened(epoch, position.step))
+
+    def _not_finite(self, step: int, what: str) -> None:
+        self._running.notify(lambda listener: listener.not_finite(step, what))
 
     def _before_steps(self, name: str) -> None:
         if self._resumed is not None:
