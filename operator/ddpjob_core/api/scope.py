@@ -92,6 +92,9 @@ class Scope:
     def _listed(self) -> str:
         return ",".join(sorted(self.namespaces or ()))
 
+    def __contains__(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
     def common(self, other: "Scope") -> "Scope | None":
         """What both serve, None where they have nothing in common."""
         if self.namespaces is None:
