@@ -157,3 +157,35 @@ async def test_events_larger_than_any_buffer_and_split_anywhere_are_read_whole(t
         events = [event async for event in kube.watch(PODS, None, since="1", seconds=5, silence=5)]
         assert [event.type for event in events] == ["ADDED", "BOOKMARK"]
         assert events[0].object == {"a": large}
+
+
+async def test_watches_of_many_namespaces_leave_connections_for_requests(tmp_path: Path) -> None:
+    many, opened = 130, 0
+    all_open = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal opened
+        if "watch" not in request.query:
+            return web.json_response({"metadata": {"name": "a"}})
+        opened += 1
+        if opened == many:
+            all_open.set()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+    async with talking_to(answer, tmp_path) as (kube, _):
+
+        async def watch(namespace: str) -> None:
+            async for _ in kube.watch(PODS, namespace, since="1", seconds=60, silence=60):
+                pass
+
+        watches = [asyncio.create_task(watch(f"team-{number}")) for number in range(many)]
+        try:
+            await asyncio.wait_for(all_open.wait(), 30)
+            assert (await asyncio.wait_for(kube.get(PODS, "team-0", "a"), 30))["metadata"]["name"] == "a"
+        finally:
+            for each in watches:
+                each.cancel()
+            await asyncio.wait(watches)
