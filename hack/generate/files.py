@@ -15,7 +15,7 @@ from hack.generate.monitoring.fleet_dashboard import FLEET_DASHBOARD
 from hack.generate.monitoring.job_dashboard import JOB_DASHBOARD
 from hack.generate.monitoring.metrics_page import metrics_page
 from hack.generate.monitoring.panels import render as dashboard
-from hack.generate.permissions import granted, permissions_page
+from hack.generate.permissions import granted, namespaced_role, permissions_page
 from hack.generate.rooms import PAGE, architecture_page
 
 _HEADER: Final = "# Generated from operator/ddpjob_core/api by `python -m hack.generate`; do not edit.\n"
@@ -25,6 +25,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/api-reference.md": api_reference,
     PAGE: architecture_page,
     "docs/rbac.md": lambda: permissions_page(granted()),
+    "manifests/overlays/namespaces/role/role.yaml": namespaced_role,
     "docs/metrics.md": metrics_page,
     "manifests/prometheus/rules.yaml": rules_file,
     "manifests/overlays/prometheus-operator/rules.yaml": prometheus_rule,

@@ -50,6 +50,10 @@ _REASONS: Final[dict[Permission, str]] = {
     ("leases.coordination.k8s.io", "update"): "Take, renew and release the Lease.",
 }
 
+_NAMESPACED_HEADER: Final = """\
+# Generated from manifests/base/cluster-role.yaml by `python -m hack.generate`; do not edit.
+"""
+
 _INTRODUCTION: Final = """\
 # What the operator may do
 
@@ -60,6 +64,9 @@ Leases in the namespace `ddpjob-system` alone. Everything else is denied: the op
 anything, or access finalizers, namespaces or custom resource definitions. A test compares this list with what was used
 according to the API server's audit log. Discovery (`/api`, `/apis`) is open to every authenticated client. Training
 pods get no credentials for the cluster.
+
+An operator of a list of namespaces needs the first of the two in each of them only, as a Role
+([operator.md](operator.md)).
 """
 
 
@@ -73,6 +80,13 @@ def granted(*roles: Path) -> list[Permission]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     ]
+
+
+def namespaced_role() -> str:
+    """The Role that grants in one namespace what the ClusterRole grants in all."""
+    text = CLUSTER_ROLE.read_text()
+    body = text[text.index("apiVersion:") :]
+    return _NAMESPACED_HEADER + body.replace("kind: ClusterRole\n", "kind: Role\n", 1)
 
 
 def permissions_page(permissions: Iterable[Permission]) -> str:

@@ -6,6 +6,7 @@ import sys
 
 from kubernetes.aio.config.config_exception import ConfigException
 
+from ddpjob_core.api.scope import Scope, ScopeError
 from ddpjob_operator.app import Options, operate
 from ddpjob_operator.logs import set_up_logging
 
@@ -14,7 +15,13 @@ def main() -> int:
     """Run the operator until it is asked to stop. Returns the exit code."""
     default = Options()
     parser = argparse.ArgumentParser(prog="ddpjob-operator", description="Runs DDPJobs in a Kubernetes cluster.")
-    parser.add_argument("--namespace", help="the only namespace to serve (default: all)")
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NAMESPACE[,NAMESPACE...]",
+        help="a namespace to serve, or several; may be given more than once (default: all namespaces)",
+    )
     parser.add_argument(
         "--lease-namespace",
         default=default.lease_namespace,
@@ -69,6 +76,10 @@ def main() -> int:
         "--log-format", choices=["text", "json"], default="text", help="format of the log (%(default)s)"
     )
     options = vars(parser.parse_args())
+    try:
+        options["scope"] = Scope.parse(options.pop("namespace"))
+    except ScopeError as error:
+        parser.error(f"argument --namespace: {error}")
     set_up_logging(options.pop("log_format"))
     try:
         asyncio.run(operate(Options(**options)))

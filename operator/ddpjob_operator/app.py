@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
@@ -16,17 +16,19 @@ from typing import Any, Final
 from uuid import uuid4
 
 from ddpjob_core.api.constants import LABEL_MANAGED_BY, MANAGED_BY
-from ddpjob_core.api.resources import LEASES, PODS, SERVICES
+from ddpjob_core.api.resources import LEASES, PODS, SERVICES, Resource
+from ddpjob_core.api.scope import Scope
 from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_core.engine.controller import Controller, Rates
-from ddpjob_core.engine.store import Store
+from ddpjob_core.engine.protocols import Json
+from ddpjob_core.engine.store import R, Store
 from ddpjob_core.observations.observe import pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.election import Election, Times
 from ddpjob_operator.fence import Fence
 from ddpjob_operator.handlers import JobWatch
-from ddpjob_operator.health import LoopMeter, problems, queue_moves, watch_is_answered, watch_moves
+from ddpjob_operator.health import LoopMeter, problems, queue_moves
 from ddpjob_operator.informer import Informer, WatchLimits
 from ddpjob_operator.kube import KubeClient
 from ddpjob_operator.lease import LEASE_NAMESPACE, LEASE_SELECTOR, lease_record
@@ -35,6 +37,7 @@ from ddpjob_operator.server import serve
 from ddpjob_operator.ssh_keys import new_ssh_key
 from ddpjob_operator.terms import Terms
 from ddpjob_operator.transport import open_transport
+from ddpjob_operator.watches import Watched, Watches
 
 _STOP_SECONDS: Final = 1.5
 _SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
@@ -48,7 +51,7 @@ _log = logging.getLogger(__name__)
 class Options:
     """What can be configured. Durations are in seconds."""
 
-    namespace: str | None = None
+    scope: Scope = field(default_factory=Scope)
     lease_namespace: str = LEASE_NAMESPACE
     lease_duration: float = 10.0
     workers: int = 8
@@ -61,16 +64,6 @@ class Options:
     ttl_seconds_after_finished: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A watched resource, whether it has been listed, and how long its watch has been silent, and idle itself."""
-
-    resource: str
-    synced: asyncio.Event
-    silent_for: Callable[[], float]
-    idle_for: Callable[[], float]
-
-
 class Operator:
     """One operator process."""
 
@@ -81,7 +74,9 @@ class Operator:
         """
         loop = asyncio.get_running_loop()
         margin = max(2.0, options.watch_seconds / 3)
-        limits = WatchLimits(watch=options.watch_seconds, silence=options.watch_seconds + margin)
+        self._limits = limits = WatchLimits(
+            watch=options.watch_seconds, silence=options.watch_seconds + margin, longest_refusal=min(8.0, margin)
+        )
         self._options = options
         self._connection = connection
         self._metrics = metrics = Metrics()
@@ -99,7 +94,7 @@ class Operator:
         self._election = election = Election(
             leases,
             place=options.lease_namespace,
-            scope=options.namespace,
+            scope=options.scope,
             identity=_identity(),
             fence=fence,
             clock=_clock,
@@ -115,72 +110,44 @@ class Operator:
             instance=socket.gethostname(),
             rates=Rates(options.poll_interval, options.progress_writes),
             leadership=election,
+            is_listed=self._is_listed,
             ttl_seconds_after_finished=options.ttl_seconds_after_finished,
         )
         caches, queue = controller.caches, controller.queue
-        self._pods = Informer(
-            kube,
-            PODS,
-            caches.pods,
-            pod_record,
-            namespace=options.namespace,
-            selector=_SELECTOR,
+        self._jobs = JobWatch(
+            connection=connection,
+            kube=kube,
+            store=caches.jobs,
+            scope=options.scope,
             clock=monotonic,
+            count=metrics.request,
             limits=limits,
-            reconnected=lambda reason: metrics.reconnects.labels("pods", reason).inc(),
         )
-        self._services = Informer(
-            kube,
-            SERVICES,
-            caches.services,
-            service_record,
-            namespace=options.namespace,
-            selector=_SELECTOR,
-            clock=monotonic,
-            limits=limits,
-            reconnected=lambda reason: metrics.reconnects.labels("services", reason).inc(),
-        )
-        self._leases = Informer(
+        self._leases = self._informer(
             leases,
             LEASES,
             election.leases,
             lease_record,
             namespace=options.lease_namespace,
             selector=LEASE_SELECTOR,
-            clock=monotonic,
-            limits=limits,
-            reconnected=lambda reason: metrics.reconnects.labels("leases", reason).inc(),
         )
-        self._jobs = JobWatch(
-            connection=connection,
-            kube=kube,
-            store=caches.jobs,
-            namespace=options.namespace,
-            clock=monotonic,
-            count=metrics.request,
-            limits=limits,
-        )
+        self._informers: list[Informer[Any]] = [self._leases]
+        served: dict[str | None, list[Watched]] = {}
+        for namespace, jobs in self._jobs.feeds.items():
+            pods = self._informer(kube, PODS, caches.pods, pod_record, namespace=namespace)
+            services = self._informer(kube, SERVICES, caches.services, service_record, namespace=namespace)
+            self._informers += [pods, services]
+            served[namespace] = [
+                Watched("ddpjobs", namespace, jobs),
+                Watched("pods", namespace, pods),
+                Watched("services", namespace, services),
+            ]
         self._meter = LoopMeter(clock=monotonic)
-        self._watches = tuple(
-            Watched(resource, watch.synced, partial(_silence, watch), partial(_idleness, watch))
-            for resource, watch in (
-                ("ddpjobs", self._jobs),
-                ("pods", self._pods),
-                ("services", self._services),
-                ("leases", self._leases),
-            )
-        )
         # Two consecutive watches without any activity, and the time to connect.
         dead_after = 2 * limits.silence + margin
+        self._watches = watches = Watches(served, Watched("leases", None, self._leases), dead_after)
         # A control plane that is away must not end this process: it could do nothing more after a restart.
-        self._alive = (
-            *(watch_moves(watch.resource, watch.idle_for, dead_after) for watch in self._watches),
-            queue_moves(queue, options.stuck_after),
-            self._meter.check,
-        )
-        self._answered = tuple(
-            watch_is_answered(watch.resource, watch.silent_for, dead_after) for watch in self._watches
-        )
+        self._alive = (*watches.alive, queue_moves(queue, options.stuck_after), self._meter.check)
         metrics.read(
             Readings(
                 jobs=_Led(caches.jobs, election),
@@ -192,7 +159,9 @@ class Operator:
                 event_loop_lag_seconds=lambda: self._meter.lag,
                 leading=lambda: float(election.leads),
                 overlapping_leases=lambda: float(len(election.overlapping)),
-                watch_ages={watch.resource: watch.silent_for for watch in self._watches},
+                watch_ages={each: partial(watches.age, each) for each in ("ddpjobs", "pods", "services", "leases")},
+                namespaces=watches.shown,
+                lease=options.scope.lease,
             )
         )
 
@@ -209,8 +178,10 @@ class Operator:
             metrics=self._metrics.parts,
             health=lambda: problems(self._alive),
             readiness=self._missing,
+            remarks=self._watches.remarks,
         ) as port:
             _log.info("serving /metrics, /healthz and /readyz on port %d", port)
+            _log.info("for the jobs of %s", self._options.scope)
             # Before kopf: when kopf ends, it cancels every task that was started after it.
             terms = Terms(self._controller, self._options.workers)
             tasks = [asyncio.create_task(part) for part in (*self._parts(), terms.watch_over())]
@@ -238,9 +209,8 @@ class Operator:
 
     def _parts(self) -> tuple[Coroutine[Any, Any, None], ...]:
         return (
-            self._pods.run(),
-            self._services.run(),
-            self._leases.run(),
+            *(informer.run() for informer in self._informers),
+            self._watches.follow(self._controller.look_at),
             self._jobs.close_gaps(),
             self._controller.poller.run(),
             self._meter.run(),
@@ -249,9 +219,7 @@ class Operator:
     async def _take_part(self, terms: Terms) -> None:
         # Alongside the first LIST, which takes as long.
         prepared = asyncio.create_task(asyncio.to_thread(self._controller.prepare))
-        # A job must not be judged by pods that merely have not been listed yet.
-        for watch in self._watches:
-            await watch.synced.wait()
+        await self._watches.useful()
         await prepared
         await self._election.run(terms)
 
@@ -260,9 +228,33 @@ class Operator:
         return 0.0 if running is None else running[1]
 
     def _missing(self) -> list[str]:
-        missing = [f"{watch.resource} have not been listed yet" for watch in self._watches if not watch.synced.is_set()]
         problem = self._election.problem
-        return [*missing, *([problem] if problem else []), *problems((*self._answered, *self._alive))]
+        return [*self._watches.problems(), *([problem] if problem else []), *problems(self._alive)]
+
+    def _is_listed(self, namespace: str) -> bool:
+        return self._watches.have_listed(namespace)
+
+    def _informer(
+        self,
+        kube: KubeClient,
+        resource: Resource,
+        store: Store[R],
+        parse: Callable[[Json], R | None],
+        *,
+        namespace: str | None,
+        selector: str = _SELECTOR,
+    ) -> Informer[R]:
+        return Informer(
+            kube,
+            resource,
+            store,
+            parse,
+            namespace=namespace,
+            selector=selector,
+            clock=monotonic,
+            limits=self._limits,
+            reconnected=lambda reason: self._metrics.reconnects.labels(resource.plural, reason).inc(),
+        )
 
 
 async def operate(options: Options) -> None:
@@ -297,14 +289,6 @@ def _identity() -> str:
     """
     pod, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
     return f"{pod}_{uid}" if pod and uid else f"{socket.gethostname()}_{uuid4()}"
-
-
-def _silence(watch: JobWatch | Informer[Any]) -> float:
-    return watch.silent_for
-
-
-def _idleness(watch: JobWatch | Informer[Any]) -> float:
-    return watch.idle_for
 
 
 def _clock() -> float:

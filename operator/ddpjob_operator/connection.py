@@ -68,20 +68,20 @@ class Connection:
     def open_session(
         self,
         observer: RequestObserver,
-        asked: Callable[[], None],
+        asked: Callable[[str], None],
         response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
     ) -> aiohttp.ClientSession:
         """A session for kopf with the same credentials, which follow a token's rotation too; the caller closes it.
 
         Args:
             observer: called with each answer.
-            asked: called with each request, whether it is answered or not.
+            asked: called with the URL path of each request, whether it is answered or not.
             response_class: of the answers.
         """
         trace = aiohttp.TraceConfig()
 
         async def sign(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams) -> None:
-            asked()
+            asked(params.url.path)
             headers: dict[str, str] = {}
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], "", params.method, None)
             params.headers.update(headers)
@@ -114,6 +114,8 @@ async def connect(path: str | None = None) -> Connection:
         ConfigException: none of them exists or can be read.
     """
     configuration = Configuration()
+    # Each watch has a connection for itself. How many requests are in flight is limited elsewhere.
+    configuration.connection_pool_maxsize = 0
     path = path or _configuration_file()
     if path is None:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]

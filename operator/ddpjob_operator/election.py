@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self
 
 from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, NotLeading
 from ddpjob_core.api.resources import LEASES
+from ddpjob_core.api.scope import Scope
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import Store
 from ddpjob_operator.fence import Fence
@@ -25,10 +26,8 @@ from ddpjob_operator.lease import (
     LEASE_SELECTOR,
     LONGEST_DURATION,
     LeaseRecord,
-    lease_name,
     lease_record,
     new_lease,
-    overlap,
     released,
     renewed,
     taken,
@@ -85,7 +84,7 @@ class Election:
         kube: KubeClient,
         *,
         place: str,
-        scope: str | None,
+        scope: Scope,
         identity: str,
         fence: Fence,
         clock: Callable[[], float],
@@ -94,7 +93,7 @@ class Election:
         """Args:
         kube: a client of its own, whose requests wait for no others.
         place: namespace of the Leases of all operators of this cluster.
-        scope: the namespace whose jobs are led, None for all.
+        scope: whose jobs are led.
         identity: of this process; one that is started again may have it only if the former one has surely ended.
         fence: is opened while this process leads.
         clock: seconds, which also pass while the machine sleeps.
@@ -102,7 +101,8 @@ class Election:
         """
         self._kube = kube
         self._place = place
-        self._name = lease_name(scope)
+        self._scope = scope
+        self._name = scope.lease
         self._identity = identity
         self._fence = fence
         self._clock = clock
@@ -132,8 +132,20 @@ class Election:
         return [
             record
             for record in self.leases
-            if overlap(self._name, record.name) and record.holder and self._expires_in(record) > 0
+            if record.name != self._name
+            and self._in_common(record) is not None
+            and record.holder
+            and self._expires_in(record) > 0
         ]
+
+    def _in_common(self, record: LeaseRecord) -> Scope | None:
+        # A Lease that does not say which jobs it stands for may stand for any.
+        return self._scope if record.scope is None else self._scope.common(record.scope)
+
+    @property
+    def standing_by(self) -> str:
+        """Whose Leases this process waits for although they are others than its own, "" where there are none."""
+        return ", ".join(map(self._described, self.overlapping))
 
     def epoch_over(self, written: int | None) -> int:
         """See `ddpjob_core.engine.protocols.Leadership`."""
@@ -189,6 +201,8 @@ class Election:
                 try:
                     if await self._take():
                         return
+                    # Of several that have met, the first to wake takes its Lease while the others cannot react to it.
+                    await asyncio.sleep(self._times.retry * random.uniform(0.0, 1.0))  # noqa: S311 as below
                 except (AlreadyExists, Conflict):
                     # Another process was faster, or the Lease has lost the labels by which it is watched.
                     await self._find()
@@ -208,14 +222,18 @@ class Election:
         """Seconds until the Lease may be taken if nothing changes."""
         others = self.overlapping
         if others:
-            names = ", ".join(f"{record.holder} (Lease {self._place}/{record.name})" for record in others)
-            self._say(f"standing by: {names} serves some of the same jobs. Stop one of the two operators")
+            why = f"{self.standing_by} serves some of the same jobs. Give each operator namespaces of its own"
+            self._say(f"standing by: {why}")
             return max(self._expires_in(record) for record in others)
         last = self._seen.get(self._name)
         if last is None or last[0].holder in ("", self._identity):
             return 0.0
         self._say(f"standing by: {last[0].holder} leads")
         return self._expires_in(last[0])
+
+    def _described(self, record: LeaseRecord) -> str:
+        common = "namespaces unknown" if record.scope is None else str(self._in_common(record))
+        return f"{record.holder} (Lease {self._place}/{record.name}, {common})"
 
     def _expires_in(self, record: LeaseRecord) -> float:
         seen = self._seen.get(record.name)
@@ -228,7 +246,8 @@ class Election:
         known = self.leases.get(self._place, self._name)
         terms = max(last[0].transitions if last is not None else 0, self._floor)
         raw = taken(
-            new_lease(self._place, self._name) if known is None else known.raw,
+            new_lease(self._place, self._scope) if known is None else known.raw,
+            self._scope,
             holder=self._identity,
             transitions=min(terms + 1, LARGEST_EPOCH),
             duration=self._times.duration,
@@ -311,7 +330,9 @@ class Election:
         begun = self._clock()
         transitions = held.transitions if held.transitions >= self._floor else min(self._floor + 1, LARGEST_EPOCH)
         try:
-            record = self._remember(await self._kube.replace(LEASES, renewed(held.raw, transitions=transitions)))
+            record = self._remember(
+                await self._kube.replace(LEASES, renewed(held.raw, self._scope, transitions=transitions))
+            )
         except NotFound:
             self._end("the Lease was deleted")
             return False

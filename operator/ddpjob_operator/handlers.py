@@ -7,7 +7,8 @@ annotations, timers and daemons would add finalizers.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Final
 
 import kopf
@@ -15,11 +16,12 @@ import kopf
 from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.resources import JOBS
+from ddpjob_core.api.scope import Scope
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.informer import WatchLimits
-from ddpjob_operator.job_stream import JobStream
+from ddpjob_operator.job_stream import REFUSALS, JobStream
 from ddpjob_operator.kube import Kube
 
 _PAGE_SIZE: Final = 50
@@ -29,6 +31,70 @@ _IDLE: Final = 0.1
 _RETRY_LIST: Final = 2.0
 
 _log = logging.getLogger(__name__)
+
+
+class JobFeed:
+    """The jobs of one namespace, or of all, as kopf lists and watches them."""
+
+    def __init__(self, namespace: str | None, clock: Callable[[], float]) -> None:
+        """Args:
+        namespace: the namespace, None for all.
+        clock: monotonic seconds.
+        """
+        self.namespace = namespace
+        self._clock = clock
+        self._alive_at = self._moved_at = clock()
+        self._lists = 0
+        self.gap = asyncio.Event()
+        """Set where kopf had to list again."""
+        self.synced = asyncio.Event()
+        """Set once kopf has listed the jobs and started to watch them."""
+        self.refused: str | None = None
+        """Why the API server does not show these jobs, None where it does."""
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the API server last answered kopf's LIST or WATCH of these jobs, or sent an event."""
+        return self._clock() - self._alive_at
+
+    @property
+    def idle_for(self) -> float:
+        """Seconds since kopf last did anything for these jobs, such as another try to reach the API server."""
+        return self._clock() - max(self._alive_at, self._moved_at)
+
+    def asked(self) -> None:
+        """Kopf has sent a request."""
+        self._moved_at = self._clock()
+
+    def heard(self) -> None:
+        """The API server has answered or sent an event."""
+        self._alive_at = self._clock()
+
+    def listed(self) -> None:
+        """The API server has answered the first chunk of a LIST."""
+        self.heard()
+        self._lists += 1
+        if self._lists > 1:
+            self.gap.set()
+
+    def opened(self) -> None:
+        """The API server has begun to answer a WATCH."""
+        self.heard()
+        self.synced.set()
+        if self.refused is not None:
+            _log.info("%s can be watched now", self._what)
+        self.refused = None
+
+    def refuse(self, why: str) -> None:
+        """The API server has refused a LIST or WATCH."""
+        # It may last for long: the same is said once.
+        if why != self.refused:
+            _log.warning("%s cannot be watched: %s", self._what, why)
+        self.refused = why
+
+    @property
+    def _what(self) -> str:
+        return PLURAL if self.namespace is None else f"{PLURAL} in {self.namespace}"
 
 
 class JobWatch:
@@ -45,7 +111,7 @@ class JobWatch:
         connection: Connection,
         kube: Kube,
         store: Store[JobRecord],
-        namespace: str | None,
+        scope: Scope,
         clock: Callable[[], float],
         count: Callable[[str, str, str], None],
         limits: WatchLimits | None = None,
@@ -54,7 +120,7 @@ class JobWatch:
         connection: the credentials that kopf logs in with.
         kube: for the comparison after a gap.
         store: the cache of jobs.
-        namespace: the only one to watch, None for all.
+        scope: whose jobs are watched.
         clock: monotonic seconds.
         count: called with verb, resource and code of each of kopf's requests.
         limits: durations of a watch.
@@ -62,26 +128,11 @@ class JobWatch:
         self._connection = connection
         self._kube = kube
         self._store = store
-        self._namespace = namespace
-        self._clock = clock
         self._count = count
         self._limits = limits or WatchLimits()
-        self._alive_at = self._moved_at = clock()
-        self._stream = JobStream()
-        self._lists = 0
-        self._gap = asyncio.Event()
-        self.synced = asyncio.Event()
-        """Set once kopf has listed the jobs and started to watch them."""
-
-    @property
-    def silent_for(self) -> float:
-        """Seconds since the API server last answered kopf's LIST or WATCH of jobs, or sent an event."""
-        return self._clock() - self._alive_at
-
-    @property
-    def idle_for(self) -> float:
-        """Seconds since kopf last did anything on its session, such as another try to reach the API server."""
-        return self._clock() - max(self._alive_at, self._moved_at)
+        self._stream = JobStream(self._refused, self._limits.longest_refusal)
+        self.feeds: Mapping[str | None, JobFeed] = {each: JobFeed(each, clock) for each in scope.watched}
+        """By namespace; None is the key of the only one where all are watched at once."""
 
     async def run(self, *, stop: asyncio.Event, started: asyncio.Event) -> None:
         """Run kopf until `stop` is set.
@@ -96,29 +147,39 @@ class JobWatch:
             # By default kopf looks up the user's name, and the host's in DNS; neither has to exist in a pod.
             identity="ddpjob-operator",  # type: ignore[arg-type]  # a str by a name that kopf does not export
             standalone=True,
-            clusterwide=self._namespace is None,
-            namespaces=[] if self._namespace is None else [self._namespace],
+            clusterwide=None in self.feeds,
+            namespaces=[each for each in self.feeds if each is not None],
             stop_flag=stop,
             ready_flag=started,
         )
 
     async def close_gaps(self) -> None:
         """Compare the cache with a LIST whenever kopf had to list again, until cancelled."""
+        async with asyncio.TaskGroup() as each:
+            for feed in self.feeds.values():
+                each.create_task(self._close_gaps(feed))
+
+    async def _close_gaps(self, feed: JobFeed) -> None:
+        said = ""
         while True:
-            await self._gap.wait()
-            self._gap.clear()
+            await feed.gap.wait()
+            feed.gap.clear()
             try:
                 uids: set[str] = set()
                 version = ""
-                async for page in self._kube.list_pages(JOBS, self._namespace, metadata_only=True):
+                async for page in self._kube.list_pages(JOBS, feed.namespace, metadata_only=True):
                     uids |= {str(raw["metadata"]["uid"]) for raw in page.items}
                     version = page.resource_version
                 # What has changed is in kopf's own LIST.
-                self._store.keep_only(uids, version)
+                self._store.keep_only(uids, version, feed.namespace)
             except ApiError as failure:
-                _log.warning("cannot list jobs to find those deleted while the watch was broken: %s", failure)
-                self._gap.set()
-                await asyncio.sleep(_RETRY_LIST)
+                if str(failure) != said:
+                    said = str(failure)
+                    _log.warning("cannot list jobs to find those deleted while the watch was broken: %s", failure)
+                feed.gap.set()
+                await asyncio.sleep(self._limits.longest_refusal if feed.refused is not None else _RETRY_LIST)
+            else:
+                said = ""
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -134,8 +195,10 @@ class JobWatch:
 
         @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
         async def seen(event: kopf.RawEvent, **_: object) -> None:
-            self._alive_at = self._clock()
             metadata = event["object"]["metadata"]
+            feed = self.feeds.get(metadata.get("namespace"), self.feeds.get(None))
+            if feed is not None:
+                feed.heard()
             uid = metadata.get("uid", "")
             # None where the event before it was handled after this one had been read: that took the newest record.
             record = self._stream.take(uid)
@@ -164,24 +227,42 @@ class JobWatch:
         settings.queueing.idle_timeout = _IDLE
         return settings
 
-    def _asked(self) -> None:
-        self._moved_at = self._clock()
+    def _asked(self, path: str) -> None:
+        feed = self._feed(path)
+        # What it asks for besides, such as which resources there are, it asks before any of them.
+        for each in (feed,) if feed is not None else self.feeds.values():
+            each.asked()
 
     def _answered(self, method: str, path: str, query: str, code: int) -> None:
-        if not path.endswith(f"/{PLURAL}"):
+        feed = self._feed(path)
+        if feed is None:
             self._count(method.lower(), "discovery", str(code))
             return
         watching = "watch=true" in query
         self._count("watch" if watching else "list", PLURAL, str(code))
-        if code != 200:  # noqa: PLR2004
+        if code != HTTPStatus.OK:
             return
-        self._alive_at = self._clock()
         if watching:
-            self.synced.set()
+            feed.opened()
         elif "continue=" not in query:
-            self._lists += 1
-            if self._lists > 1:
-                self._gap.set()
+            feed.listed()
+        else:
+            feed.heard()
+
+    def _refused(self, path: str, code: int, why: str, *, watching: bool) -> None:
+        if not watching:
+            # Kopf is not shown this answer, and so reports none.
+            self._count("list", PLURAL, str(code))
+        feed = self._feed(path)
+        if feed is not None and code in REFUSALS:
+            feed.refuse(why)
+
+    def _feed(self, path: str) -> JobFeed | None:
+        """The feed that a URL path belongs to, None for one that is not about jobs."""
+        *_, before, namespace, resource = ["", "", *path.split("/")]
+        if resource != PLURAL:
+            return None
+        return self.feeds.get(namespace if before == "namespaces" else None)
 
 
 class _Patience:

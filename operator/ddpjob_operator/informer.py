@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic
 
-from ddpjob_core.api.errors import ApiError, Expired
+from ddpjob_core.api.errors import ApiError, Expired, Forbidden, NotFound
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store, version_number
@@ -32,6 +32,8 @@ class WatchLimits:
     silence: float = 40.0
     first_backoff: float = 0.2
     longest_backoff: float = 2.0
+    longest_refusal: float = 8.0
+    """Between two tries to watch what the API server refuses to show, such as in a namespace without the Role."""
 
 
 class Informer(Generic[R]):
@@ -72,6 +74,9 @@ class Informer(Generic[R]):
         self._reconnected = reconnected
         self._since: str | None = None
         self._moved = False
+        self._refusals = 0
+        self.refused: str | None = None
+        """Why the API server does not show these objects, None where it does."""
         self._alive_at = self._moved_at = clock()
         self.synced = asyncio.Event()
         """Set once the first LIST is in the store."""
@@ -101,6 +106,9 @@ class Informer(Generic[R]):
                 # What was deleted since the last event seen is found by the difference to the next LIST.
                 self._since = None
                 reason = "gone"
+            except (Forbidden, NotFound) as failure:
+                reason = "refused"
+                self._refuse(str(failure))
             except ApiError as failure:
                 reason = "failed"
                 _log.warning("restarting the watch of %s: %s", self._resource.plural, failure)
@@ -120,7 +128,7 @@ class Informer(Generic[R]):
                 records += [record for raw in page.items if (record := self._parse(raw)) is not None]
                 version = page.resource_version
                 self._alive_at = self._clock()
-        self._store.replace(records, version)
+        self._store.replace(records, version, self._namespace)
         self._since = version
         self.synced.set()
 
@@ -134,6 +142,7 @@ class Informer(Generic[R]):
                 seconds=self._limits.watch,
                 silence=self._limits.silence,
                 selector=self._selector,
+                opened=self._allow,
             )
         ) as events:
             async for event in events:
@@ -160,8 +169,29 @@ class Informer(Generic[R]):
         else:
             self._store.seen(record)
 
+    def _refuse(self, why: str) -> None:
+        # It may last for long: the same is said once.
+        if why != self.refused:
+            _log.warning("%s cannot be watched: %s", self._what, why)
+        self.refused = why
+        self._refusals += 1
+
+    def _allow(self) -> None:
+        if self.refused is not None:
+            _log.info("%s can be watched now", self._what)
+        self.refused = None
+        self._refusals = 0
+
+    @property
+    def _what(self) -> str:
+        return self._resource.plural if self._namespace is None else f"{self._resource.plural} in {self._namespace}"
+
     def _backoff(self, failures: int) -> float:
         if failures == 0:
             return 0.0
-        longest = min(self._limits.first_backoff * 2.0 ** min(failures - 1, 16), self._limits.longest_backoff)
+        most = self._limits.longest_backoff
+        if self.refused is not None:
+            # An API server that has just started refuses for a moment what it allows then.
+            failures, most = self._refusals, self._limits.longest_refusal
+        longest = min(self._limits.first_backoff * 2.0 ** min(failures - 1, 16), most)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 spreads reconnects, guards nothing

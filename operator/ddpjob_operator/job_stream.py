@@ -10,12 +10,14 @@ version to watch from is too old. It is shown that one instead, or a broken stre
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import aiohttp
 
+from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.bounded_json import decode, list_of
 from ddpjob_core.api.constants import PLURAL
 from ddpjob_core.engine.protocols import Json
@@ -32,11 +34,20 @@ _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 2.0
 _TOO_OLD: Final = b'{"type": "ERROR", "object": {"kind": "Status", "code": 410}}\n'
 """Makes kopf list again."""
-_RETRIED_BY_KOPF: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS))
+_RETRIED_BY_KOPF: Final = frozenset((HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS))
+REFUSALS: Final = frozenset((HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND))
+"""The API server does not show the jobs of a namespace, perhaps for long."""
 
 
 class WatchError(ValueError):
     """A stream brought something other than an event; the text says what."""
+
+
+class OnRefusal(Protocol):
+    """Called where a LIST or WATCH of jobs was refused."""
+
+    def __call__(self, path: str, code: int, why: str, *, watching: bool) -> None:
+        """Args: URL path of the request, the answer's HTTP code, what the API server said, whether it was a WATCH."""
 
 
 _log = logging.getLogger(__name__)
@@ -45,9 +56,18 @@ _log = logging.getLogger(__name__)
 class JobStream:
     """Takes the records out of kopf's answers. At most one of each job is held, until the handler asks for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_refusal: OnRefusal | None = None, longest_refusal: float = _LONGEST_PAUSE) -> None:
+        """Args:
+        on_refusal: told of each LIST and WATCH that the API server refuses.
+        longest_refusal: seconds between two tries of what it refuses to show.
+        """
         self._records: dict[str, JobRecord] = {}
-        self._failures = 0
+        self._on_refusal = on_refusal
+        self._longest_refusal = longest_refusal
+        self._failures: Counter[str] = Counter()
+        """Of each path, one for each namespace: one that cannot be watched slows no other down."""
+        self._refusals: Counter[str] = Counter()
+        """Those among them that may last for long."""
 
     def take(self, uid: str) -> JobRecord | None:
         """The newest record of a job that has not been taken yet."""
@@ -69,8 +89,8 @@ class JobStream:
                 await asyncio.sleep(0)
         return answer
 
-    def event(self, line: bytes) -> bytes:
-        """The line of a watch with the identity of its object.
+    def event(self, line: bytes, path: str = "") -> bytes:
+        """The line of a watch on this URL path with the identity of its object.
 
         Raises:
             WatchError: it is not an event, or an error other than that the version to watch from is too old.
@@ -85,15 +105,37 @@ class JobStream:
         elif kind == "ERROR" and not (isinstance(raw, dict) and raw.get("code") == HTTPStatus.GONE):
             raise WatchError(f"the watch sent an error: {line[:400].decode(errors='replace')}")
         if kind != "ERROR":
-            self._failures = 0
+            self.worked(path)
         return json.dumps(event).encode() + b"\n"
 
-    async def failed(self, why: str) -> bool:
-        """Wait before the next try, the longer the more have failed; whether all is to be listed again."""
-        self._failures += 1
+    async def failed(self, path: str, why: str) -> bool:
+        """Wait before the next try, the longer the more have failed; whether all is to be listed again.
+
+        Args:
+            path: URL path that was asked.
+            why: what happened.
+        """
         _log.warning("restarting the watch of ddpjobs: %s", why)
-        await asyncio.sleep(min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16), _LONGEST_PAUSE))
-        return self._failures >= _DOUBTED_AFTER
+        self._failures[path] += 1
+        await _pause(self._failures[path], _LONGEST_PAUSE)
+        return self._failures[path] >= _DOUBTED_AFTER
+
+    async def refused(self, path: str, code: int, body: bytes, *, watching: bool) -> str:
+        """As `failed`, for an answer with an error code; what the API server said."""
+        why = str(error_of_answer(code, body, {}, f"{'watch' if watching else 'list'} {path}"))
+        if self._on_refusal is not None:
+            self._on_refusal(path, code, why, watching=watching)
+        if code in REFUSALS:
+            self._refusals[path] += 1
+            await _pause(self._refusals[path], self._longest_refusal)
+        else:
+            await self.failed(path, why)
+        return why
+
+    def worked(self, path: str) -> None:
+        """A stream of this path has brought an event: the next failure is the first."""
+        self._failures.pop(path, None)
+        self._refusals.pop(path, None)
 
     def identity(self, raw: object) -> Json:
         """What is passed on of an object, whose record is kept until it is taken."""
@@ -119,18 +161,18 @@ class _Response(aiohttp.ClientResponse):
         if self._is_about_jobs():
             if self.status == HTTPStatus.OK:
                 if self._is_watch():
-                    self.content = _Lines(self.content, self.stream)  # type: ignore[assignment]
+                    self.content = _Lines(self.content, self.stream, self.url.path)  # type: ignore[assignment]
             elif not _is_retried_by_kopf(self.status):
                 await self._refuse()
         return response
 
     async def _refuse(self) -> None:
-        why = f"{self.status} {self.reason}"
-        await self.stream.failed(why)
-        if not self._is_watch():
+        watching = self._is_watch()
+        why = await self.stream.refused(self.url.path, self.status, await self.read(), watching=watching)
+        if not watching:
             raise aiohttp.ClientPayloadError(why)
         self.status = HTTPStatus.OK
-        self.content = _Refused(self.content, self.stream)  # type: ignore[assignment]
+        self.content = _Refused(self.content, self.stream, self.url.path)  # type: ignore[assignment]
 
     async def json(self, **options: Any) -> Any:  # noqa: ANN401 as in the base class
         if not self._is_about_jobs() or self._is_watch() or self.status != HTTPStatus.OK:
@@ -140,7 +182,7 @@ class _Response(aiohttp.ClientResponse):
             return await self.stream.listed(body)
         except ValueError as error:
             why = f"the list of jobs is not JSON: {body[:80]!r}"
-            await self.stream.failed(why)
+            await self.stream.failed(self.url.path, why)
             raise aiohttp.ClientPayloadError(why) from error
 
     def _is_about_jobs(self) -> bool:
@@ -153,9 +195,10 @@ class _Response(aiohttp.ClientResponse):
 class _Lines:
     """The content of a watch's response, its lines read and passed on by the stream."""
 
-    def __init__(self, content: aiohttp.StreamReader, stream: JobStream) -> None:
+    def __init__(self, content: aiohttp.StreamReader, stream: JobStream, path: str) -> None:
         self._content = content
         self._stream = stream
+        self._path = path
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 whatever else a reader has
         return getattr(self._content, name)
@@ -170,9 +213,9 @@ class _Lines:
             rest = bytearray(tail)
             for line in filter(bytes.strip, lines):
                 try:
-                    event = self._stream.event(line)
+                    event = self._stream.event(line, self._path)
                 except WatchError as failure:
-                    if await self._stream.failed(str(failure)):
+                    if await self._stream.failed(self._path, str(failure)):
                         yield _TOO_OLD
                         return
                     # Kopf connects again, from the last version that it has seen.
@@ -185,6 +228,10 @@ class _Refused(_Lines):
 
     async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
         yield _TOO_OLD
+
+
+async def _pause(failures: int, longest: float) -> None:
+    await asyncio.sleep(min(_FIRST_PAUSE * 2.0 ** min(failures - 1, 16), longest))
 
 
 def _is_retried_by_kopf(status: int) -> bool:

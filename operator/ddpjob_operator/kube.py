@@ -75,8 +75,9 @@ class Kube(ObjectApi, Protocol):
         seconds: float,
         silence: float,
         selector: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """WATCH for `seconds`, with bookmarks; ends when the server ends it.
+        """WATCH for `seconds`, with bookmarks; ends when the server ends it. Calls `opened` once it has begun.
 
         Raises Unavailable where nothing came for `silence` seconds or the stream broke, Expired where `since` is too
         old.
@@ -193,6 +194,7 @@ class KubeClient:
         seconds: float,
         silence: float,
         selector: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `Kube.watch`."""
         query = {
@@ -203,6 +205,7 @@ class KubeClient:
             **({"labelSelector": selector} if selector else {}),
         }
         async with self._send("watch", resource, resource.path(namespace), query, None, first_byte=silence) as response:
+            opened()
             async for line in _lines(response.content, silence):
                 yield _event(line)
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ddpjob_core.api.scope import Scope, scope_of_lease
 from ddpjob_core.engine.protocols import Json
 
 LEASE_NAMESPACE: Final = "ddpjob-system"
 """The same for all operators of a cluster: an operator is seen by another one only where both keep their Leases."""
-LEASE_NAME: Final = "ddpjob-operator"
 _API_VERSION: Final = "coordination.k8s.io/v1"
 _LABELS: Final = {"app.kubernetes.io/name": "ddpjob-operator", "app.kubernetes.io/component": "leader-election"}
 LEASE_SELECTOR: Final = ",".join(f"{key}={value}" for key, value in _LABELS.items())
@@ -17,29 +17,19 @@ LARGEST_EPOCH: Final = 2**31 - 1
 LONGEST_DURATION: Final = 60
 
 
-def lease_name(namespace: str | None) -> str:
-    """The name of the Lease for the jobs of a namespace, None for those of all."""
-    # A namespace has no dot in its name.
-    return LEASE_NAME if namespace is None else f"{LEASE_NAME}.{namespace}"
-
-
-def overlap(name: str, other: str) -> bool:
-    """Whether two different Leases stand for some of the same jobs: one of them stands for those of all namespaces."""
-    return name != other and LEASE_NAME in (name, other)
-
-
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
     """A Lease as the API server has it.
 
     Attributes:
         namespace: where it is.
-        name: which jobs it stands for.
+        name: follows from the scope.
         uid: its uid.
         resource_version: of this state.
         holder: who leads, "" where nobody does.
         transitions: how many terms there have been, which is the number of the present one.
         duration: seconds for which the holder leads after each change of the Lease.
+        scope: whose jobs it stands for, None where that cannot be read.
         raw: the object, of which only `spec` is changed.
     """
 
@@ -50,6 +40,7 @@ class LeaseRecord:
     holder: str
     transitions: int
     duration: float
+    scope: Scope | None
     raw: Json
 
 
@@ -71,6 +62,7 @@ def lease_record(raw: Json) -> LeaseRecord | None:
         holder=holder if isinstance(holder, str) else "",
         transitions=_whole(spec.get("leaseTransitions"), 0, LARGEST_EPOCH),
         duration=_whole(spec.get("leaseDurationSeconds"), 1, LONGEST_DURATION),
+        scope=scope_of_lease(name, metadata.get("annotations")),
         raw={**raw, "apiVersion": _API_VERSION, "kind": "Lease"},
     )
 
@@ -79,17 +71,17 @@ def _whole(value: Any, least: int, most: int) -> int:  # noqa: ANN401 anything t
     return min(max(value, least), most) if isinstance(value, int) and not isinstance(value, bool) else least
 
 
-def new_lease(namespace: str, name: str) -> Json:
+def new_lease(namespace: str, scope: Scope) -> Json:
     """A Lease that nobody holds."""
     return {
         "apiVersion": _API_VERSION,
         "kind": "Lease",
-        "metadata": {"namespace": namespace, "name": name, "labels": dict(_LABELS)},
+        "metadata": {"namespace": namespace, "name": scope.lease},
         "spec": {},
     }
 
 
-def taken(raw: Json, *, holder: str, transitions: int, duration: float) -> Json:
+def taken(raw: Json, scope: Scope, *, holder: str, transitions: int, duration: float) -> Json:
     """The Lease with a new holder."""
     moment = _now()
     spec = {
@@ -99,12 +91,12 @@ def taken(raw: Json, *, holder: str, transitions: int, duration: float) -> Json:
         "renewTime": moment,
         "leaseTransitions": transitions,
     }
-    return {**_labelled(raw), "spec": spec}
+    return {**_marked(raw, scope), "spec": spec}
 
 
-def renewed(raw: Json, *, transitions: int) -> Json:
+def renewed(raw: Json, scope: Scope, *, transitions: int) -> Json:
     """The Lease with the same holder for longer."""
-    return {**_labelled(raw), "spec": {**raw["spec"], "renewTime": _now(), "leaseTransitions": transitions}}
+    return {**_marked(raw, scope), "spec": {**raw["spec"], "renewTime": _now(), "leaseTransitions": transitions}}
 
 
 def released(raw: Json) -> Json:
@@ -112,10 +104,12 @@ def released(raw: Json) -> Json:
     return {**raw, "spec": {**raw["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}}
 
 
-def _labelled(raw: Json) -> Json:
-    # By its labels it is watched.
+def _marked(raw: Json, scope: Scope) -> Json:
+    # By its labels it is watched, and others read its scope; a user may have edited both.
     metadata = raw["metadata"]
-    return {**raw, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **_LABELS}}}
+    labels = {**(metadata.get("labels") or {}), **_LABELS}
+    annotations = {**(metadata.get("annotations") or {}), **scope.annotations}
+    return {**raw, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
 def _now() -> str:

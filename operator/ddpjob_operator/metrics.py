@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ddpjob_core.api.scope import LEASE_NAME
 from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.engine.resting import facts_about
 from ddpjob_core.observations.failure_class import FailureClass
@@ -37,6 +38,8 @@ class Readings:
     leading: Callable[[], float] = _zero
     overlapping_leases: Callable[[], float] = _zero
     watch_ages: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+    namespaces: Callable[[], Mapping[str, bool]] = dict
+    lease: str = LEASE_NAME
 
 
 class Metrics:
@@ -93,7 +96,8 @@ class Metrics:
         )
         self.reconnects = Counter(
             "ddpjob_operator_watch_reconnects",
-            "Restarted watches of pods, services and leases: ended by the server, failed, or gone (listed again).",
+            "Restarted watches of pods, services and leases: ended by the server, failed, refused (a permission is "
+            "missing), or gone (listed again).",
             ["resource", "reason"],
             registry=self.registry,
         )
@@ -131,7 +135,12 @@ class Metrics:
             "How late the event loop was at the last measurement.",
             readings.event_loop_lag_seconds,
         )
-        self._gauge("leading", "1 if this process leads, 0 if it stands by.", readings.leading)
+        Gauge(
+            "ddpjob_operator_leading",
+            "1 if this process leads, 0 if it stands by, of those that share its Lease.",
+            ["lease"],
+            registry=self.registry,
+        ).labels(readings.lease).set_function(readings.leading)
         self._gauge(
             "overlapping_leases",
             "Operators with another scope that lead some of the same jobs: this one stands by meanwhile.",
@@ -145,6 +154,7 @@ class Metrics:
         )
         for resource, age in readings.watch_ages.items():
             ages.labels(resource).set_function(age)
+        self.registry.register(_ServedNamespaces(readings.namespaces))
         self.registry.register(_JobsByPhase(readings.jobs))
         self._jobs = readings.jobs
 
@@ -204,11 +214,26 @@ class Metrics:
         for failure in FailureClass:
             self._failures.labels(failure.value)
         for resource in ("pods", "services", "leases"):
-            for reason in ("ended", "failed", "gone"):
+            for reason in ("ended", "failed", "gone", "refused"):
                 self.reconnects.labels(resource, reason)
 
     def _gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         Gauge(f"ddpjob_operator_{name}", text, registry=self.registry).set_function(value)
+
+
+class _ServedNamespaces(Collector):
+    def __init__(self, namespaces: Callable[[], Mapping[str, bool]]) -> None:
+        self._namespaces = namespaces
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "ddpjob_operator_namespace_served",
+            "For each namespace of --namespace: 1 if its jobs, pods and services can be watched, else 0.",
+            labels=["namespace"],
+        )
+        for namespace, served in self._namespaces().items():
+            family.add_metric([namespace], float(served))
+        yield family
 
 
 class _JobsByPhase(Collector):

@@ -20,6 +20,7 @@ async def serve(
     metrics: Callable[[], Iterable[bytes]],
     health: Callable[[], list[str]],
     readiness: Callable[[], list[str]],
+    remarks: Callable[[], list[str]] = list,
 ) -> AsyncIterator[int]:
     """Serve on all addresses while entered; yields the port, which the system chooses if 0 was asked for.
 
@@ -28,6 +29,7 @@ async def serve(
         metrics: parts of a text in Prometheus' format, each of which takes little time.
         health: what is wrong, empty where nothing is.
         readiness: what is still missing before work can begin.
+        remarks: what is said besides that the process is ready.
     """
 
     async def show_metrics(request: web.Request) -> web.StreamResponse:
@@ -44,15 +46,15 @@ async def serve(
         await response.write(b"".join(text))
         return response
 
-    def answer(wrong: list[str]) -> web.Response:
+    def answer(wrong: list[str], besides: list[str]) -> web.Response:
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
-        return web.Response(text="\n".join(wrong or ["ok"]) + "\n", status=status)
+        return web.Response(text="\n".join((*(wrong or ["ok"]), *besides)) + "\n", status=status)
 
     async def show_health(_: web.Request) -> web.Response:
-        return answer(health())
+        return answer(health(), [])
 
     async def show_readiness(_: web.Request) -> web.Response:
-        return answer(readiness())
+        return answer(readiness(), remarks())
 
     app = web.Application()
     app.add_routes(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
 
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
@@ -264,6 +265,18 @@ class OperatorProcess:
         port = self.port()
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
             return response.status, await response.text()
+
+    async def metric(self, name: str, **labels: str) -> float | None:
+        """The value of one of its metrics, which has at most one series with these labels; None where it has none."""
+        families = text_string_to_metric_families((await self.fetch("/metrics"))[1])
+        found = [
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == f"ddpjob_operator_{name}" and labels.items() <= sample.labels.items()
+        ]
+        assert len(found) <= 1, name
+        return found[0] if found else None
 
 
 class ForkedOperator(OperatorProcess):

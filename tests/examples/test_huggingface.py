@@ -50,6 +50,8 @@ class Ends(transformers.TrainerCallback):
             os._exit(9)
 
 class Saved(Listener):
+    def not_finite(self, step, what):
+        print(f"not finite {step}", flush=True)
     def checkpoint_saved(self, step, pause_seconds):
         print(f"saved {step}", flush=True)
 
@@ -104,8 +106,17 @@ def test_weights_that_are_not_finite_are_not_saved_over_those_that_are(tmp_path:
     given = {"max_steps": 8, "save_steps": 2, "save_strategy": "steps"}
     spoilt = together(2, *program(samples=20, runs=[[given, {"checkpoint_dir": str(tmp_path)}]], spoilt_after=4))
     assert spoilt.code == 1, spoilt.output
-    assert "became not finite at step 6; last finite checkpoint: step 4" in spoilt.output
+    assert "became not finite at step 5; last finite checkpoint: step 4" in spoilt.output
     assert steps_in(tmp_path) == [2, 4]
+
+
+def test_weights_that_are_not_finite_end_a_training_that_saves_nothing_too() -> None:
+    # The Trainer reports the mean of other losses in place of one that is not finite.
+    given = {"max_steps": 8, "save_strategy": "no", "logging_steps": 100}
+    spoilt = alone(*program(samples=20, runs=[[given, {}]], spoilt_after=4))
+    assert spoilt.code == 1, spoilt.output
+    assert "became not finite at step 8; no checkpoint was saved" in spoilt.output
+    assert "not finite 8" in spoilt.output, "listeners hear of it"
 
 
 def test_a_stream_that_ends_twice_within_max_steps_goes_on_where_it_was_with_the_same_numbers(tmp_path: Path) -> None:

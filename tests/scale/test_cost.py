@@ -55,8 +55,7 @@ async def is_ready(operator: OperatorProcess) -> bool:
 
 
 async def is_idle(operator: OperatorProcess) -> bool:
-    _, text = await operator.fetch("/metrics")
-    return "\nddpjob_operator_queue_depth 0.0\n" in text and "\nddpjob_operator_leading 1.0\n" in text
+    return await operator.metric("queue_depth") == 0 and await operator.metric("leading") == 1
 
 
 def memory_mib(operator: OperatorProcess) -> float:

@@ -39,7 +39,8 @@ def cost(replicas: Replicas, seconds: float) -> list[str]:
         after = replicas.metrics(name)
         used = {series: after[series] - before[name].get(series, 0.0) for series in after}
 
-        role = "leader" if after["ddpjob_operator_leading"] else "standby"
+        leads = any(value for series, value in after.items() if series.startswith("ddpjob_operator_leading"))
+        role = "leader" if leads else "standby"
         rows.append(
             f"| {role} | {requests(used, 'watch'):.0f} | {requests(used, 'list', 'get'):.0f} "
             f"| {requests(used, 'create', 'update', 'delete'):.0f} "

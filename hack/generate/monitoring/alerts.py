@@ -157,12 +157,12 @@ max by (namespace) (
     Alert(
         name="DDPJobOperatorWithoutLeader",
         expression="""
-max(ddpjob_operator_leading) == 0
+max by (lease) (ddpjob_operator_leading) == 0
 """,
         lasting="2m",
         severity="critical",
-        summary="No ddpjob operator leads",
-        text="Operators run, but none of them holds the Lease: no job is started, restarted or checked.",
+        summary="No ddpjob operator leads with Lease {{ $labels.lease }}",
+        text="Operators run, but none of them holds the Lease: none of its jobs is started, restarted or checked.",
         runbook="operator-leader",
     ),
     Alert(
@@ -175,6 +175,17 @@ max by (namespace, pod) (ddpjob_operator_overlapping_leases) > 0
         summary="Two ddpjob operators with different scopes serve some of the same jobs",
         text="{{ $labels.namespace }}/{{ $labels.pod }} does nothing, because another operator leads some of its jobs.",
         runbook="operator-leader",
+    ),
+    Alert(
+        name="DDPJobOperatorNamespaceNotServed",
+        expression="""
+max by (namespace) (ddpjob_operator_namespace_served) == 0
+""",
+        lasting="5m",
+        severity="warning",
+        summary="The ddpjob operator cannot watch namespace {{ $labels.namespace }}",
+        text="Running jobs there continue, but none is started, restarted or checked.",
+        runbook="namespace-not-served",
     ),
     Alert(
         name="DDPJobOperatorStuck",

@@ -90,7 +90,7 @@ def operator_text() -> str:
     metrics = Metrics()
     metrics.dropped("progress", "step")
     job = JobRecord("default", "digits", "uid", "1", 1, deleting=False, spec=None, status=status)
-    metrics.read(Readings(jobs=(job,), watch_ages={"pods": lambda: 0.0}))
+    metrics.read(Readings(jobs=(job,), watch_ages={"pods": lambda: 0.0}, namespaces=lambda: {"a": True}))
     metrics.request("create", "pods", "201")
     metrics.answered("create", "pods", 0.0)
     metrics.polls.labels("ok")

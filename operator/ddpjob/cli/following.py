@@ -100,7 +100,7 @@ def _shown(display: Console) -> Iterator[_Screen]:
 
 
 def _bar(status: DDPJobStatus) -> RenderableType:
-    line = Text(printable_line(progress_line(status)), STYLES[tone_of(status.phase)], overflow="ellipsis", no_wrap=True)
+    line = Text(printable_line(progress_line(status)), STYLES[tone_of(status)], overflow="ellipsis", no_wrap=True)
     done = percent(status)
     if done is None:
         return line

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeVar
 
 from ddpjob.cluster.client import Cluster
@@ -13,15 +14,13 @@ from ddpjob.views.checks import (
     check_api,
     check_crd,
     check_dns,
-    check_health,
-    check_leader,
     check_nodes,
-    check_operator,
     check_quota,
     check_rights,
 )
 from ddpjob.views.job import Job, JobEvent, event_of
 from ddpjob.views.job_checks import Findings, check_job
+from ddpjob.views.operator_checks import check_health, check_leader, check_operator
 from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
 from ddpjob_core.api.errors import ApiError, Forbidden
 from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, LEASES, PODS, SERVICES, Resource
@@ -36,6 +35,8 @@ _NODES: Final = Resource("/api/v1", "nodes")
 _OPERATOR: Final = "app.kubernetes.io/name=ddpjob-operator"
 _OPERATOR_NAMESPACE: Final = "ddpjob-system"
 _OPERATOR_PORT: Final = 8080
+_MOST_ASKED: Final = 16
+"""Pods of operators: a few shards with a standby each."""
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
 # What the commands do.
 _RIGHTS: Final = (
@@ -62,7 +63,7 @@ def examine_installation(cluster: Cluster) -> list[Check]:
             _tried(lambda: cluster.get(_DEFINITIONS, None, f"{PLURAL}.{GROUP}")),
         ),
         check_operator(deployments, pods),
-        check_leader(_operators(cluster, LEASES)),
+        check_leader(_operators(cluster, LEASES), deployments, cluster.namespace),
         check_health(_health(cluster, pods)),
         check_rights(_tried(lambda: _rights(cluster)), cluster.namespace),
         check_quota(_tried(lambda: cluster.find(_QUOTAS, cluster.namespace)), cluster.namespace),
@@ -101,15 +102,15 @@ def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ApiError:
     return found
 
 
-def _health(cluster: Cluster, pods: list[Json] | ApiError) -> str | ApiError | None:
+def _health(cluster: Cluster, pods: list[Json] | ApiError) -> dict[str, str | ApiError] | ApiError:
     if isinstance(pods, ApiError):
         return pods
     running = [pod["metadata"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
-    if not running:
-        return None
-    pod = f"{running[0]['name']}:{_OPERATOR_PORT}"
-    path = PODS.path(running[0]["namespace"], pod, "proxy/readyz")
-    return _tried(lambda: cluster.text(path))
+    return {pod["name"]: _tried(partial(_readiness, cluster, pod)) for pod in running[:_MOST_ASKED]}
+
+
+def _readiness(cluster: Cluster, pod: Json) -> str:
+    return cluster.text(PODS.path(pod["namespace"], f"{pod['name']}:{_OPERATOR_PORT}", "proxy/readyz"))
 
 
 def _rights(cluster: Cluster) -> list[Right]:

@@ -17,10 +17,6 @@ Read: TypeAlias = list[Json] | ApiError
 """Objects, or why they could not be read."""
 
 INSTALL_CRD: Final = "kubectl apply --server-side -f manifests/crd/ddpjobs.yaml"
-INSTALL_OPERATOR: Final = "kubectl apply -k manifests/base"
-
-
-_OF_THE_SERVER: Final = re.compile(r"^the API server (is unavailable|\S+ cannot be reached): ")
 
 
 class Outcome(StrEnum):
@@ -98,98 +94,9 @@ def _spec_fields(definition: Json) -> set[str]:
     return set()
 
 
-def check_operator(deployments: Read, pods: Read) -> Check:
-    """Whether one operator is installed and ready.
-
-    Args:
-        deployments: those with the operator's label.
-        pods: those with the operator's label.
-    """
-    name = "Operator"
-    if isinstance(deployments, ApiError):
-        return skipped(name, deployments)
-    if not deployments:
-        return Check(name, Outcome.FAIL, "the operator is not installed: it has no deployment", INSTALL_OPERATOR)
-    places = ", ".join(f"{_metadata(each)['namespace']}/{_metadata(each)['name']}" for each in deployments)
-    if len(deployments) > 1:
-        return Check(
-            name,
-            Outcome.FAIL,
-            f"{len(deployments)} operators are installed ({places}): one stands by while the other serves its jobs",
-            "keep one deployment; for a standby: kubectl apply -k manifests/overlays/high-availability",
-        )
-    ready = sum((each.get("status") or {}).get("readyReplicas", 0) for each in deployments)
-    if ready:
-        return Check(name, Outcome.OK, f"{places} is ready")
-    where = _metadata(deployments[0])
-    remedy = f"kubectl -n {where['namespace']} describe deployment,pods; kubectl -n {where['namespace']} logs "
-    return Check(
-        name,
-        Outcome.FAIL,
-        f"{places} has no ready pod{_why_not_ready(pods)}",
-        f"{remedy}deployment/{where['name']}",
-    )
-
-
-def check_leader(leases: Read) -> Check:
-    """Which operator leads.
-
-    Args:
-        leases: those with the operator's label.
-    """
-    name = "Leader"
-    if isinstance(leases, ApiError):
-        return skipped(name, leases)
-    holders = [
-        f"{str(spec['holderIdentity']).partition('_')[0]} (term {spec.get('leaseTransitions', 0)})"
-        for lease in leases
-        if (spec := lease.get("spec") or {}).get("holderIdentity")
-    ]
-    if holders:
-        return Check(name, Outcome.OK, ", ".join(holders))
-    return Check(
-        name,
-        Outcome.FAIL,
-        "no operator holds the Lease: no job is started or checked",
-        "see the operator's log: it says why it does not lead",
-    )
-
-
-def _why_not_ready(pods: Read) -> str:
-    for pod in pods if isinstance(pods, list) else ():
-        for state in (pod.get("status") or {}).get("containerStatuses") or []:
-            waiting = (state.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason"):
-                return f": {_metadata(pod)['name']}: {because(waiting['reason'], waiting.get('message', ''))}"
-    return ""
-
-
 def because(reason: str, message: str) -> str:
     """A reason, with its message if there is one."""
     return f"{reason}: {message}" if message else reason
-
-
-def check_health(answer: str | ApiError | None) -> Check:
-    """What the operator itself reports about its watches and its queue.
-
-    Args:
-        answer: the answer of its /readyz through the API server, None if there is no pod to ask.
-    """
-    name = "Operator's health"
-    if answer is None:
-        return Check(name, Outcome.SKIP, "there is no ready pod to ask")
-    if isinstance(answer, Forbidden | NotFound):
-        return skipped(name, answer)
-    if isinstance(answer, ApiError):
-        # Asked through the API server, which itself answers, as another check has shown.
-        why = _OF_THE_SERVER.sub("", str(answer))
-        return Check(
-            name,
-            Outcome.FAIL,
-            f"the operator does not answer as it should: {why}",
-            "see the operator's log; Kubernetes restarts it if it hangs",
-        )
-    return Check(name, Outcome.OK, f"/readyz returns {answer.strip()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +128,7 @@ def check_quota(quotas: Read, namespace: str) -> Check:
     name = "Quota"
     if isinstance(quotas, ApiError):
         return skipped(name, quotas)
-    full = [f"{_metadata(quota)['name']}: {used}" for quota in quotas for used in _used_up(quota)]
+    full = [f"{metadata_of(quota)['name']}: {used}" for quota in quotas for used in _used_up(quota)]
     if full:
         return Check(
             name,
@@ -251,7 +158,7 @@ def check_nodes(nodes: Read) -> Check:
         return skipped(name, nodes)
     ready = [node for node in nodes if _is_ready(node)]
     free = [node for node in ready if not (node.get("spec") or {}).get("unschedulable")]
-    bad = sorted(_metadata(node)["name"] for node in nodes if not _is_ready(node))
+    bad = sorted(metadata_of(node)["name"] for node in nodes if not _is_ready(node))
     state = f"{len(free)} of {len(nodes)} accept pods" + (f"; not ready: {', '.join(bad)}" if bad else "")
     if not free or bad:
         return Check(name, Outcome.FAIL, state, "kubectl describe node NAME; if it is cordoned: kubectl uncordon NAME")
@@ -298,7 +205,8 @@ def addresses(slices: Sequence[Json]) -> int:
     )
 
 
-def _metadata(raw: Json) -> Json:
+def metadata_of(raw: Json) -> Json:
+    """An object's metadata, with question marks where it has none."""
     found = raw.get("metadata")
     return found if isinstance(found, dict) else {"name": "?", "namespace": "?"}
 

@@ -17,7 +17,7 @@ _WAITS = (
 
 def progress_line(status: DDPJobStatus) -> str:
     """Phase, nodes, and what the training reports or waits for."""
-    parts = [status.phase.value]
+    parts = [shown_phase(status)]
     if status.nodes is not None:
         parts.append(f"{status.nodes.ready + status.nodes.succeeded}/{status.nodes.desired} nodes")
     if status.attempt:
@@ -25,6 +25,11 @@ def progress_line(status: DDPJobStatus) -> str:
     numbers = _numbers(status)
     waits = "" if numbers and status.phase is Phase.RUNNING else waiting_for(status)
     return "  ".join([*parts, *numbers, *([waits] if waits else [])])
+
+
+def shown_phase(status: DDPJobStatus) -> str:
+    """The phase as a person is to see it."""
+    return status.state or status.phase.value
 
 
 def _numbers(status: DDPJobStatus) -> list[str]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ddpjob.views.job import Job
-from ddpjob.views.progress import waiting_for
+from ddpjob.views.progress import shown_phase, waiting_for
 from ddpjob.views.text import Line, Tone, ago, block, tone_of, without
 from ddpjob_core.api.base import format_time, parse_time
 from ddpjob_core.api.columns import COLUMNS, Column
@@ -19,7 +19,7 @@ def status_lines(job: Job, now: datetime) -> list[Line]:
     status = job.status
     lines = [
         Line(f"{job.namespace}/{job.name}", "Job", Tone.TITLE),
-        Line(_phase(job, now), "Phase", tone_of(status.phase)),
+        Line(_phase(job, now), "Phase", tone_of(status)),
         *_why(status),
         Line(_nodes(status), "Nodes") if status.nodes is not None else Line(str(_desired(job)), "Nodes"),
         Line(_attempt(job), "Attempt"),
@@ -35,11 +35,11 @@ def _phase(job: Job, now: datetime) -> str:
     if status.finished and status.completion_time is not None:
         took = ago(status.start_time, status.completion_time)
         after = f" after {took}" if took else ""
-        return f"{status.phase.value}{after}, {ago(status.completion_time, now)} ago"
+        return f"{shown_phase(status)}{after}, {ago(status.completion_time, now)} ago"
     since = max((c.last_transition_time for c in status.conditions), default=None)
     lasting = f" for {ago(since, now)}" if since is not None else ""
     created = ago(job.created, now)
-    return f"{status.phase.value}{lasting}" + (f", created {created} ago" if created else "")
+    return f"{shown_phase(status)}{lasting}" + (f", created {created} ago" if created else "")
 
 
 def _why(status: DDPJobStatus) -> list[Line]:
@@ -153,9 +153,7 @@ def job_row(job: Job, now: datetime) -> tuple[str, ...]:
 
 
 def _cell(column: Column, fields: Mapping[str, Any], now: datetime) -> str:
-    value: Any = fields
-    for key in column.path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+    value = column.value(fields)
     if column.type == "date":
         return ago(parse_time(value), now)
     return "" if value is None else str(value)

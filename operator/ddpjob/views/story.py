@@ -43,6 +43,7 @@ class Story:
     """
 
     verdict: str
+    tone: Tone
     phase: Phase
     chapters: tuple[Chapter, ...]
     failure: Failure | None
@@ -72,6 +73,7 @@ def story_of(job: Job, events: Sequence[JobEvent], pods: Sequence[PodRecord], no
         to_do.append(_HINT_OF_WAITING.format(name=job.name, namespace=job.namespace))
     return Story(
         verdict=_verdict(job, now),
+        tone=tone_of(status) if status.phase is not Phase.PENDING else Tone.WARN,
         phase=status.phase,
         chapters=tuple(_chapters(status, events)),
         failure=failure,
@@ -147,9 +149,7 @@ def _logs(job: Job, failure: Failure | None, pods: Sequence[PodRecord]) -> list[
 
 def story_lines(story: Story) -> list[Line]:
     """The story as lines."""
-    lines = [
-        Line(story.verdict, "", tone_of(story.phase) if story.phase is not Phase.PENDING else Tone.WARN, full=True)
-    ]
+    lines = [Line(story.verdict, "", story.tone, full=True)]
     if story.failure is not None:
         lines += [Line(""), *_cause_lines(story)]
     if story.to_do:

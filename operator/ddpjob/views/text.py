@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ddpjob_core.api.display import format_seconds
-from ddpjob_core.api.status import Phase
+from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.api.text import printable_line
 
 _LONG = 40
@@ -47,9 +47,9 @@ _TONES = {
 }
 
 
-def tone_of(phase: Phase) -> Tone:
-    """The tone of a phase."""
-    return _TONES.get(phase, Tone.PLAIN)
+def tone_of(status: DDPJobStatus) -> Tone:
+    """The tone of a job's phase; one that misleads by itself is bad."""
+    return Tone.BAD if status.state is not None else _TONES.get(status.phase, Tone.PLAIN)
 
 
 def ago(moment: datetime | None, now: datetime) -> str:

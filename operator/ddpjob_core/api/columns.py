@@ -3,8 +3,9 @@
 A column prints one field of the object. Where several numbers make one column, `status.summary` has that field.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -42,10 +43,34 @@ class Column:
     path: tuple[str, ...]
     description: str
     wide: bool = False
+    instead: str = ""
+    """The name of a field next to it that is printed in its place where there is one."""
+
+    @property
+    def json_path(self) -> str:
+        """For the API server, which prints the first field of several that exists."""
+        *where, last = self.path
+        return f".{'.'.join(self.path)}" if not self.instead else f".{'.'.join(where)}['{self.instead}','{last}']"
+
+    def value(self, fields: Mapping[str, Any]) -> object:
+        """What the API server prints of an object; None without such a field."""
+        *where, last = self.path
+        inner: Any = fields
+        for key in where:
+            inner = inner.get(key) if isinstance(inner, Mapping) else None
+        found = inner if isinstance(inner, Mapping) else {}
+        shown: object = found.get(self.instead)
+        return shown if shown is not None else found.get(last)
 
 
 COLUMNS: Final = (
-    Column("State", "string", ("status", "phase"), "Phase of the job."),
+    Column(
+        "State",
+        "string",
+        ("status", "phase"),
+        "Phase of the job, and what it does not say: Succeeded,SeparateGroups.",
+        instead="state",
+    ),
     Column(
         "Nodes",
         "string",

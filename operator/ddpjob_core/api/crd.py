@@ -159,7 +159,7 @@ def _printer_column(column: Column) -> dict[str, Any]:
     return {
         "name": column.name,
         "type": column.type,
-        "jsonPath": f".{'.'.join(column.path)}",
+        "jsonPath": column.json_path,
         "description": column.description,
         **({"priority": 1} if column.wide else {}),
     }

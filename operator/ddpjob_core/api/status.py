@@ -230,6 +230,8 @@ class DDPJobStatus(ApiModel):
     """Version of the form of this status. An operator that knows only older ones leaves the job alone."""
     phase: Phase = Phase.PENDING
     """Phase of the job, in one human-readable word: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
+    state: Word | None = None
+    """What the column STATE shows in place of the phase, where that alone would mislead: Succeeded,SeparateGroups."""
     conditions: Annotated[
         list[Condition],
         Field(

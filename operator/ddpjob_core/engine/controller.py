@@ -57,6 +57,7 @@ class Controller:
         advice: Advice = IN_A_CLUSTER,
         ttl_seconds_after_finished: int | None = None,
         leadership: Leadership | None = None,
+        is_listed: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Args:
         kube: creates and deletes objects and writes status.
@@ -71,8 +72,10 @@ class Controller:
         advice: what messages say about where jobs run.
         ttl_seconds_after_finished: how long finished jobs are kept that do not say so themselves, None for ever.
         leadership: who else may write; None if nobody does.
+        is_listed: whether the caches have all of a namespace. Its jobs are left alone until `look_at` after that.
         """
         self._metrics = metrics
+        self._is_listed = is_listed
         self.queue: WorkQueue[Key] = WorkQueue(clock=monotonic, call_later=call_later, group=lambda key: key[0])
         self.caches = Caches(
             jobs=JobStore(listener=self._job_changed),
@@ -116,14 +119,24 @@ class Controller:
 
     async def work(self) -> None:
         """Reconcile one job after another until cancelled; several of these may run."""
-        await self.queue.work(self._reconciler.reconcile)
+        await self.queue.work(self._reconcile)
 
     def take_over(self) -> None:
         """Begin to reconcile: every job that is known is looked at, since another process may have written to it."""
         self.memories.take_over()
         self.queue.open()
+        self.look_at(None)
+
+    def look_at(self, namespace: str | None) -> None:
+        """Every job of a namespace is looked at, or of all where there is none given."""
         for job in self.caches.jobs:
-            self.queue.add((job.namespace, job.name))
+            if namespace is None or job.namespace == namespace:
+                self.queue.add((job.namespace, job.name))
+
+    async def _reconcile(self, key: Key) -> None:
+        # A job must not be judged by pods that merely have not been listed yet.
+        if self._is_listed(key[0]):
+            await self._reconciler.reconcile(key)
 
     def stand_by(self) -> None:
         """Reconcile and poll nothing until `take_over`; the caches stay up to date. The workers are the caller's."""

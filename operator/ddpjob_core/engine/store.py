@@ -111,19 +111,32 @@ class Store(Generic[R]):
         if current is not None and current.uid == uid:
             self._drop(current)
 
-    def replace(self, records: Iterable[R], list_version: str) -> None:
-        """A LIST showed every object. Others were deleted unnoticed, unless they are newer than the LIST."""
+    def replace(self, records: Iterable[R], list_version: str, namespace: str | None = None) -> None:
+        """A LIST showed every object. Others were deleted unnoticed, unless they are newer than the LIST.
+
+        Args:
+            records: what it showed.
+            list_version: of the LIST.
+            namespace: the only one that was listed, None for all.
+        """
         shown: set[str] = set()
         for record in records:
             shown.add(record.uid)
             self.seen(record)
-        self.keep_only(shown, list_version)
+        self.keep_only(shown, list_version, namespace)
 
-    def keep_only(self, shown: Container[str], list_version: str) -> None:
-        """A LIST showed these uids and no others: all other objects are gone, unless they are newer than the LIST."""
+    def keep_only(self, shown: Container[str], list_version: str, namespace: str | None = None) -> None:
+        """A LIST showed these uids and no others: all other objects are gone, unless they are newer than the LIST.
+
+        Args:
+            shown: the uids.
+            list_version: of the LIST.
+            namespace: the only one that was listed, None for all.
+        """
         at = version_number(list_version)
         for record in tuple(self._records.values()):
-            if record.uid not in shown and version_of(record) <= at:
+            listed = namespace is None or record.namespace == namespace
+            if listed and record.uid not in shown and version_of(record) <= at:
                 self._mark_deleted(record.uid, at)
                 self._drop(record)
 

@@ -12,6 +12,7 @@ from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 from ddpjob_core.status.resolved import resolved_fields
 from ddpjob_core.status.stacks import kept_stacks
+from ddpjob_core.status.state import state_of
 from ddpjob_core.status.status_refused import refused_facts
 from ddpjob_core.status.summary import summarize
 from ddpjob_core.status.training import training
@@ -46,7 +47,7 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     )
     status = with_facts(status, facts, situation.job.generation, situation.now)
     status = status.model_copy(update={"phase": phase_of(status)})
-    return status.model_copy(update={"summary": summarize(status, loss_text)})
+    return status.model_copy(update={"state": state_of(status), "summary": summarize(status, loss_text)})
 
 
 def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStatus:

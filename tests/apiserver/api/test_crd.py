@@ -481,6 +481,10 @@ def test_a_list_shows_the_columns_that_a_person_is_promised(admin: Client, make:
         "Backend": "gloo",
     }
     assert expected.items() <= cells.items()
+    # A phase that would mislead by itself is not shown by itself.
+    admin.patch(f"{path_of(job)}/status", {"status": {"phase": "Succeeded", "state": "Succeeded,SeparateGroups"}})
+    table = admin.request("GET", f"/apis/{API}/namespaces/{namespace}/ddpjobs", accept=TABLE)
+    assert table["rows"][0]["cells"][1] == "Succeeded,SeparateGroups"
 
 
 def test_kubectl_knows_the_short_name_and_shows_of_a_new_job_that_it_is_pending_and_nothing_else(
@@ -561,6 +565,35 @@ def test_an_example_and_all_that_is_made_of_it_is_accepted(admin: Client, namesp
             key = {**build_ssh_key(job), "stringData": {"ssh-privatekey": "x"}}
             for child in (build_service(job, spec), build_launcher(job, spec), key, build_pod(job, spec, 0, 0)):
                 admin.create(child, dryRun="All")
+
+
+def test_the_operator_of_a_list_of_namespaces_has_roles_in_these_and_nothing_in_the_cluster(
+    kubectl: Kubectl, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    folder = ROOT / "manifests/overlays/namespaces"
+    built = list(yaml.safe_load_all(kubectl("kustomize", str(folder))))
+    places = sorted((each["kind"], each["metadata"]["namespace"]) for each in built)
+    teams = [(kind, team) for kind in ("Role", "RoleBinding") for team in ("team-a", "team-b")]
+    own = [(kind, "ddpjob-system") for kind in ("Deployment", "Role", "RoleBinding", "ServiceAccount")]
+    assert places == sorted([*teams, *own])
+    cluster = list(yaml.safe_load_all(kubectl("kustomize", str(folder / "cluster"))))
+    assert [(each["kind"], each["metadata"]["name"]) for each in cluster] == [("Namespace", "ddpjob-system")]
+    # Two of the namespaces of this run stand for those of the example.
+    teams_here = {f"team-{letter}": control_plane.new_namespace() for letter in "ab"}
+    for each in built:
+        each["metadata"]["namespace"] = teams_here.get(each["metadata"]["namespace"], each["metadata"]["namespace"])
+        if each["kind"] == "RoleBinding":
+            assert [subject["namespace"] for subject in each["subjects"]] == ["ddpjob-system"]
+    file = tmp_path / "namespaces.yaml"
+    file.write_text(yaml.safe_dump_all([*cluster, *built]))
+    kubectl("apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", str(file))
+    deployment = next(each for each in built if each["kind"] == "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments == [f"--namespace={team}" for team in teams_here]
+    cluster_role = yaml.safe_load((ROOT / "manifests/base/cluster-role.yaml").read_text())
+    for each in built:
+        if each["kind"] == "Role" and each["metadata"]["namespace"] != "ddpjob-system":
+            assert each["rules"] == cluster_role["rules"]
 
 
 @pytest.mark.parametrize(("folder", "more"), [("base", []), ("overlays/high-availability", ["PodDisruptionBudget"])])

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from ddpjob_core.api.errors import NotLeading
 from ddpjob_core.api.resources import LEASES
+from ddpjob_core.api.scope import SCOPE_ANNOTATION, Scope
 from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import connect
 from ddpjob_operator.election import Election, Times
@@ -80,14 +81,14 @@ class Scene:
     ends: contextlib.AsyncExitStack
     told: list[str] = field(default_factory=list)
 
-    async def candidate(self, name: str, scope: str | None = None) -> Candidate:
+    async def candidate(self, name: str, *scope: str) -> Candidate:
         proxy = await self.ends.enter_async_context(FaultyProxy(self.admin.connection))
         connection = await connect(str(proxy.write_kubeconfig(self.plane.folder / f"{self.place}-{name}.json")))
         self.ends.push_async_callback(connection.close)
         kube = KubeClient(connection, count=lambda *_: None, timeout=TIMES.request)
         fence = Fence(monotonic)
         election = Election(
-            kube, place=self.place, scope=scope, identity=name, fence=fence, clock=monotonic, times=TIMES
+            kube, place=self.place, scope=Scope.parse(scope), identity=name, fence=fence, clock=monotonic, times=TIMES
         )
         informer = Informer(
             kube,
@@ -106,6 +107,12 @@ class Scene:
 
     async def lease(self, name: str = "ddpjob-operator") -> Json:
         return await self.admin.kube.get(LEASES, self.place, name)
+
+    async def annotate(self, name: str, text: str) -> None:
+        def edit(raw: Json) -> None:
+            raw["metadata"]["annotations"] = {SCOPE_ANNOTATION: text}
+
+        await self.admin.change(LEASES, self.place, name, edit)
 
     async def edit(self, **spec: Any) -> None:
         await self.admin.change(LEASES, self.place, "ddpjob-operator", lambda raw: raw["spec"].update(spec))
@@ -269,11 +276,83 @@ async def test_of_two_that_take_overlapping_leases_at_the_same_moment_one_leads_
     await other.leads()
 
 
+async def test_lists_of_namespaces_overlap_where_they_have_one_in_common(scene: Scene) -> None:
+    first = await scene.candidate("first", "team-a", "team-b")
+    await first.leads()
+    apart = await scene.candidate("apart", "team-c,team-d")
+    await apart.leads()
+    others = {
+        "one": ("namespace team-b", await scene.candidate("one", "team-b")),
+        "more": ("namespace team-a", await scene.candidate("more", "team-a", "team-e")),
+        "all": ("namespaces team-a, team-b", await scene.candidate("all")),
+    }
+    for name, (common, other) in others.items():
+        await until(f"{name} sees the overlap", lambda other=other: other.election.overlapping)
+        assert not other.election.leads
+        lease = Scope.of("team-a", "team-b").lease
+        assert f"first (Lease {scene.place}/{lease}, {common})" in other.election.standing_by, name
+    # Those two may lead at the same time: what is checked at the end is not about lists.
+    assert first.election.overlapping == apart.election.overlapping == []
+    await others["all"][1].stop()
+    await first.stop()
+    await others["one"][1].leads()
+    await others["more"][1].leads()
+    scene.told.clear()
+
+
+async def test_a_lease_whose_list_was_edited_may_stand_for_any_namespace_until_it_is_put_right(scene: Scene) -> None:
+    first = await scene.candidate("first", "team-a", "team-b")
+    await first.leads()
+    lease = Scope.of("team-a", "team-b").lease
+    first.proxy.leases_open.clear()
+    await scene.annotate(lease, "team-a")
+    other = await scene.candidate("other", "team-c")
+    await until("it is taken for an overlap", lambda: other.election.overlapping)
+    assert "namespaces unknown" in other.election.standing_by
+    first.proxy.leases_open.set()
+    await other.leads()
+    assert (await scene.lease(lease))["metadata"]["annotations"] == {SCOPE_ANNOTATION: "team-a,team-b"}
+    scene.told.clear()
+
+
+async def test_of_several_that_overlap_in_a_ring_one_leads_in_the_end(scene: Scene) -> None:
+    ring = await asyncio.gather(
+        scene.candidate("first", "team-a,team-b"),
+        scene.candidate("second", "team-b,team-c"),
+        scene.candidate("third", "team-c,team-a"),
+        scene.candidate("fourth"),
+    )
+    await until("one of them leads", lambda: any(each.election.leads for each in ring))
+    assert sum(each.election.leads for each in ring) == 1
+
+
+async def test_statuses_of_a_lease_that_was_longer_in_use_are_written_after_a_move_to_another_list(
+    scene: Scene,
+) -> None:
+    before = await scene.candidate("before", "team-a")
+    await before.leads()
+    with pytest.raises(NotLeading):
+        before.election.epoch_over(70)
+    await until("its term has a high number", lambda: before.epoch > 70)
+    written = before.epoch
+    for name, scope in (("list", ("team-a", "team-b")), ("everywhere", ())):
+        await before.stop()
+        before = await scene.candidate(name, *scope)
+        await before.leads()
+        assert before.epoch < written
+        with pytest.raises(NotLeading):
+            before.election.epoch_over(written)
+        await until(
+            "its term is over that of the status", lambda before=before, written=written: before.epoch > written
+        )
+        written = before.election.epoch_over(written)
+
+
 async def test_an_operator_that_may_not_use_the_lease_says_so(control_plane: ControlPlane, scene: Scene) -> None:
     stranger = await connect(str(control_plane.operator_kubeconfig))
     scene.ends.push_async_callback(stranger.close)
     kube = KubeClient(stranger, count=lambda *_: None)
-    election = Election(kube, place=scene.place, scope=None, identity="x", fence=Fence(monotonic), clock=monotonic)
+    election = Election(kube, place=scene.place, scope=Scope(), identity="x", fence=Fence(monotonic), clock=monotonic)
     running = asyncio.create_task(election.run(Candidate("x", scene.told, None, election, None, Fence(monotonic))))  # type: ignore[arg-type]
     try:
         await until("it has tried", lambda: election.problem)

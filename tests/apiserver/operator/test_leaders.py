@@ -17,8 +17,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from ddpjob_core.api.resources import LEASES
+from ddpjob_core.api.scope import Scope
 from ddpjob_operator.connection import connect
-from ddpjob_operator.lease import LEASE_NAMESPACE, lease_name
+from ddpjob_operator.lease import LEASE_NAMESPACE
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.stage import ForkedOperator, Stage, all_run, phase_is, set_stage, until
@@ -48,8 +49,7 @@ class Replica:
 
     async def leads(self) -> bool:
         """Whether it says so."""
-        _, text = await self.operator.fetch("/metrics")
-        return "\nddpjob_operator_leading 1.0" in text
+        return await self.operator.metric("leading") == 1
 
     async def is_ready(self) -> bool:
         """Whether it could lead."""
@@ -76,7 +76,7 @@ class Pair:
 
     async def holder(self) -> str:
         """The holder in the Lease."""
-        lease = await self.stage.admin.kube.get(LEASES, LEASE_NAMESPACE, lease_name(self.stage.namespace))
+        lease = await self.stage.admin.kube.get(LEASES, LEASE_NAMESPACE, Scope.of(self.stage.namespace).lease)
         return str(lease["spec"].get("holderIdentity", ""))
 
 

@@ -51,7 +51,7 @@ async def stays_alive(stage: Stage, seconds: float) -> None:
         assert await stage.operator.fetch("/healthz") == (200, "ok\n")
         await asyncio.sleep(0.2)
     assert not await is_ready(stage)
-    assert "\nddpjob_operator_leading 0.0" in (await stage.operator.fetch("/metrics"))[1]
+    assert await stage.operator.metric("leading") == 0
 
 
 async def works_again(stage: Stage, name: str) -> None:

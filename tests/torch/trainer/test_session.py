@@ -1,10 +1,8 @@
 """A loop of one's own: it trains what `train` does, and continues exactly where it was, with any loader."""
 
 import importlib.util
-import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from training import Training, together
 
 from ddpjob_trainer import Group, Listener, MisuseError, Optimization, Plan, Session, StepLost
 from ddpjob_trainer.checkpointing import naming
+from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
 
 PROGRAM = str(Path(__file__).parent / "programs/own_loop.py")
 STOPPED = 143
@@ -119,6 +118,7 @@ class Heard(Listener):
         self.steps: list[int] = []
         self.saved: list[int] = []
         self.ends: list[str] = []
+        self.not_numbers: list[tuple[int, str]] = []
 
     def started(self, plan: Plan) -> None:
         self.plan = plan
@@ -131,6 +131,9 @@ class Heard(Listener):
 
     def shortened(self, total_epochs: int, total_steps: int) -> None:
         self.ends.append(f"shortened to {total_epochs}, {total_steps}")
+
+    def not_finite(self, step: int, what: str) -> None:
+        self.not_numbers.append((step, what))
 
     def finished(self) -> None:
         self.ends.append("finished")
@@ -163,33 +166,31 @@ def test_two_networks_with_an_optimizer_each_take_turns_in_a_step(group: Group, 
     assert run(2, tmp_path / "parts") == run(2, tmp_path / "whole")
 
 
-def test_a_sum_with_its_weight_is_a_mean_over_all_batches_of_a_step(group: Group) -> None:
-    def run(kind: str, batch: int, accumulate: int) -> list[float]:
-        with Session(group=group, optimization=Optimization(accumulate=accumulate)) as session:
-            model = session.model(nn.Linear(1, 2))
-            session.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.001))
-            for step in session.steps(DataLoader(DATA, batch), epochs=1):
-                with step as given:
-                    for (numbers,) in [given] if accumulate == 1 else given:
-                        losses = (model(numbers) - numbers).square()
-                        counted = losses[numbers.flatten() % 3 > 0]
-                        match kind:
-                            case "mean":
-                                session.backward(counted.mean())
-                            case "sum":
-                                session.backward((counted.sum(), counted.numel()))
-                            case "nothing":
-                                session.backward((losses.sum(), torch.tensor(0)))
-                    session.step()
-            return [float(each) for part in model.parameters() for each in part.flatten()]
+def test_listeners_hear_of_what_is_not_finite_of_each_optimizer_and_at_the_right_step(
+    group: Group, tmp_path: Path
+) -> None:
+    def run(epochs: int, policy: OnNan, spoilt: str) -> list[tuple[int, str]]:
+        heard = Heard()
+        with Session(group=group, checkpoint_dir=str(tmp_path), on_nan=policy, listeners=[heard]) as session:
+            one, two = session.model(nn.Linear(1, 1), "one"), session.model(nn.Linear(1, 1), "two")
+            first = session.keep("first", torch.optim.Adam(one.parameters()))
+            second = session.keep("second", torch.optim.Adam(two.parameters()))
+            for step in session.steps(DataLoader(DATA, 3), epochs=epochs):
+                with step as (numbers,):
+                    for name, model, optimizer in (("one", one, first), ("two", two, second), ("one", one, first)):
+                        wrong = name == spoilt and step.number % 4 == 2
+                        session.backward(model(numbers).square().mean() * (float("nan") if wrong else 1))
+                        session.step(optimizer)
+        return heard.not_numbers
 
-    expected = run("mean", 6, 1)
-    assert run("sum", 6, 1) == pytest.approx(expected, abs=1e-6)
-    assert run("sum", 2, 3) == pytest.approx(expected, abs=1e-6), "batches with other numbers of them"
-    assert run("mean", 2, 3) != pytest.approx(expected, abs=1e-6)
-    torch.manual_seed(0)
-    untrained = [float(each) for part in nn.Linear(1, 2).parameters() for each in part.flatten()]
-    assert run("nothing", 6, 1) == untrained
+    def said(step: int) -> tuple[int, str]:
+        return step, f"loss became nan at step {step} on rank 0"
+
+    assert run(1, OnNan.SKIP, "two") == [said(2)]
+    assert run(2, OnNan.SKIP, "two") == [said(6)], "after a resume"
+    assert run(3, OnNan.SKIP, "one") == [said(10)] * 2, "for it changes parameters twice per step"
+    with pytest.raises(NonFiniteError, match=r"loss became nan at step 14 on rank 0; last finite checkpoint: step 12"):
+        run(4, OnNan.STOP, "one")
 
 
 def test_a_loop_may_end_before_its_steps_do(group: Group, tmp_path: Path) -> None:
@@ -287,37 +288,6 @@ def test_what_a_loop_leaves_out_is_named(group: Group) -> None:  # noqa: C901 on
     }.items():
         with pytest.raises(MisuseError, match=said):
             use(what)
-
-
-@pytest.mark.parametrize(
-    ("losses", "said"),
-    [
-        (
-            lambda loss: [[loss, 1]],
-            "must be a mean, which is one tensor, or a tuple of a sum and its weight, not a list",
-        ),
-        (lambda loss: [(loss, 1, 1)], "not a tuple of 3"),
-        (lambda loss: [(loss, torch.ones(3))], r"the weight of a loss must be one number, not of shape \(3,\)"),
-        (lambda loss: [(loss, "tokens")], "the weight of a loss must be a number, not 'tokens'"),
-        (lambda loss: [(loss, 1), loss], "the loss was a tuple of a sum and its weight, and is now a mean"),
-        (lambda loss: [(loss, 1), (loss, 1)], "a batch has one loss with a weight"),
-        (lambda loss: [(loss, math.nan)], "the weight of a batch is negative, infinite or NaN"),
-    ],
-)
-def test_a_loss_that_is_none_is_named(
-    group: Group, losses: Callable[[torch.Tensor], list[torch.Tensor]], said: str
-) -> None:
-    def use() -> None:
-        with Session(group=group) as session:
-            model = registered(session)
-            for step in session.steps(DataLoader(DATA, 3), epochs=1):
-                with step as (numbers,):
-                    for loss in losses(model(numbers).sum()):
-                        session.backward(loss)
-                    session.step()
-
-    with pytest.raises(MisuseError, match=said):
-        use()
 
 
 def test_an_evaluation_leaves_the_model_as_it_was(group: Group) -> None:

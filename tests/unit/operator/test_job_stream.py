@@ -76,6 +76,33 @@ def test_anything_but_an_event_is_an_error(line: bytes) -> None:
         JobStream().event(line)
 
 
+async def test_what_is_refused_in_one_namespace_slows_no_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", pause)
+    told: list[tuple[str, int, str, bool]] = []
+    stream = JobStream(lambda path, code, why, *, watching: told.append((path, code, why, watching)), 8.0)
+    body = json.dumps({"kind": "Status", "message": "ddpjobs is forbidden", "code": 403}).encode()
+    for _ in range(7):
+        assert await stream.refused("/a", 403, body, watching=False) == "ddpjobs is forbidden"
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 8.0]
+    assert told == [("/a", 403, "ddpjobs is forbidden", False)] * 7
+    pauses.clear()
+    assert not await stream.failed("/b", "broken")
+    assert not await stream.failed("/b", "broken")
+    assert await stream.failed("/b", "broken"), "all is listed again"
+    stream.event(b'{"type": "BOOKMARK", "object": {}}', "/b")
+    assert not await stream.failed("/b", "broken")
+    assert pauses == [0.2, 0.4, 0.8, 0.2]
+    pauses.clear()
+    for _ in range(8):
+        await stream.refused("/c", 422, b"", watching=True)
+    assert pauses[-1] == 2.0, "only what may last for long is tried so rarely"
+
+
 async def test_a_list_is_passed_on_with_identities_and_finished_jobs_are_packed() -> None:
     stream = JobStream()
     items = [job("one"), job("two", status=FINISHED), {"metadata": {"name": "broken"}}]

@@ -133,6 +133,16 @@ def test_what_the_process_knows_is_read_at_the_scrape() -> None:
     assert samples(metrics)["ddpjob_operator_queue_depth",] == 5
 
 
+def test_operators_of_different_namespaces_have_series_of_their_own() -> None:
+    metrics = Metrics()
+    served = {"team-a": True, "team-b": False}
+    metrics.read(Readings(leading=lambda: 1.0, lease="ddpjob-operator.team-a", namespaces=lambda: served))
+    found = samples(metrics)
+    assert found["ddpjob_operator_leading", "ddpjob-operator.team-a"] == 1
+    assert found["ddpjob_operator_namespace_served", "team-a"] == 1
+    assert found["ddpjob_operator_namespace_served", "team-b"] == 0
+
+
 def test_thousands_of_jobs_are_written_in_parts_of_a_few_hundred() -> None:
     metrics = Metrics()
     metrics.read(Readings(jobs=[record(f"job-{number}", DDPJobStatus()) for number in range(1000)]))

@@ -108,7 +108,14 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             self._trainer.lr_scheduler.load_state_dict(self._resumed.scheduler)
         self._remove_hook = self._trainer.model.register_forward_hook(self.loss_computed).remove
         optimizer, rank = self._trainer.optimizer, self._group.rank
-        self._finite = Finite(self._group.exchange, self._trainer.model, optimizer, policy=OnNan.STOP, rank=rank)
+        self._finite = Finite(
+            self._group.exchange,
+            self._trainer.model,
+            optimizer,
+            policy=OnNan.STOP,
+            rank=rank,
+            found=lambda step, what: self._notify(lambda listener: listener.not_finite(step, what)),
+        )
         self._finite.begin(state.global_step)
         epochs = -(-state.max_steps // self._steps_per_epoch)
         plan = Plan(epochs, state.max_steps, state.global_step, resumed=self._resumed is not None)
@@ -200,6 +207,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             consumed=self._consumed,
         )
         self._notify(lambda listener: listener.logged(record))
+        self._check_finite(state)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Ask for a save, after the evaluation if one follows: a resume then begins with the next epoch."""
@@ -244,19 +252,17 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             self._notify(lambda listener: listener.shortened(epochs, steps))
 
     def save(self) -> None:
-        """Save a checkpoint of the current step.
+        """Save a checkpoint of the current step, if there is a place for it.
 
         Raises:
             NonFiniteError: the state is not finite; on all ranks.
         """
+        state = self._trainer.state
+        self._check_finite(state)
         if self._saves is None:
             return
         self._begin(Activity.CHECKPOINT)
-        if self._finite is not None:
-            self._finite.at(self._trainer.state.global_step)
-            self._finite.allows_save(self._saved_step or None)
         before = self._clock()
-        state = self._trainer.state
         everything = state_of(self._trainer, self._data, self._world_size)
         pause = self._saves.save(everything, self._position(state), keep=state.best_global_step)
         pause.seconds = self._clock() - before
@@ -264,6 +270,12 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._saved_step = state.global_step
         self._begin(Activity.STEP)
         self._report_saved()
+
+    def _check_finite(self, state: TrainerState) -> None:
+        # The Trainer tells its callbacks another loss than one that is not finite: only the state shows it.
+        if self._finite is not None:
+            self._finite.at(state.global_step)
+            self._finite.allows_save(self._saved_step or None)
 
     def _restore_random_numbers(self) -> None:
         if self._resumed is not None:

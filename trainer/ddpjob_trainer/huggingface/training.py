@@ -53,7 +53,7 @@ def train(
         Stopped: all ranks were asked to stop and have saved their last step; a resume continues with the next one.
         SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which it
             failed, whose end the others notice.
-        NonFiniteError: the state that was to be saved is not finite; on all ranks.
+        NonFiniteError: the state is not finite; on all ranks.
         MisfitError: the checkpoint to resume from belongs to another model.
         MisuseError: it was saved by another number of processes, or the Trainer's arguments ask for something that is
             not supported, which the message names; or this process has trained before, without a name of its own.

@@ -68,6 +68,7 @@ class Finite:
         rank: int,
         scaled: bool = False,
         found: Callable[[int, str], None] = lambda _step, _message: None,
+        main: "Finite | None" = None,
     ) -> None:
         """Args:
         exchange: between the ranks.
@@ -77,6 +78,7 @@ class Finite:
         rank: of this process; rank 0 logs.
         scaled: whether the loss is scaled: then gradients overflow now and then, and their steps are left out anyway.
         found: called with the step and a message, on all ranks.
+        main: of a training with several optimizers, what is asked on log steps and before saves: it gets the losses.
         """
         self._exchange = exchange
         self._module = module
@@ -85,8 +87,9 @@ class Finite:
         self._rank = rank
         self._scaled = scaled
         self._report = found
+        self._main = self if main is None else main
         self._step = 0
-        self._unseen: list[Sequence[torch.Tensor]] = []
+        self._unseen: list[tuple[int, Sequence[torch.Tensor]]] = []
         self._own: _Found | None = None
         self._warned = False
         self._left_out = 0
@@ -106,7 +109,7 @@ class Finite:
             self._buffers = [(each, each.detach().clone(), each._version) for each in buffers]  # noqa: SLF001 torch counts changes nowhere else
 
     def at(self, step: int) -> None:
-        """The training is at this step; for a loop whose losses are not known here."""
+        """The training is at this step; for a loop whose losses are not known here, or come several times per step."""
         self._step = step
 
     @property
@@ -137,7 +140,7 @@ class Finite:
                 buffer.copy_(copy)
         self._left_out += 1
         step = self._step + 1
-        own = _first_loss([losses], step) or _Found("the norm of the gradients", _text(float(norm)), step)
+        own = _first_loss([(step, losses)]) or _Found("the norm of the gradients", _text(float(norm)), step)
         message = _describe(self._gather(own))
         self._report(step, message)
         if self._left_out > MOST_LEFT_OUT:
@@ -150,13 +153,13 @@ class Finite:
         """Remember the losses of a step that is done, which are parts of a sum."""
         self._step += 1
         # What a step that is left out was is already known.
-        self._unseen.append(() if left_out else losses)
-        if len(self._unseen) >= _MOST_UNSEEN:
-            self._look()
+        self._main._unseen.append((self._step, () if left_out else losses))  # noqa: SLF001 one of the same kind
+        if len(self._main._unseen) >= _MOST_UNSEEN:  # noqa: SLF001
+            self._main._look()  # noqa: SLF001
 
     def suspicious(self, norm: torch.Tensor) -> torch.Tensor:
         """On a log step, how many values of this rank are not finite since the last check, without reading them."""
-        values = [each for losses in self._unseen for each in losses]
+        values = [each for _, losses in self._unseen for each in losses]
         if not self._scaled and self._left_out == 0:
             values.append(norm.detach())
         if self._own is not None:
@@ -230,8 +233,7 @@ class Finite:
 
     def _look(self) -> None:
         """Read the losses that nobody has looked at."""
-        first = _first_loss(self._unseen, self._step - len(self._unseen) + 1)
-        self._own = self._own or first
+        self._own = self._own or _first_loss(self._unseen)
         self._unseen.clear()
 
     def _state_not_finite(self) -> list[str]:
@@ -257,12 +259,10 @@ class Finite:
                     yield f"{key} of {names.get(parameter, 'a parameter')}", value.detach()
 
 
-def _first_loss(steps: Sequence[Sequence[torch.Tensor]], first: int) -> _Found | None:
-    """The first loss that is not finite, of steps that follow each other."""
+def _first_loss(steps: Sequence[tuple[int, Sequence[torch.Tensor]]]) -> _Found | None:
+    """The first loss that is not finite, of steps in their order."""
     whole = [
-        (step, losses[0] if len(losses) == 1 else torch.stack(list(losses)).sum())
-        for step, losses in enumerate(steps, first)
-        if losses
+        (step, losses[0] if len(losses) == 1 else torch.stack(list(losses)).sum()) for step, losses in steps if losses
     ]
     if not whole:
         return None

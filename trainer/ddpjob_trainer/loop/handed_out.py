@@ -77,6 +77,11 @@ class Computing:
                 each.grad = None
         self._before.remember()
 
+    def end(self) -> None:
+        """The step ends; not every one has changed parameters with all optimizers, or only once."""
+        for _, _, finite in self._optimizings:
+            finite.at(self.course.position.step + 1)
+
     def undo(self) -> None:
         """The step is to begin again."""
         self._before.restore()
@@ -85,15 +90,13 @@ class Computing:
         """This rank computes with a batch."""
         self._part, self._computed = part, False
 
-    def backward(self, loss: object) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
         """Compute the gradients of a loss, as its share of the step's."""
         part = self._known
         if not self._computed:
             self._computed = True
             self.course.loss_computed()
-        elif isinstance(loss, tuple):
-            raise MisuseError("a batch has one loss with a weight: call session.backward() with the sum of its losses")
-        self._optimizings[0][1].backward(loss, part.weight, last=part.last)
+        self._optimizings[0][1].backward(loss, part.weight)
 
     def step(self, optimizers: Sequence[Optimizer]) -> None:
         """Change the parameters."""
@@ -103,10 +106,15 @@ class Computing:
         chosen = [each for each in self._optimizings if not optimizers or any(each[0] is one for one in optimizers)]
         if len(chosen) < len(optimizers):
             raise MisuseError('session.step() got an optimizer that is not kept: session.keep("name", optimizer)')
-        log = self.course.is_log_step(self.course.position.step + 1)
+        before, first = self.course.position.step, self._optimizings[0][1]
+        log = self.course.is_log_step(before + 1)
+        if chosen[0][1] is not first:
+            # All losses since the last change of parameters are of this one.
+            chosen[0][1].take_losses(first)
         for _, optimizing, finite in chosen:
             self.changed = True
-            measure = log and optimizing is self._optimizings[0][1]
+            finite.at(before)
+            measure = log and optimizing is first
             self.record = optimizing.step(finite, measure=measure, scale=part.scale) or self.record
 
     @property
@@ -182,6 +190,7 @@ class Step:
             if not computing.changed:
                 raise MisuseError("a step ends with session.step(), within its `with`")
             self.committed = True
+            computing.end()
             self._session.commit(self)
             return False
         if not issubclass(kind, StepLost):

@@ -1,5 +1,6 @@
 """What a session computes with: its models and optimizers, and everything else that its checkpoints keep."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,6 @@ from ddpjob_trainer.loop.finite import Finite, OnNan
 from ddpjob_trainer.loop.kept import Kept
 from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision, distribute
 from ddpjob_trainer.loop.suitable import Seen, check_model
-from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
@@ -23,19 +23,26 @@ if TYPE_CHECKING:
 class Registered:
     """Models, optimizers and further states, by name."""
 
-    def __init__(self, group: Group, how: Optimization, on_nan: OnNan) -> None:
+    def __init__(
+        self,
+        group: Group,
+        how: Optimization,
+        on_nan: OnNan,
+        found: Callable[[int, str], None] = lambda _step, _what: None,
+    ) -> None:
         """Args:
         group: the processes of the training.
         how: a step is computed.
         on_nan: what to do about a loss or gradient that is not finite.
+        found: called with the step and a message when there was one, on all ranks.
         """
         self._group = group
         self._how = how
         self._on_nan = on_nan
+        self._found = found
         self._everything = nn.ModuleDict()
         self._states = _States()
         self._buckets: Buckets | None = None
-        self._weights = Weights(group.exchange, group.world_size)
         self.kept = Kept()
         self.models: dict[str, DistributedDataParallel] = {}
         self.optimizings: list[tuple[Optimizer, Optimizing, Finite]] = []
@@ -43,9 +50,7 @@ class Registered:
     def finite(self) -> Finite:
         """The check of everything that is registered by the time that it is made."""
         states: Any = self._states
-        group = self._group
-        scaled = self._how.precision is Precision.FLOAT16
-        return Finite(group.exchange, self._everything, states, policy=self._on_nan, rank=group.rank, scaled=scaled)
+        return self._finite_of(self._everything, states, scaled=self._how.precision is Precision.FLOAT16)
 
     def add_model(self, name: str, module: nn.Module) -> nn.Module:
         """A model on the device; with parameters to train, as one that all ranks train together.
@@ -84,17 +89,8 @@ class Registered:
         if self.optimizings and self._how.precision is Precision.FLOAT16:
             raise MisuseError("precision fp16 scales the loss for one optimizer: with several, use bf16")
         parameters = nn.ParameterList(each for group in state.param_groups for each in group["params"])
-        optimizing = Optimizing(
-            parameters,
-            state,
-            _no_loss,
-            scheduler=None,
-            device=self._group.device,
-            how=self._how,
-            weights=self._weights,
-        )
-        exchange, rank = self._group.exchange, self._group.rank
-        own = Finite(exchange, parameters, state, policy=self._on_nan, rank=rank) if self.optimizings else first
+        optimizing = Optimizing(parameters, state, _no_loss, scheduler=None, device=self._group.device, how=self._how)
+        own = self._finite_of(parameters, state, main=first) if self.optimizings else first
         self.optimizings.append((state, optimizing, own))
         self._states.optimizers.append(state)
 
@@ -107,6 +103,12 @@ class Registered:
         self.state()
         for optimizer, _, _ in self.optimizings:
             Seen(self._everything, optimizer)
+
+    def _finite_of(self, module: nn.Module, optimizer: Optimizer, **options: Any) -> Finite:  # noqa: ANN401 of Finite
+        ranks = self._group
+        return Finite(
+            ranks.exchange, module, optimizer, policy=self._on_nan, rank=ranks.rank, found=self._found, **options
+        )
 
     def state(self) -> TrainingState:
         """What checkpoints hold.
@@ -122,14 +124,7 @@ class Registered:
             )
         (optimizer, optimizing, _), *_ = self.optimizings
         others = self.kept.without(module, optimizer)
-        return TrainingState(
-            module,
-            optimizer,
-            scaler=optimizing.scaler,
-            others=others,
-            buckets=self._buckets,
-            weights=self._weights,
-        )
+        return TrainingState(module, optimizer, scaler=optimizing.scaler, others=others, buckets=self._buckets)
 
 
 class _States:

@@ -120,7 +120,7 @@ class Session:
                 self._group, self._checkpoint_dir, asynchronous=self._asynchronous, name=self._name
             )
             exits.enter_context(training_in(None if checkpoints is None else checkpoints.location, self._name))
-            self._all = Registered(self._group, self._how, self._on_nan)
+            self._all = Registered(self._group, self._how, self._on_nan, self._not_finite)
             self._finite = self._all.finite()
             self._course = Course(
                 self._group,
@@ -264,15 +264,11 @@ class Session:
         self._computing = None
         course.total_steps = self.position.step
 
-    def backward(self, loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]) -> None:
-        """Compute the gradients of a loss.
-
-        Args:
-            loss: the mean over the samples of the batch; or a sum with its weight, once for each batch: the loss of a
-                step is then the sum over all its batches and ranks divided by all their weights.
+    def backward(self, loss: torch.Tensor) -> None:
+        """Compute the gradients of a loss, the mean over the samples of the batch.
 
         Raises:
-            MisuseError: no step is being computed, or the loss is of another kind than on other ranks or before.
+            MisuseError: no step is being computed.
         """
         self._current.backward(loss)
 
@@ -385,6 +381,9 @@ class Session:
             position = self.position
             epoch = position.epoch + (position.consumed > 0)
             course.notify(lambda listener: listener.shortened(epoch, position.step))
+
+    def _not_finite(self, step: int, what: str) -> None:
+        self._running.notify(lambda listener: listener.not_finite(step, what))
 
     def _before_steps(self, name: str) -> None:
         if self._resumed is not None:

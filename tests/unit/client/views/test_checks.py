@@ -13,32 +13,18 @@ from ddpjob.views.checks import (
     check_api,
     check_crd,
     check_dns,
-    check_health,
-    check_leader,
     check_lines,
     check_nodes,
-    check_operator,
     check_quota,
     check_rights,
 )
 from ddpjob_core.api.crd import custom_resource_definition
-from ddpjob_core.api.errors import (
-    Unavailable,
-)
 
 OK, FAIL, SKIP = Outcome.OK, Outcome.FAIL, Outcome.SKIP
 
 
 def node(name: str, ready: str = "True", **spec: Any) -> dict[str, Any]:
     return named(name, spec=spec, status={"conditions": [{"type": "Ready", "status": ready}]})
-
-
-def operator(ready: int, replicas: int = 1) -> dict[str, Any]:
-    return named("ddpjob-operator", spec={"replicas": replicas}, status={"readyReplicas": ready} if ready else {})
-
-
-def lease(holder: str, term: int) -> dict[str, Any]:
-    return named("ddpjob-operator", spec={"holderIdentity": holder, "leaseTransitions": term})
 
 
 def older_crd() -> dict[str, Any]:
@@ -48,9 +34,6 @@ def older_crd() -> dict[str, Any]:
     return dict(definition)
 
 
-STUCK_POD = named(
-    "op-1", status={"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]}
-)
 QUOTA = named("q", status={"hard": {"pods": "2", "requests.cpu": "4"}, "used": {"pods": "2", "requests.cpu": "500m"}})
 ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pods": "1", "memory": "1Mi"}})
 
@@ -71,21 +54,6 @@ ROOMY = named("q", status={"hard": {"pods": "2", "memory": "1Gi"}, "used": {"pod
         (check_crd({}, older_crd()), FAIL, "it lacks spec.restart"),
         (check_crd(GONE, GONE), FAIL, "the cluster does not serve ddpjobs.ddpjob.dev"),
         (check_crd(DENIED, DENIED), SKIP, "you may not"),
-        (check_operator([operator(1)], []), OK, "ns/ddpjob-operator is ready"),
-        (check_operator([operator(0)], [STUCK_POD]), FAIL, "has no ready pod: op-1: ErrImagePull: no"),
-        (check_operator([operator(0)], DENIED), FAIL, "has no ready pod"),
-        (check_operator([operator(2, replicas=2)], []), OK, "ns/ddpjob-operator is ready"),
-        (check_operator([operator(1), operator(1)], []), FAIL, "2 operators are installed"),
-        (check_operator([], []), FAIL, "it has no deployment"),
-        (check_operator(DENIED, DENIED), SKIP, "you may not"),
-        (check_leader([lease("op-1_5b1c", 3)]), OK, "op-1 (term 3)"),
-        (check_leader([lease("", 3)]), FAIL, "no operator holds the Lease"),
-        (check_leader([]), FAIL, "no operator holds the Lease"),
-        (check_leader(DENIED), SKIP, "you may not"),
-        (check_health("ok\n"), OK, "/readyz returns ok"),
-        (check_health(Unavailable("the watch of pods is silent")), FAIL, "the watch of pods is silent"),
-        (check_health(DENIED), SKIP, "you may not"),
-        (check_health(None), SKIP, "no ready pod"),
         (check_rights([Right("get ddpjobs", allowed=True)], "ns"), OK, "is allowed in namespace ns"),
         (check_rights([Right("list pods", allowed=False)], "ns"), FAIL, "you may not: list pods"),
         (check_quota([QUOTA], "ns"), FAIL, "q: pods 2 of 2"),
@@ -106,18 +74,6 @@ def test_a_part_of_the_installation_is_sound_broken_or_cannot_be_judged(
 ) -> None:
     assert (check.outcome, text in check.message) == (outcome, True), check
     assert check.remedy or check.outcome is not FAIL
-
-
-SILENT = "the API server https://api cannot be reached: timed out"
-UNWELL = "the API server is unavailable: GET /x returned 500 Internal Server Error: the event loop was late by 40 s"
-
-
-@pytest.mark.parametrize(("said", "left"), [(SILENT, "timed out"), (UNWELL, "the event loop was late by 40 s")])
-def test_an_operator_that_does_not_answer_is_not_blamed_on_the_api_server(said: str, left: str) -> None:
-    check = check_health(Unavailable(said))
-    assert (check.outcome, "the operator does not answer" in check.message) == (FAIL, True)
-    assert left in check.message
-    assert "API server" not in check.message
 
 
 def test_remedies_are_shown_only_where_something_is_wrong() -> None:

@@ -100,6 +100,18 @@ def test_a_list_shows_what_was_deleted_unnoticed() -> None:
     assert changes[-1] == (OLD, None)
 
 
+def test_a_list_of_one_namespace_shows_nothing_about_another() -> None:
+    things, changes = store()
+    here, there = OLD, replace(OLD, namespace="other", uid="2")
+    things.seen(here)
+    things.seen(there)
+    things.replace([], "20", "default")
+    assert list(things) == [there]
+    assert changes[-1] == (here, None)
+    things.keep_only({"1"}, "30", "other")
+    assert list(things) == []
+
+
 def test_groups_follow_the_records() -> None:
     things, _ = store()
     things.seen(replace(OLD, group="x"))

@@ -21,7 +21,7 @@ def ended(*reports: dict[str, int], **fields: object) -> World:
 def test_groups_that_were_smaller_than_the_job_are_a_condition_and_an_event(launcher: str) -> None:
     world = ended({"groupSize": 1, "jobSize": 4}, {"groupSize": 1, "jobSize": 4}, launcher=launcher)
     assert world.status is not None
-    assert world.status.phase is Phase.SUCCEEDED
+    assert (world.status.phase, world.status.state) == (Phase.SUCCEEDED, "Succeeded,SeparateGroups")
     condition = world.status.condition(ConditionType.SEPARATE_GROUPS)
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", "GroupSmallerThanJob")
@@ -69,3 +69,4 @@ def test_nothing_is_said_where_there_may_have_been_one_group(report: dict[str, i
     assert status is not None
     assert status.holds(ConditionType.SUCCEEDED)
     assert status.condition(ConditionType.SEPARATE_GROUPS) is None
+    assert status.state is None
