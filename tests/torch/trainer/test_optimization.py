@@ -17,6 +17,14 @@ OF_TWO: dict[str, tuple[int, dict[str, object]]] = {
     "of 509 samples": (16, {"samples": 509}),
     "of 513 samples": (16, {"samples": 513}),
     "several batches": (4, {"accumulate": 4}),
+    "weighted": (16, {"weighted": 1}),
+    "weighted of 513 samples": (16, {"weighted": 1, "samples": 513}),
+    "weighted, several batches": (4, {"weighted": 1, "accumulate": 4}),
+    # So heavy that no sum is in range before it is divided; and so small that no step is left out.
+    "heavy fp16": (16, {"weighted": 2**20, "smaller": 2**6, "precision": "fp16"}),
+    "of two kinds": (16, {"weighted": 1, "wrong": "kind"}),
+    "a negative weight": (16, {"weighted": 1, "wrong": "weight"}),
+    "options of DDP": (16, {"broadcast_buffers": False, "bucket_cap_mb": 0.001}),
     "clipped": (16, {"clip_norm": 1e-6}),
     "bf16": (16, {"precision": "bf16"}),
     "fp16": (8, {"precision": "fp16", "accumulate": 2}),
@@ -26,6 +34,8 @@ OF_TWO: dict[str, tuple[int, dict[str, object]]] = {
 OF_ONE: dict[str, tuple[int, dict[str, object]]] = {
     "large batches": (32, {}),
     "several batches": (8, {"accumulate": 4}),
+    "weighted": (32, {"weighted": 1}),
+    "weighted of 513 samples": (32, {"weighted": 1, "samples": 513}),
     "of 509 samples": (32, {"samples": 509}),
     "of 513 samples": (32, {"samples": 513}),
     "of 509 samples in several batches": (8, {"samples": 509, "accumulate": 4}),
@@ -87,6 +97,40 @@ def test_they_agree_where_the_samples_are_not_divisible_too(
         assert losses(of_one[name]) == pytest.approx(losses(of_two[like]), abs=2e-6), name
 
 
+def test_a_sum_is_divided_by_the_weights_of_all_batches_and_ranks(
+    of_one: dict[str, Training], of_two: dict[str, Training]
+) -> None:
+    expected = losses(of_one["weighted"])
+    assert losses(of_two["weighted"]) == pytest.approx(expected, abs=2e-6)
+    assert losses(of_two["weighted, several batches"]) == pytest.approx(expected, abs=2e-6)
+    assert [64 * loss for loss in losses(of_two["heavy fp16"])] == pytest.approx(expected, abs=0.01)
+    # In the last step of an epoch one sample is all there is, and one rank repeats it.
+    assert losses(of_two["weighted of 513 samples"]) == pytest.approx(
+        losses(of_one["weighted of 513 samples"]), abs=2e-6
+    )
+    assert expected != losses(of_one["large batches"])
+
+
+def test_ranks_with_losses_of_two_kinds_and_weights_that_are_none_are_named_by_all(of_two: dict[str, Training]) -> None:
+    # What rank 1 says comes after all of rank 0.
+    output = "".join(training.output for training in of_two.values())
+    mean, weighted = "a mean, which is one tensor", "a tuple of a sum and its weight"
+    for message in (
+        f"the loss is {mean}, on rank 1, and {weighted}, on rank 0: return one kind",
+        "the weight of a batch is negative, infinite or NaN on one of the ranks",
+    ):
+        assert sorted(re.findall(rf"\[rank (\d)\] refused: {message}", output)) == ["0", "1"], output
+
+
+def test_ddp_has_the_options_of_the_exchange(of_two: dict[str, Training]) -> None:
+    assert losses(of_two["options of DDP"]) == pytest.approx(losses(of_two["plain"]), abs=2e-6)
+
+
+def test_batch_norm_of_all_ranks_is_refused_on_cpus() -> None:
+    training = together(1, *one(sync_batch_norm=True))
+    assert "torch's SyncBatchNorm computes on GPUs only" in training.output
+
+
 def test_a_last_step_of_fewer_batches_is_one_too(of_one: dict[str, Training]) -> None:
     # 512 samples in batches of 48 are 11, in steps of 4, 4 and 3 batches.
     assert len(losses(of_one["a rest"])) == 6
@@ -139,6 +183,7 @@ def test_a_compression_that_this_torch_does_not_have_for_the_backend_is_named() 
     [
         ({"accumulate": 0}, "Optimization.accumulate must be at least 1"),
         ({"clip_norm": 0}, "clip_norm must be above 0"),
+        ({"bucket_cap_mb": 0}, "bucket_cap_mb must be above 0"),
         ({"precision": "bfloat16"}, "Optimization.precision must be one of fp32, bf16, fp16, not 'bfloat16'"),
         ({"compression": "float16"}, "Optimization.compression must be one of fp16, bf16, powersgd, not 'float16'"),
         ({"accumulate": 2, "static_graph": True}, "static_graph with accumulate above 1 fails"),

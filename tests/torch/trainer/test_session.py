@@ -1,8 +1,10 @@
 """A loop of one's own: it trains what `train` does, and continues exactly where it was, with any loader."""
 
 import importlib.util
+import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,35 @@ def test_listeners_hear_of_what_is_not_finite_of_each_optimizer_and_at_the_right
         run(4, OnNan.STOP, "one")
 
 
+def test_a_sum_with_its_weight_is_a_mean_over_all_batches_of_a_step(group: Group) -> None:
+    def run(kind: str, batch: int, accumulate: int) -> list[float]:
+        with Session(group=group, optimization=Optimization(accumulate=accumulate)) as session:
+            model = session.model(nn.Linear(1, 2))
+            session.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.001))
+            for step in session.steps(DataLoader(DATA, batch), epochs=1):
+                with step as given:
+                    for (numbers,) in [given] if accumulate == 1 else given:
+                        losses = (model(numbers) - numbers).square()
+                        counted = losses[numbers.flatten() % 3 > 0]
+                        match kind:
+                            case "mean":
+                                session.backward(counted.mean())
+                            case "sum":
+                                session.backward((counted.sum(), counted.numel()))
+                            case "nothing":
+                                session.backward((losses.sum(), torch.tensor(0)))
+                    session.step()
+            return [float(each) for part in model.parameters() for each in part.flatten()]
+
+    expected = run("mean", 6, 1)
+    assert run("sum", 6, 1) == pytest.approx(expected, abs=1e-6)
+    assert run("sum", 2, 3) == pytest.approx(expected, abs=1e-6), "batches with other numbers of them"
+    assert run("mean", 2, 3) != pytest.approx(expected, abs=1e-6)
+    torch.manual_seed(0)
+    untrained = [float(each) for part in nn.Linear(1, 2).parameters() for each in part.flatten()]
+    assert run("nothing", 6, 1) == untrained
+
+
 def test_a_loop_may_end_before_its_steps_do(group: Group, tmp_path: Path) -> None:
     for given, after in ((2, 2), (9, 5)):
         heard = Heard()
@@ -288,6 +319,37 @@ def test_what_a_loop_leaves_out_is_named(group: Group) -> None:  # noqa: C901 on
     }.items():
         with pytest.raises(MisuseError, match=said):
             use(what)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (
+            lambda loss: [[loss, 1]],
+            "must be a mean, which is one tensor, or a tuple of a sum and its weight, not a list",
+        ),
+        (lambda loss: [(loss, 1, 1)], "not a tuple of 3"),
+        (lambda loss: [(loss, torch.ones(3))], r"the weight of a loss must be one number, not of shape \(3,\)"),
+        (lambda loss: [(loss, "tokens")], "the weight of a loss must be a number, not 'tokens'"),
+        (lambda loss: [(loss, 1), loss], "the loss was a tuple of a sum and its weight, and is now a mean"),
+        (lambda loss: [(loss, 1), (loss, 1)], "a batch has one loss with a weight"),
+        (lambda loss: [(loss, math.nan)], "the weight of a batch is negative, infinite or NaN"),
+    ],
+)
+def test_a_loss_that_is_none_is_named(
+    group: Group, losses: Callable[[torch.Tensor], list[torch.Tensor]], said: str
+) -> None:
+    def use() -> None:
+        with Session(group=group) as session:
+            model = registered(session)
+            for step in session.steps(DataLoader(DATA, 3), epochs=1):
+                with step as (numbers,):
+                    for loss in losses(model(numbers).sum()):
+                        session.backward(loss)
+                    session.step()
+
+    with pytest.raises(MisuseError, match=said):
+        use()
 
 
 def test_an_evaluation_leaves_the_model_as_it_was(group: Group) -> None:

@@ -42,6 +42,7 @@ _REST: Final = (
     ("early_stopping", "earlyStop"),
     ("session", OTHERS),
     ("buckets", "buckets"),
+    ("weights", "weights"),
 )
 """What else a checkpoint may hold, in words and in the manifest."""
 
@@ -115,7 +116,7 @@ class Restoring:
             load_optimizer(self._state.optimizer, from_json(self._manifest[OPTIMIZER], optimizer))
             # Checkpoints of older versions do not have all of them.
             rest = self._state
-            parts = (rest.scheduler, rest.scaler, rest.early_stop, rest.others, rest.buckets)
+            parts = (rest.scheduler, rest.scaler, rest.early_stop, rest.others, rest.buckets, rest.weights)
             for (what, key), part in zip(_REST, parts, strict=True):  # noqa: B007 the message names it
                 if part is not None and self._manifest.get(key):
                     part.load_state_dict(from_json(self._manifest[key], optimizer))

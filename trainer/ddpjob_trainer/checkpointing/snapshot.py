@@ -51,6 +51,8 @@ class TrainingState:
     """What a loop of one's own keeps as well."""
     buckets: Stateful | None = None
     """How gradients are exchanged: without it the last digits of the first step after a resume may differ."""
+    weights: Stateful | None = None
+    """What sums are divided by before the weight of a step is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any
         "earlyStop": of_rest(state.early_stop, "earlyStop"),
         "others": of_rest(state.others, "others"),
         "buckets": of_rest(state.buckets, "buckets"),
+        "weights": of_rest(state.weights, "weights"),
     }
     return manifest, tensors
 

@@ -90,13 +90,15 @@ class Computing:
         """This rank computes with a batch."""
         self._part, self._computed = part, False
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: object) -> None:
         """Compute the gradients of a loss, as its share of the step's."""
         part = self._known
         if not self._computed:
             self._computed = True
             self.course.loss_computed()
-        self._optimizings[0][1].backward(loss, part.weight)
+        elif isinstance(loss, tuple):
+            raise MisuseError("a batch has one loss with a weight: call session.backward() with the sum of its losses")
+        self._optimizings[0][1].backward(loss, part.weight, last=part.last)
 
     def step(self, optimizers: Sequence[Optimizer]) -> None:
         """Change the parameters."""

@@ -16,13 +16,15 @@ from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.suitable import Seen, check_model
+from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.process.environment import MisuseError
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
+Loss = Callable[[nn.Module, Any], torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]]
 """Given the model and a batch on its device, the loss to minimise: a tensor without dimensions.
 
 The mean over the batch's samples, as torch's losses are by default: where batches differ in size, such as at the end of
-an epoch, each is weighted by its samples.
+an epoch, each is weighted by its samples. Or a sum together with its weight, such as the number of tokens: the loss
+of a step is then the sum over all its batches and ranks divided by all their weights. All ranks return the same kind.
 """
 
 _POWER_SGD_AFTER: Final = 10
@@ -63,6 +65,13 @@ class Optimization:
     """Allow steps that use only some parameters, which may differ per rank; DDP looks for them in each forward pass."""
     gradient_as_bucket_view: bool = False
     """Let gradients share memory with the buffers that are exchanged."""
+    bucket_cap_mb: float | None = None
+    """MiB of gradients that are exchanged at once; None is torch's own choice."""
+    broadcast_buffers: bool = True
+    """Give all ranks the buffers of rank 0 before each forward pass, such as BatchNorm's averages; checkpoints hold
+    those of rank 0 in any case."""
+    sync_batch_norm: bool = False
+    """Let BatchNorm layers normalise over the batches of all ranks; only on GPUs."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", one_of(Precision, "Optimization.precision", self.precision))
@@ -72,6 +81,8 @@ class Optimization:
             raise ValueError(f"Optimization.accumulate must be at least 1, not {self.accumulate}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"Optimization.clip_norm must be above 0, not {self.clip_norm}")
+        if self.bucket_cap_mb is not None and not self.bucket_cap_mb > 0:
+            raise ValueError(f"Optimization.bucket_cap_mb must be above 0, not {self.bucket_cap_mb}")
         if self.static_graph and self.accumulate > 1:
             # https://github.com/pytorch/pytorch/issues/143580
             raise ValueError(
@@ -94,7 +105,17 @@ class Optimizing:
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         device: torch.device,
         how: Optimization,
+        weights: Weights,
     ) -> None:
+        """Args:
+        module: the model.
+        optimizer: of its parameters.
+        loss: of a batch.
+        scheduler: advanced after every step.
+        device: of this rank.
+        how: a step is computed.
+        weights: make the losses of batches parts of that of a step.
+        """
         self._module = module
         self._optimizer = optimizer
         self._scheduler = scheduler
@@ -108,6 +129,7 @@ class Optimizing:
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
         self._scale: float | None = None
         self.buckets = Buckets()
+        self._weights = weights
 
     def distributed(self) -> DistributedDataParallel:
         """The model that all ranks train together; see `distribute`."""
@@ -137,17 +159,21 @@ class Optimizing:
             with self.autocast():
                 loss = self._loss(model, batch)
             computed()
-            self.backward(loss, weight)
+            self.backward(loss, weight, last=last)
 
-    def backward(self, loss: torch.Tensor, weight: float) -> None:
+    def backward(self, loss: object, weight: float, *, last: bool) -> None:
         """Compute the gradients of a loss.
 
         Args:
-            loss: of a batch.
+            loss: of a batch: a mean, or a sum with its weight.
             weight: of it in that of the step.
+            last: whether it is the last one of this step.
+
+        Raises:
+            MisuseError: it is neither, or not what other ranks or batches have.
         """
         # Shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
-        part = loss if weight == 1 else loss * weight
+        part = self._weights.part(loss, share=weight, last=last)
         (part if self.scaler is None else self.scaler.scale(part)).backward()
         self._parts.append(part.detach())
 
@@ -158,6 +184,7 @@ class Optimizing:
     def forget(self) -> None:
         """Drop the gradients and losses of a step that does not count."""
         self._parts = []
+        self._weights.forget()
         self._optimizer.zero_grad(set_to_none=True)
         # Parameters that the optimizer does not change may have gradients too, which are exchanged with the others.
         for each in self._parameters:
@@ -169,20 +196,24 @@ class Optimizing:
         Args:
             finite: remembers the losses, and decides whether the step is left out.
             measure: whether to return what it was.
-            scale: applied to the exchanged gradients, and to the loss.
+            scale: applied to the exchanged gradients, and to the loss, unless losses are sums with weights.
 
         Returns:
             With `measure`: the loss, the gradients' norm before clipping, and the learning rate.
 
         Raises:
             NonFiniteError: too many steps in a row were left out.
-            MisuseError: with `measure`, the gradient of a parameter was not averaged over the ranks.
+            MisuseError: with `measure`, the gradient of a parameter was not averaged over the ranks; or a batch had a
+                weight that is none.
         """
         norm, clip = None, self._how.clip_norm
-        if scale != 1:
+        by_weight = self._weights.scale(read=measure)
+        factor = scale if by_weight is None else by_weight
+        scaled = by_weight is not None or scale != 1
+        if scaled:
             for each in self._parameters:
                 if each.grad is not None:
-                    each.grad.mul_(scale)
+                    each.grad.mul_(factor)
         if measure:
             self._seen.check()
         if measure or clip is not None or finite.decides_each_step:
@@ -201,7 +232,7 @@ class Optimizing:
         if not measure or norm is None:
             return None
         loss = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
-        return loss if scale == 1 else loss * scale, norm, rate
+        return loss * factor if scaled else loss, norm, rate
 
     def _change_parameters(self) -> bool:
         """Whether it was done: a step whose gradients overflow in float16 is left out."""
@@ -239,14 +270,23 @@ def distribute(
         buckets: the order in which gradients are exchanged, where checkpoints keep it.
 
     Raises:
-        MisuseError: this torch cannot compress gradients this way for the backend.
+        MisuseError: this torch cannot compress gradients this way for the backend, or not synchronise BatchNorm.
     """
+    if how.sync_batch_norm:
+        if device.type == "cpu":
+            raise MisuseError(
+                "sync_batch_norm: torch's SyncBatchNorm computes on GPUs only, and this rank uses the CPU"
+            )
+        # Layers are replaced within the model; parameters and buffers stay the same.
+        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
     model = DistributedDataParallel(
         module,
         device_ids=[device] if device.type == "cuda" else None,
         static_graph=how.static_graph,
         find_unused_parameters=how.find_unused_parameters,
         gradient_as_bucket_view=how.gradient_as_bucket_view,
+        bucket_cap_mb=how.bucket_cap_mb,
+        broadcast_buffers=how.broadcast_buffers,
     )
     if buckets is not None:
         buckets.attach(model)

@@ -13,6 +13,7 @@ from ddpjob_trainer.loop.finite import Finite, OnNan
 from ddpjob_trainer.loop.kept import Kept
 from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision, distribute
 from ddpjob_trainer.loop.suitable import Seen, check_model
+from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
@@ -43,6 +44,7 @@ class Registered:
         self._everything = nn.ModuleDict()
         self._states = _States()
         self._buckets: Buckets | None = None
+        self._weights = Weights(group.exchange, group.world_size)
         self.kept = Kept()
         self.models: dict[str, DistributedDataParallel] = {}
         self.optimizings: list[tuple[Optimizer, Optimizing, Finite]] = []
@@ -89,7 +91,15 @@ class Registered:
         if self.optimizings and self._how.precision is Precision.FLOAT16:
             raise MisuseError("precision fp16 scales the loss for one optimizer: with several, use bf16")
         parameters = nn.ParameterList(each for group in state.param_groups for each in group["params"])
-        optimizing = Optimizing(parameters, state, _no_loss, scheduler=None, device=self._group.device, how=self._how)
+        optimizing = Optimizing(
+            parameters,
+            state,
+            _no_loss,
+            scheduler=None,
+            device=self._group.device,
+            how=self._how,
+            weights=self._weights,
+        )
         own = self._finite_of(parameters, state, main=first) if self.optimizings else first
         self.optimizings.append((state, optimizing, own))
         self._states.optimizers.append(state)
@@ -124,7 +134,14 @@ class Registered:
             )
         (optimizer, optimizing, _), *_ = self.optimizings
         others = self.kept.without(module, optimizer)
-        return TrainingState(module, optimizer, scaler=optimizing.scaler, others=others, buckets=self._buckets)
+        return TrainingState(
+            module,
+            optimizer,
+            scaler=optimizing.scaler,
+            others=others,
+            buckets=self._buckets,
+            weights=self._weights,
+        )
 
 
 class _States:

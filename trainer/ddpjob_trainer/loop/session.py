@@ -264,11 +264,15 @@ class Session:
         self._computing = None
         course.total_steps = self.position.step
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Compute the gradients of a loss, the mean over the samples of the batch.
+    def backward(self, loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]) -> None:
+        """Compute the gradients of a loss.
+
+        Args:
+            loss: the mean over the samples of the batch; or a sum with its weight, once for each batch: the loss of a
+                step is then the sum over all its batches and ranks divided by all their weights.
 
         Raises:
-            MisuseError: no step is being computed.
+            MisuseError: no step is being computed, or the loss is of another kind than on other ranks or before.
         """
         self._current.backward(loss)
 

@@ -47,7 +47,7 @@ def train(
     Args:
         model: on any device.
         optimizer: of the model's parameters, with no step made.
-        loss: of a batch, the mean over its samples.
+        loss: of a batch: the mean over its samples, or a sum with its weight.
         dataset: with a length; the same on all ranks, each reads its own part. Or a DataLoader, as for one process.
         settings: how to proceed.
         group: what `process_group` gave, for a program that needs the ranks before or after training, or in `evaluate`.

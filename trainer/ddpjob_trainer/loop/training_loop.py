@@ -23,6 +23,7 @@ from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.optimization import Loss, Optimizing
 from ddpjob_trainer.loop.planning import planned_steps
 from ddpjob_trainer.loop.settings import Interval, Settings
+from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.observability.listener import Listener, Plan
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError
@@ -52,7 +53,7 @@ class TrainingLoop:
         group: the processes of the training.
         model: on the group's device.
         optimizer: of the model's parameters.
-        loss: of a batch, the mean over its samples.
+        loss: of a batch: the mean over its samples, or a sum with its weight.
         dataset: with a length; the same on all ranks, each reads its own part. Or a DataLoader, as for one process.
         settings: how to proceed.
         scheduler: of the optimizer; advanced after every step, or as the settings say.
@@ -74,6 +75,7 @@ class TrainingLoop:
         by_step = settings.scheduler_interval is Interval.STEP
         advanced = None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
         self._by_epoch = None if by_step else advanced
+        self._weights = Weights(group.exchange, group.world_size)
         self._optimizing = Optimizing(
             model,
             optimizer,
@@ -81,6 +83,7 @@ class TrainingLoop:
             scheduler=advanced if by_step else None,
             device=group.device,
             how=settings.optimization,
+            weights=self._weights,
         )
         self._evaluating = Evaluating(
             group,
@@ -236,4 +239,5 @@ class TrainingLoop:
             self._optimizing.scaler,
             self._evaluating.early_stop,
             buckets=self._optimizing.buckets,
+            weights=self._weights,
         )

@@ -83,6 +83,27 @@ class Mean:
         return means
 
 
+class Total:
+    """What the sum over all ranks will be."""
+
+    def __init__(self, work: dist.Work, total: torch.Tensor) -> None:
+        """Args:
+        work: of the collective.
+        total: becomes the sum.
+        """
+        self._work = work
+        self._total = total
+
+    def result(self) -> torch.Tensor:
+        """The sum, on the device of the exchange; on a GPU only its stream waits for it.
+
+        Raises:
+            RuntimeError: a rank is gone.
+        """
+        self._work.wait()
+        return self._total
+
+
 class Exchange:
     """Moves small values between all ranks; every rank calls the same methods in the same order."""
 
@@ -188,6 +209,11 @@ class Exchange:
         """Start to average numbers that each rank holds as tensors on its device, without waiting."""
         total = torch.stack([value.detach().to(self._device, dtype=torch.float32) for value in values])
         return Mean(dist.all_reduce(self._hold(total), async_op=True), total)
+
+    def begin_sum(self, value: torch.Tensor) -> Total:
+        """Start to add up a number that each rank holds as a tensor, without waiting."""
+        total = value.detach().to(self._device, dtype=torch.float64, copy=True)
+        return Total(dist.all_reduce(self._hold(total), async_op=True), total)
 
     def sum(self, *values: float) -> list[float]:
         """The sums over all ranks, one for each of the numbers."""
