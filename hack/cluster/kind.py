@@ -103,6 +103,9 @@ def configuration(cluster: Cluster, image: str, *, ip_family: str) -> dict[str, 
                 {"name": "audit-log", "hostPath": log, "mountPath": log, "pathType": "DirectoryOrCreate"},
             ],
         },
+        # There is one of each: nobody to agree with twice a second.
+        "controllerManager": {"extraArgs": {"leader-elect": "false"}},
+        "scheduler": {"extraArgs": {"leader-elect": "false"}},
     }
     control_plane = {
         "role": "control-plane",

@@ -1,4 +1,4 @@
-"""What is changed in a program's torch, as soon as it imports torch.distributed.
+"""What is changed in a program's torch, and in how it is loaded.
 
 The trainer's images have this module too, as `ddpjob_torch`, and processes that a program spawns get its text: so it
 imports nothing of ours.
@@ -10,9 +10,15 @@ imports nothing of ours.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.machinery import ModuleSpec
 
 _C10D = "torch.distributed.distributed_c10d"
 # One of these is set by Open MPI's mpirun, by MPICH's and Intel's, by MVAPICH's, and by whatever else starts by PMIx.
@@ -21,14 +27,37 @@ _STARTED_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "P
 # What the names of devices begin with that compute: those of NVIDIA, AMD, any maker's graphics, WSL, the kernel's own
 # class of accelerators, Huawei, Intel's Gaudi, Cambricon, AWS, and TPUs.
 _ACCELERATORS = ("nvidia", "kfd", "dri", "dxg", "accel", "davinci", "hl", "cambricon", "neuron", "vfio")
+# Objects of a program that loads torch before it has done much else.
+_FEW = 100_000
 # What the names of the files begin with that hold the sizes of process groups.
 GROUP = "group."
 # Where the groups of this process are noted: nothing where this torch does not tell of them.
 _watched: list[str] = []
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Load modules without collecting garbage meanwhile, and leave what they are made of out of later collections.
+
+    Loading torch makes a million objects that stay for good. The collector looked at them again and again, most of all
+    at the end of the process: a fifth of the processor time of a short training. What the program has made before
+    would be left out too, so that this is only done where that is little.
+    """
+    collects, few = gc.isenabled(), len(gc.get_objects()) < _FEW
+    gc.disable()
+    try:
+        yield
+        if few:
+            gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
+
+
 class AtImport:
-    """Changes torch as soon as torch.distributed is about to be used."""
+    """Loads torch, and changes it as soon as torch.distributed is about to be used."""
+
+    _loading = False
 
     def __init__(self, libuv: str, folder: str = "") -> None:
         """Change what is not as needed.
@@ -39,10 +68,34 @@ class AtImport:
         """
         self._libuv, self._folder = libuv, folder
 
-    def find_spec(self, name: str, *_: object) -> None:
-        """Find nothing, but see what is about to be imported."""
-        if name != _C10D:
-            return
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Find nothing but torch, which the others find, and see what is about to be imported."""
+        if name == "torch" and not self._loading:
+            return self._find_torch()
+        if name == _C10D:
+            self._change()
+        return None
+
+    def _find_torch(self) -> ModuleSpec | None:
+        from importlib.util import find_spec
+
+        self._loading = True
+        try:
+            spec = find_spec("torch")
+        finally:
+            self._loading = False
+        loader: Any = spec.loader if spec is not None else None
+        load = getattr(loader, "exec_module", None)
+        if load is not None:
+
+            def exec_module(module: object) -> None:
+                with uncollected():
+                    load(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+    def _change(self) -> None:
         # Another list: the import goes on to the next finder of this one, the image's perhaps.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
         if self._libuv == "no" or (self._libuv == "ask" and not has_libuv()):

@@ -21,7 +21,7 @@ from .log import say
 from .program import prepare_environment
 from .rendezvous import await_node_0, endpoint
 from .signals import AGREED_STOP
-from .torch_import import has_libuv, libuv_off
+from .torch_import import has_libuv, libuv_off, uncollected
 from .torch_patches import (
     LEFT,
     add_failures,
@@ -87,8 +87,9 @@ class TorchrunAgent(Agent):
 
     def _import_torch(self) -> tuple[Any, Any]:
         try:
-            import torch
-            from torch.distributed import run as torchrun
+            with uncollected():
+                import torch
+                from torch.distributed import run as torchrun
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

@@ -124,7 +124,9 @@ def test_a_script_trains_in_a_plain_torch_image_and_its_crash_has_a_root_cause(k
     assert sorted(losses) == [0, 1]
     assert max(losses.values()) < 0.1
 
-    failing = scripted("failing", config_map="plain", nodes=1, procs=2, restart={"maxRestarts": 1})
+    failing = scripted(
+        "failing", config_map="plain", nodes=1, procs=2, restart={"maxRestarts": 1, "maxProcessRestarts": 1}
+    )
     failing["spec"]["trainer"]["env"] = [{"name": "FAIL", "value": "1"}]
     kubectl.apply(failing)
     status = kubectl.wait_for_phase("failing", "Failed")["status"]

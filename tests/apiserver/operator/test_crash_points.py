@@ -404,7 +404,11 @@ def crashes_of(writes: Sequence[str]) -> list[Crash]:
     return crashes
 
 
-@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+# A failure deletes pods and writes the status, as the restart does.
+@pytest.mark.parametrize(
+    "phase",
+    [pytest.param(each, marks=[pytest.mark.full] if each.name == "fail" else [], id=each.name) for each in PHASES],
+)
 async def test_a_crash_at_any_write_leads_to_the_same_end(lanes: tuple[Lane, ...], phase: Phase) -> None:
     whole = await lanes[0].play(phase)
     events = {write for write in whole.writes if write.startswith("POST events/")}
