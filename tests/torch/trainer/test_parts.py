@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import random
+import re
 import subprocess
 import sys
 from collections import Counter, UserDict, defaultdict
@@ -381,23 +382,55 @@ class Finished(Listener):
         self.finishes += 1
 
 
-OF_OTHER_DATA = """
+NOT_ALIKE = """
 import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from ddpjob_trainer import *
-environment = current_environment()
-model = torch.nn.Linear(4, 1)
-train(
-    model, torch.optim.SGD(model.parameters()), lambda model, batch: model(batch[0]).mean(),
-    torch.utils.data.TensorDataset(torch.ones(40 + environment.rank, 4)), Settings(total_epochs=1, batch_size=1),
-)
+from ddpjob_trainer.process.environment import MisuseError
+
+with process_group() as group:
+    generator = torch.Generator().manual_seed(group.rank)
+    whole = TensorDataset(torch.arange(160.0).reshape(40, 4))
+    drawn = Subset(whole, torch.randperm(40, generator=generator)[:32].tolist())
+    given = {
+        "as many": TensorDataset(torch.ones(40 + group.rank, 4)),
+        "drawn": drawn,
+        "deeper": ConcatDataset([whole, drawn]),
+        "batches": DataLoader(drawn, batch_sampler=[[1, 2], [3, 4]]),
+        "shared": TensorDataset(torch.arange(40.0 * group.rank, 40.0 * group.rank + 40).reshape(10, 4)),
+        "a list": [(torch.ones(4), index == group.rank) for index in range(16)],
+        "last digits": TensorDataset(torch.ones(16, 4) * (1 + 1e-6 * group.rank)),
+        "past": whole,
+    }
+    for name, data in given.items():
+        model = torch.nn.Linear(4, 1)
+        def loss(together, batch):
+            used = model if name == "past" else together
+            return used(batch[0]).square().mean()
+        optimizer, settings = torch.optim.SGD(model.parameters(), lr=1e-9), Settings(total_epochs=1, batch_size=1)
+        if name == "batches":
+            settings = Settings(total_epochs=1, batch_size=2)
+        try:
+            train(model, optimizer, loss, data, settings, group=group)
+            print(name, "trained", flush=True)
+        except MisuseError as reason:
+            print(name, "refused:", reason, flush=True)
 """
 
 
-def test_data_sets_of_other_lengths_on_other_ranks_are_named_by_all_of_them() -> None:
-    first, second = plain(2, "-c", OF_OTHER_DATA)
-    assert (first.code, second.code) == (1, 1)
-    for rank in (first, second):
-        assert "the data set has 40 samples on rank 0 and 41 on rank 1: it must be the same" in rank.output
+def test_ranks_that_would_not_train_one_model_with_one_data_set_are_refused_by_all_of_them() -> None:
+    ranks = plain(2, "-c", NOT_ALIKE)
+    others = "the data set of rank 1 has other samples than that of rank 0"
+    for rank in ranks:
+        assert rank.code == 0, rank.output
+        said = dict(re.findall(r"^([a-z ]+) (trained|refused: .*)$", rank.output, re.MULTILINE))
+        assert said.pop("last digits") == "trained"
+        assert said.pop("as many").startswith(
+            "refused: the data set has 40 samples on rank 0 and 41 on rank 1: it must"
+        )
+        assert said.pop("past").startswith("refused: the gradients of step 1 differ between the ranks")
+        assert list(said) == ["drawn", "deeper", "batches", "shared", "a list"]
+        assert all(each.startswith(f"refused: {others}") for each in said.values())
 
 
 def test_any_state_comes_back_as_it_was() -> None:

@@ -279,7 +279,7 @@ def test_a_checkpoint_with_other_names_is_refused_with_them(group: Group, tmp_pa
 
 
 def test_what_a_loop_leaves_out_is_named(group: Group) -> None:  # noqa: C901 one way after the other
-    def use(what: str) -> None:
+    def use(what: str) -> None:  # noqa: C901 likewise
         with Session(group=group, optimization=Optimization(accumulate=2 if what == "early" else 1)) as session:
             if what == "no model":
                 session.resume()
@@ -300,10 +300,16 @@ def test_what_a_loop_leaves_out_is_named(group: Group) -> None:  # noqa: C901 on
                     if what == "early":
                         session.backward(model(next(given)[0]).sum())
                         session.step()
+                    if what == "own backward":
+                        model(given[0]).sum().backward()
+                        session.step()
                     session.backward(model(given[0]).sum())
+                    if what == "again":
+                        session.step()
                     if what == "lost":
                         session.step()
                         raise StepLost
+            next(session.steps(DataLoader(DATA, 3), epochs=1))
 
     for what, said in {
         "no model": "a session needs a model and an optimizer",
@@ -315,6 +321,8 @@ def test_what_a_loop_leaves_out_is_named(group: Group) -> None:  # noqa: C901 on
         "early": "comes after the last batch of a step",
         "nothing": r"a step ends with session.step\(\)",
         "data": "a data set has no batches",
+        "own backward": r"session.step\(\) comes after session.backward",
+        "again": r"steps\(epochs=1\) was called again, and no step is left",
         "lost": r"StepLost came after session.step\(\)",
     }.items():
         with pytest.raises(MisuseError, match=said):

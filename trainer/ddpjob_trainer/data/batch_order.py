@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from ddpjob_trainer.data.alike import check_alike
 from ddpjob_trainer.data.loading import leave_signals_to_the_trainer
 from ddpjob_trainer.data.orders import Order
 from ddpjob_trainer.data.position import Position
@@ -65,7 +66,8 @@ class BatchOrder:
         )
 
     def check(self) -> None:
-        """Check that there is a batch."""
+        """Check that all ranks have the same samples, and that there is a batch; a collective."""
+        check_alike(self._loader.dataset, self._group)
         if not self._order(0):
             raise MisuseError("the batch sampler yields no batch: check what it is made of")
 

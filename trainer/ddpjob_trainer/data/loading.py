@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from ddpjob_trainer.data.alike import check_alike
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.data.sampler import ResumableSampler
 from ddpjob_trainer.data.sharing import Part, Share
@@ -81,7 +82,7 @@ class Loading:
         )
 
     def check(self) -> None:
-        """Check that there are samples to train on, and that all ranks have the same number; a collective.
+        """Check that there are samples to train on, and that all ranks have the same ones; a collective.
 
         Ranks with data sets of different lengths would read some samples twice and others never, and then wait for each
         other.
@@ -96,6 +97,7 @@ class Loading:
                 f"the data set has {sizes[0]} samples on rank 0 and {sizes[other]} on rank {other}: it must be the "
                 "same on all ranks, because each reads its own part"
             )
+        check_alike(self._loader.dataset, self._group)
         if self._share().steps == 0:
             raise MisuseError(_no_sample(self._size, self.batch_size, self._group.world_size))
 

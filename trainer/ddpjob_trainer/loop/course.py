@@ -13,9 +13,10 @@ from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.observability.listener import Listener, LogRecord
-from ddpjob_trainer.observability.log_steps import LogSteps
+from ddpjob_trainer.observability.log_steps import Agreed, LogSteps
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
+from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.stop import Stopped, StopRequests
 
@@ -292,5 +293,11 @@ class Course:
     def _logged(self, record: LogRecord) -> None:
         self.notify(lambda listener: listener.logged(record))
 
-    def _check(self, record: LogRecord, suspicious: bool) -> None:  # noqa: FBT001 as the log step found
-        self._finite.check(record.gradient_norm, step=record.step, suspicious=suspicious, saved=self._saved_step)
+    def _check(self, record: LogRecord, agreed: Agreed) -> None:
+        if agreed.apart:
+            raise MisuseError(
+                f"the gradients of step {record.step} differ between the ranks, so that each would train a model of "
+                "its own: the forward pass must call the model that all ranks train together, which is the one that "
+                "the loss of `train` is given, or that session.model() has returned"
+            )
+        self._finite.check(record.gradient_norm, step=record.step, suspicious=agreed.suspicious, saved=self._saved_step)

@@ -105,6 +105,10 @@ class Computing:
         part = self._known
         if not part.last:
             raise MisuseError("session.step() comes after the last batch of a step: use all that `with step as` gave")
+        if not self._computed:
+            raise MisuseError(
+                "session.step() comes after session.backward(loss), which takes the place of loss.backward()"
+            )
         chosen = [each for each in self._optimizings if not optimizers or any(each[0] is one for one in optimizers)]
         if len(chosen) < len(optimizers):
             raise MisuseError('session.step() got an optimizer that is not kept: session.keep("name", optimizer)')

@@ -48,11 +48,9 @@ class Registered:
         self.kept = Kept()
         self.models: dict[str, DistributedDataParallel] = {}
         self.optimizings: list[tuple[Optimizer, Optimizing, Finite]] = []
-
-    def finite(self) -> Finite:
-        """The check of everything that is registered by the time that it is made."""
         states: Any = self._states
-        return self._finite_of(self._everything, states, scaled=self._how.precision is Precision.FLOAT16)
+        self.finite = self._finite_of(self._everything, states, scaled=how.precision is Precision.FLOAT16)
+        """The check of everything that is registered; the first optimizer reports its losses to it."""
 
     def add_model(self, name: str, module: nn.Module) -> nn.Module:
         """A model on the device; with parameters to train, as one that all ranks train together.
@@ -74,13 +72,12 @@ class Registered:
             self.kept.add(f"{name}.buckets", buckets)
         return self.models[name]
 
-    def add(self, name: str, state: Stateful, first: Finite) -> None:
+    def add(self, name: str, state: Stateful) -> None:
         """A state to keep; an optimizer is also what steps change parameters with.
 
         Args:
             name: in checkpoints.
             state: to keep.
-            first: the check that the first optimizer reports its losses to.
 
         Raises:
             MisuseError: the name is taken, or it cannot be saved.
@@ -100,7 +97,7 @@ class Registered:
             how=self._how,
             weights=self._weights,
         )
-        own = self._finite_of(parameters, state, main=first) if self.optimizings else first
+        own = self._finite_of(parameters, state, main=self.finite) if self.optimizings else self.finite
         self.optimizings.append((state, optimizing, own))
         self._states.optimizers.append(state)
 

@@ -28,8 +28,9 @@ from ddpjob_trainer.data.source import Source
 from ddpjob_trainer.data.sources import source_of
 from ddpjob_trainer.data.streams import Stream
 from ddpjob_trainer.loop.course import Course
-from ddpjob_trainer.loop.finite import Finite, OnNan
+from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.loop.handed_out import Computing, Step
+from ddpjob_trainer.loop.limits import Limits
 from ddpjob_trainer.loop.optimization import Optimization
 from ddpjob_trainer.loop.planning import planned_steps
 from ddpjob_trainer.loop.registered import Registered
@@ -98,10 +99,10 @@ class Session:
         self._group: Group | None = None
         self._course: Course | None = None
         self._all: Registered | None = None
-        self._finite: Finite | None = None
         self._stream: Stream | None = None
         self._resumed: bool | None = None
         self._computing: Computing | None = None
+        self._limits = Limits()
         self.should_stop = False
         """Whether all ranks stop when the loop asks for the next step, or ends."""
 
@@ -121,11 +122,10 @@ class Session:
             )
             exits.enter_context(training_in(None if checkpoints is None else checkpoints.location, self._name))
             self._all = Registered(self._group, self._how, self._on_nan, self._not_finite)
-            self._finite = self._all.finite()
             self._course = Course(
                 self._group,
                 state=self._state,
-                finite=self._finite,
+                finite=self._all.finite,
                 checkpoints=checkpoints,
                 listeners=self._listeners,
                 log_every=self._log_every,
@@ -190,8 +190,7 @@ class Session:
             MisuseError: the name is taken, the training has begun, or it cannot be saved.
         """
         self._before_steps(name)
-        if self._finite is not None:
-            self._registered.add(name, state, self._finite)
+        self._registered.add(name, state)
         return state
 
     def resume(self) -> bool:
@@ -226,7 +225,8 @@ class Session:
         Raises:
             Stopped: all ranks were asked to stop and have saved their last step.
             SaveError: a checkpoint could not be written.
-            MisuseError: the loader cannot be shared, or a step has not been computed.
+            MisuseError: the loader cannot be shared, a step has not been computed, or no step is left for this loop
+                after another one.
         """
         course, source = self._running, source_of(loader, self.group, self._seed)
         source.check()
@@ -239,10 +239,9 @@ class Session:
         computing = Computing(self.device, self._models, self._registered.optimizings, course, accumulate=accumulate)
         self._computing = computing
 
-        def ended() -> bool:
-            return self.position.epoch >= epochs or (max_steps is not None and self.position.step >= max_steps)
-
-        while not ended():
+        limits = self._limits
+        limits.ask(epochs, max_steps, self.position)
+        while not limits.reached(self.position):
             start = self.position
             self._begin_epoch(source.steps(start.consumed, accumulate))
             batches = iter(source.batches(start, accumulate))
@@ -252,7 +251,7 @@ class Session:
                     yield step
                     step.check()
                 self._end_step(ends_epoch=step.ends_epoch)
-                if ended():
+                if limits.reached(self.position):
                     break
                 course.begin_step()
             else:
@@ -261,6 +260,7 @@ class Session:
                     course.position = Position(start.epoch + 1, 0, self.position.step)
                     self._end_step(ends_epoch=True)
         course.save_rest()
+        limits.complete()
         self._computing = None
         course.total_steps = self.position.step
 

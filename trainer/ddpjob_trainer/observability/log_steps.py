@@ -1,13 +1,28 @@
 """The log steps of a training: what is read back from the device and averaged over all ranks, without waiting."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
 from ddpjob_trainer.observability.listener import LogRecord
 from ddpjob_trainer.process.exchange import Exchange, Mean
+
+_APART: Final = 1e-4
+"""Of norms that differ by some thousandths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What all ranks know of each other after a log step."""
+
+    suspicious: bool
+    """Whether any of them has found something suspicious."""
+    apart: bool
+    """Whether the norms of their gradients differ, which were the same if they had been averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +33,12 @@ class _Pending:
     gradient_norm: torch.Tensor
     consumed: int
 
-    def result(self) -> tuple[LogRecord, bool]:
-        loss, suspicious = self.means.result()
+    def result(self) -> tuple[LogRecord, Agreed]:
+        loss, suspicious, *direction = self.means.result()
         record = LogRecord(self.step, loss, self.learning_rate, float(self.gradient_norm), self.consumed)
-        return record, suspicious > 0
+        # Unit vectors have a mean of length 1 if they are the same. Without a direction it is nan, and tells nothing.
+        apart = 1 - sum(each * each for each in direction) > _APART
+        return record, Agreed(suspicious > 0, apart)
 
 
 class LogSteps:
@@ -35,13 +52,13 @@ class LogSteps:
         self,
         exchange: Exchange,
         report: Callable[[LogRecord], None],
-        check: Callable[[LogRecord, bool], None] = lambda _record, _suspicious: None,
+        check: Callable[[LogRecord, Agreed], None] = lambda _record, _agreed: None,
     ) -> None:
         """Args:
         exchange: between the ranks.
         report: called with each log step.
-        check: called afterwards with the log step and whether any rank has found something suspicious; on all ranks,
-            and not if some may be gone.
+        check: called afterwards with the log step and what the ranks know of each other; on all of them, and not if
+            some may be gone.
         """
         self._exchange = exchange
         self._report = report
@@ -68,15 +85,16 @@ class LogSteps:
             learning_rate: of that step.
             consumed: samples of all ranks since this process started.
         """
-        self._pending = _Pending(step, self._exchange.begin_mean(loss, suspicious), learning_rate, norm, consumed)
+        means = self._exchange.begin_mean(loss, suspicious, *_direction(norm))
+        self._pending = _Pending(step, means, learning_rate, norm, consumed)
 
     def finish(self) -> None:
         """Report a log step that has begun, once all ranks have come to its end."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            record, suspicious = pending.result()
+            record, agreed = pending.result()
             self._report(record)
-            self._check(record, suspicious)
+            self._check(record, agreed)
 
     def finish_if_soon(self, pause: Callable[[float], object] = time.sleep) -> None:
         """The same if some ranks may be gone: waits for a second at most."""
@@ -90,3 +108,9 @@ class LogSteps:
             return
         if record is not None:
             self._report(record)
+
+
+def _direction(norm: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A unit vector that turns with the norm's logarithm: a mean shorter than 1 shows a relative difference."""
+    angle = norm.detach().float().clamp(min=torch.finfo(torch.float32).tiny).log2() * (2 * math.pi)
+    return angle.cos(), angle.sin()

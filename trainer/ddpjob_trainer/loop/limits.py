@@ -1,0 +1,37 @@
+"""How long a loop of one's own trains."""
+
+import math
+
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.process.environment import MisuseError
+
+
+class Limits:
+    """Epochs and steps, counted from the beginning of the training, after which it is complete."""
+
+    def __init__(self) -> None:
+        self._epochs = 0
+        self._steps = math.inf
+        # Those of the loops that have come to their end.
+        self._complete = (-1, -math.inf)
+
+    def ask(self, epochs: int, max_steps: int | None, position: Position) -> None:
+        """A loop begins.
+
+        Raises:
+            MisuseError: another one with these limits has ended, as in a loop over the epochs: it would do nothing.
+        """
+        self._epochs, self._steps = epochs, math.inf if max_steps is None else max_steps
+        if self.reached(position) and self._epochs <= self._complete[0] and self._steps <= self._complete[1]:
+            raise MisuseError(
+                f"session.steps(epochs={epochs}) was called again, and no step is left: the epochs of the whole "
+                "training count, also those before. Call it once with all of them, or with more each time"
+            )
+
+    def reached(self, position: Position) -> bool:
+        """Whether the training is complete."""
+        return position.epoch >= self._epochs or position.step >= self._steps
+
+    def complete(self) -> None:
+        """The loop has come to its end."""
+        self._complete = (self._epochs, self._steps)
