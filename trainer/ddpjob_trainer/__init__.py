@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
     from ddpjob_trainer.loop.handed_out import Step, StepLost
     from ddpjob_trainer.loop.optimization import Compression, Optimization, Precision
+    from ddpjob_trainer.loop.result import Result
     from ddpjob_trainer.loop.session import Session
     from ddpjob_trainer.loop.settings import Interval, Settings
     from ddpjob_trainer.loop.train import train
-    from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+    from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan, Training
     from ddpjob_trainer.observability.log import EpochLines, configure_logging
     from ddpjob_trainer.observability.reporting import report_progress
     from ddpjob_trainer.observability.telemetry import Telemetry
@@ -36,6 +37,7 @@ __all__ = [
     "EarlyStopping",
     "Environment",
     "EpochLines",
+    "Evaluation",
     "Group",
     "Interval",
     "Listener",
@@ -49,6 +51,7 @@ __all__ = [
     "Plan",
     "Position",
     "Precision",
+    "Result",
     "Session",
     "Settings",
     "Step",
@@ -57,6 +60,7 @@ __all__ = [
     "Stopped",
     "Telemetry",
     "TensorBoard",
+    "Training",
     "TrainingState",
     "WeightsAndBiases",
     "configure_logging",
@@ -81,13 +85,16 @@ _HOMES: Final = {
     "Precision": "loop.optimization",
     "Step": "loop.handed_out",
     "StepLost": "loop.handed_out",
+    "Result": "loop.result",
     "Session": "loop.session",
     "Interval": "loop.settings",
     "Settings": "loop.settings",
     "train": "loop.train",
+    "Evaluation": "observability.listener",
     "Listener": "observability.listener",
     "LogRecord": "observability.listener",
     "Plan": "observability.listener",
+    "Training": "observability.listener",
     "EpochLines": "observability.log",
     "configure_logging": "observability.log",
     "report_progress": "observability.reporting",

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,19 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from training import Training, together
 
-from ddpjob_trainer import Group, Listener, MisuseError, Optimization, Plan, Session, StepLost
+from ddpjob_trainer import (
+    Evaluation,
+    Group,
+    Listener,
+    MisuseError,
+    Optimization,
+    Plan,
+    Session,
+    StepLost,
+)
 from ddpjob_trainer.checkpointing import naming
 from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
+from ddpjob_trainer.observability import listener
 
 PROGRAM = str(Path(__file__).parent / "programs/own_loop.py")
 STOPPED = 143
@@ -261,6 +272,47 @@ def test_what_the_loops_body_does_after_a_step_is_in_the_checkpoint_of_that_step
                     session.backward(model(numbers).square().mean())
                     session.step()
                 count.value += 1
+
+
+class Counting(Listener):
+    """Counts steps over all attempts, and evaluations."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.found: list[float] = []
+        self.training: listener.Training | None = None
+
+    def attached(self, training: listener.Training) -> None:
+        self.training = training
+
+    def step_finished(self, step: int, samples: int, seconds: float, data_seconds: float) -> None:  # noqa: ARG002 as a Listener
+        self.count += 1
+
+    def measured(self, evaluation: Evaluation) -> None:
+        self.found.append(evaluation.metrics["f1"])
+
+    def state_dict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.count = state_dict["count"]
+
+
+def test_a_listener_is_given_the_model_and_its_state_is_kept(group: Group, tmp_path: Path) -> None:
+    for epochs in (1, 2):
+        counting = Counting()
+        with Session(group=group, checkpoint_dir=str(tmp_path), listeners=[counting]) as session:
+            model: Any = registered(session)
+            for step in session.steps(DataLoader(DATA, 3), epochs=epochs):
+                with step as (numbers,):
+                    session.backward(model(numbers).square().mean())
+                    session.step()
+            session.evaluated({"f1": 0.5})
+            with pytest.raises(ValueError, match="at most 63 letters"):
+                session.evaluated({"f 1": 0.5})
+        assert counting.training is not None
+        assert counting.training.model is model.module
+        assert (counting.count, counting.found) == (4 * epochs, [0.5])
 
 
 def test_a_checkpoint_with_other_names_is_refused_with_them(group: Group, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ with process_group(environment) as group:
         loss=lambda model, batch: model(batch[0]).square().mean(),
         dataset=torch.utils.data.TensorDataset(torch.ones(16, 2)),
         settings=Settings(total_epochs=1, batch_size=1, save_every_steps=4, log_every=1),
-        group=group, evaluate=lambda _: 0.5,
+        group=group, evaluate=lambda _: {"accuracy": 0.5, "f1": 0.25},
         listeners=[TensorBoard(group, sys.argv[1]), MLflow(group), WeightsAndBiases(group, project="p"), Fails()],
     )
 print("MLFLOW", group.rank, os.environ.get("MLFLOW_RUN_ID"), flush=True)
@@ -70,6 +70,7 @@ def test_attempts_go_on_in_one_run_and_what_was_repeated_is_there_once(
     assert last > 8
     assert all(math.isfinite(each.value) for each in losses)
     assert [each.value for each in events.Scalars("eval/accuracy")] == [0.5]
+    assert [each.value for each in events.Scalars("eval/f1")] == [0.25]
     (run,) = set(re.findall(r"^MLFLOW 0 (\w+)$", resumed.output, re.MULTILINE))
     assert "MLFLOW 1 None" in resumed.output
     (folder,) = [path.parent for path in (tmp_path / "mlruns").rglob("meta.yaml") if path.parent.name == run]

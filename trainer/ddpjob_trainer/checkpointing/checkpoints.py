@@ -16,6 +16,7 @@ import torch
 
 from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_stores, sign, was_there
 from ddpjob_trainer.checkpointing.background import Background
+from ddpjob_trainer.checkpointing.best import load_best
 from ddpjob_trainer.checkpointing.host_copies import ChangedError
 from ddpjob_trainer.checkpointing.naming import folder_of
 from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_newest
@@ -25,6 +26,7 @@ from ddpjob_trainer.checkpointing.snapshot import (
     RANDOM,
     Snapshot,
     Snapshots,
+    Stateful,
     TrainingState,
     check,
     without_copies,
@@ -258,6 +260,19 @@ class Checkpoints:
         restoring.finish()
         self._restore_random_numbers(manifest, generators)
         return Position(**manifest["position"])
+
+    def load_best(self, model: Stateful) -> int | None:
+        """Load the model as it was at the best evaluation, after the training that kept its checkpoint, or elsewhere.
+
+        Returns:
+            The step of that checkpoint; None if the newest one knows of no best evaluation, or there is none.
+
+        Raises:
+            MisfitError: the checkpoint belongs to another model.
+            ResumeError: it is not there, not intact, or cannot be read; on every rank.
+        """
+        self._gate.wait()
+        return load_best(self._folder, self._exchange, model, first=self._first)
 
     def _agree(self, reason: str | None) -> None:
         wait_for_first()

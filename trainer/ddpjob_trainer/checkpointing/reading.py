@@ -10,7 +10,7 @@ import torch
 
 from ddpjob_trainer.checkpointing.restoring import Form, Name
 from ddpjob_trainer.checkpointing.snapshot import FILES, FORMAT
-from ddpjob_trainer.checkpointing.storage import ResumeError
+from ddpjob_trainer.checkpointing.storage import Checkpoint, ResumeError
 from ddpjob_trainer.checkpointing.store import CheckpointStore
 from ddpjob_trainer.checkpointing.tensor_file import TensorReader, pieces
 from ddpjob_trainer.process.exchange import Exchange
@@ -44,24 +44,41 @@ def open_newest(store: CheckpointStore) -> Opened | None:
         ResumeError: it cannot be read, or has another format.
     """
     for checkpoint in store.newest():
-        manifest = checkpoint.manifest
-        if manifest.get("format") != FORMAT:
-            raise ResumeError(
-                f"the checkpoint {checkpoint.name} has format {manifest.get('format')}, but this library reads "
-                f"{FORMAT}: resume with the version of ddpjob that saved it"
-            )
-        with ExitStack() as stack:
-            readers = dict[str, TensorReader]()
-            for name in FILES:
-                path = checkpoint.folder / f"{name}.safetensors"
-                try:
-                    stream = stack.enter_context(path.open("rb"))
-                    readers[name] = TensorReader(stream, path.stat().st_size)
-                except (OSError, ValueError) as reason:
-                    raise ResumeError(f"{path} cannot be read: {reason}") from reason
-            _log.info("resuming from %s", checkpoint.name)
-            return Opened(manifest, readers, stack.pop_all().close)
+        opened = _open(checkpoint)
+        _log.info("resuming from %s", checkpoint.name)
+        return opened
     return None
+
+
+def open_step(store: CheckpointStore, step: int) -> Opened | None:
+    """Open the newest intact checkpoint of a step.
+
+    Raises:
+        ResumeError: one cannot be read, or has another format.
+    """
+    for checkpoint in store.newest():
+        if checkpoint.version.step == step:
+            return _open(checkpoint)
+    return None
+
+
+def _open(checkpoint: Checkpoint) -> Opened:
+    manifest = checkpoint.manifest
+    if manifest.get("format") != FORMAT:
+        raise ResumeError(
+            f"the checkpoint {checkpoint.name} has format {manifest.get('format')}, but this library reads "
+            f"{FORMAT}: resume with the version of ddpjob that saved it"
+        )
+    with ExitStack() as stack:
+        readers = dict[str, TensorReader]()
+        for name in FILES:
+            path = checkpoint.folder / f"{name}.safetensors"
+            try:
+                stream = stack.enter_context(path.open("rb"))
+                readers[name] = TensorReader(stream, path.stat().st_size)
+            except (OSError, ValueError) as reason:
+                raise ResumeError(f"{path} cannot be read: {reason}") from reason
+        return Opened(manifest, readers, stack.pop_all().close)
 
 
 def forms_of(listed: list[list[Any]]) -> dict[Name, Form]:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
@@ -15,8 +16,11 @@ from ddpjob_trainer.checkpointing.restoring import load_optimizer
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.huggingface.resuming import Pass, Resumed, state_of
+from ddpjob_trainer.loop.evaluating import report
 from ddpjob_trainer.loop.finite import Finite, OnNan
-from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.loop.listening import attach
+from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan
+from ddpjob_trainer.observability.metric_names import MOST_METRICS, named_numbers
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.group import Group
@@ -24,6 +28,10 @@ from ddpjob_trainer.process.stop import Stopped, StopRequests
 
 ACCURACY: Final = "eval_accuracy"
 """Name of an evaluation's accuracy, from 0 to 1, if `compute_metrics` returns it as `accuracy`."""
+_EVALUATION: Final = "eval_"
+"""Before the names of all that an evaluation has found."""
+_SPEEDS: Final = ("_runtime", "_per_second", "_time")
+"""Ends of what transformers measures of itself."""
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +126,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         )
         self._finite.begin(state.global_step)
         epochs = -(-state.max_steps // self._steps_per_epoch)
+        attach(self._listeners, self._trainer.model, optimizer, self._group.exchange)
         plan = Plan(epochs, state.max_steps, state.global_step, resumed=self._resumed is not None)
         self._notify(lambda listener: listener.started(plan))
 
@@ -228,17 +237,17 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def on_evaluate(
         self,
         _args: TrainingArguments,
-        _state: TrainerState,
+        state: TrainerState,
         _control: TrainerControl,
         metrics: Mapping[str, float],
         **_: object,
     ) -> None:
-        """Report the accuracy."""
+        """Report what was found."""
         self._evaluates = False
         self._begin(Activity.STEP)
-        accuracy = metrics.get(ACCURACY)
-        if accuracy is not None:
-            self._notify(lambda listener: listener.evaluated(float(accuracy), None))
+        found = _numbers(metrics)
+        if found:
+            report(Evaluation(state.global_step, found), self._notify)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object) -> None:
         """Save the last step unless it is, and wait until it is on disk."""
@@ -327,6 +336,18 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def _notify(self, call: Callable[[Listener], None]) -> None:
         for listener in self._listeners:
             call(listener)
+
+
+def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What an evaluation has found, by name; those beyond what is shown are left out."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if not name.startswith(_EVALUATION) or name.endswith(_SPEEDS) or len(found) >= MOST_METRICS:
+            continue
+        with suppress(TypeError, ValueError):
+            own = name.removeprefix(_EVALUATION)
+            found |= named_numbers({own: value}, own)
+    return found
 
 
 def _nothing() -> None:

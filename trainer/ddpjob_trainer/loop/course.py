@@ -69,6 +69,8 @@ class Course:
         """How far the training has come."""
         self.total_steps = 0
         """As planned: the last one is a log step."""
+        self.resumed_from: int | None = None
+        """Step of the checkpoint that the training went on from."""
         # What a resume would find; at the beginning nothing is worth saving.
         self._saved = Position()
         self._pauses = dict[int, Pause]()
@@ -77,6 +79,11 @@ class Course:
         # When the step began, and when the wait for its current batch did.
         self._before = self._mark = 0.0
         self._data_seconds, self._samples = 0.0, 0
+
+    @property
+    def samples(self) -> int:
+        """Samples that all ranks together have consumed since this process started."""
+        return self._consumed
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -120,6 +127,7 @@ class Course:
             found = self._checkpoints.resume(self._state())
         if found is not None:
             self.position = self._saved = found
+            self.resumed_from = found.step
             _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
         self._finite.begin(self.position.step)
         return found is not None

@@ -1,32 +1,38 @@
 """Evaluations of a training: what they are agreed to be, and what follows from them."""
 
 import logging
-import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ddpjob_trainer.loop.course import Course
-from ddpjob_trainer.loop.early_stopping import EarlyStop, EarlyStopping, Mode
+from ddpjob_trainer.loop.early_stopping import Mode
+from ddpjob_trainer.loop.history import History
+from ddpjob_trainer.loop.settings import Settings
+from ddpjob_trainer.observability.listener import Evaluation, Listener
+from ddpjob_trainer.observability.metric_names import ACCURACY, LOSS, named_numbers
+from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.patience import wait_for_first
 
-Evaluate = Callable[[nn.Module], float]
-"""Given the model in evaluation mode, its accuracy from 0 to 1, or with `Mode.MIN` a loss; called on all ranks.
+Evaluate = Callable[[nn.Module], float | Mapping[str, float]]
+"""Given the model in evaluation mode, what it is worth: its accuracy from 0 to 1, or with `Mode.MIN` a loss; or several
+numbers by name, of which `accuracy` is shown as such. Called on all ranks.
 
-All ranks use the value of rank 0, whatever the others return.
+All ranks use the result of rank 0, whatever the others return. What it draws from random number generators, and the
+mode in which it leaves the model, are of no consequence to the training.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class Evaluating:
-    """Evaluates a model, and counts what it finds for early stopping and for ReduceLROnPlateau."""
+    """Evaluates a model, and counts what it finds for early stopping, ReduceLROnPlateau and the best checkpoint."""
 
     def __init__(
         self,
@@ -34,7 +40,7 @@ class Evaluating:
         module: nn.Module,
         evaluate: Evaluate | None,
         *,
-        early_stopping: EarlyStopping | None,
+        settings: Settings,
         scheduler: LRScheduler | None,
         autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -42,26 +48,34 @@ class Evaluating:
         group: the processes of the training.
         module: the model.
         evaluate: measures it; None never does.
-        early_stopping: when evaluations end the training.
+        settings: which number counts, and for what.
         scheduler: of the optimizer; only a ReduceLROnPlateau is advanced here.
         autocast: the precision of the forward pass.
 
         Raises:
-            MisuseError: the others need evaluations without `evaluate`, or disagree on whether a larger one is better.
+            MisuseError: settings or scheduler need evaluations without `evaluate`, or disagree on whether a larger one
+                is better.
         """
+        self._plateau = scheduler if isinstance(scheduler, ReduceLROnPlateau) else None
         if evaluate is None:
-            if early_stopping is not None:
-                raise MisuseError("early_stopping needs evaluations: pass evaluate=..., or remove early_stopping")
-            if isinstance(scheduler, ReduceLROnPlateau):
+            for name in ("early_stopping", "keep_best", "metric", "evaluate_every_steps"):
+                if getattr(settings, name) is not None:
+                    raise MisuseError(f"{name} needs evaluations: pass evaluate=..., or remove {name}")
+            if self._plateau is not None:
                 raise MisuseError("ReduceLROnPlateau needs evaluations: pass evaluate=...")
-        self._measures_loss = _measures_loss(scheduler, early_stopping)
+        modes = _modes(settings, self._plateau)
+        self._needs = " and ".join(modes)
+        mode = next(iter(modes.values()), None)
+        self._plain = settings.metric or (LOSS if mode is Mode.MIN else ACCURACY)
+        self._metric = settings.metric
+        self._keeps = settings.keep_best is not None or settings.early_stopping is not None
+        self._shares_buffers = settings.optimization.broadcast_buffers
         self._group = group
         self._module = module
         self._evaluate = evaluate
         self._autocast = autocast
-        self._plateau = scheduler if isinstance(scheduler, ReduceLROnPlateau) else None
-        self.early_stop = None if early_stopping is None else EarlyStop(early_stopping)
-        """The count of evaluations, which checkpoints keep."""
+        self.history = History(settings.early_stopping, mode, settings.metric if modes else None)
+        """The evaluations so far, which checkpoints keep."""
 
     @property
     def possible(self) -> bool:
@@ -71,73 +85,132 @@ class Evaluating:
     @property
     def stop_is_due(self) -> bool:
         """Whether evaluations have ended the training."""
-        return self.early_stop is not None and self.early_stop.due
+        return self.history.early_stop is not None and self.history.early_stop.due
 
     @property
-    def best_step(self) -> int | None:
-        """Optimizer steps before the best evaluation; None before the first, and without early stopping."""
-        return None if self.early_stop is None else self.early_stop.best_step
+    def why_early(self) -> str | None:
+        """Why evaluations have ended the training, None if they have not."""
+        early_stop = self.history.early_stop
+        if early_stop is None or not early_stop.due:
+            return None
+        return f"no improvement in {early_stop.no_improvement_for} evaluations"
+
+    @property
+    def kept_step(self) -> int | None:
+        """Steps before the best evaluation, whose checkpoint is to be kept; None before it, or if none is."""
+        return self.history.best.step if self._keeps and self.history.best is not None else None
 
     def run(self, course: Course) -> None:
         """Evaluate the model at the course's position, and report what was found.
 
         Raises:
-            TypeError: what it returned on rank 0 is not a number; on all ranks.
+            TypeError: what it returned on rank 0 is not a number, or numbers by name; on all ranks.
+            MisuseError: `Settings.metric` does not name one of them, or has to; on all ranks.
         """
         if self._evaluate is not None:
             self._apply(self._evaluated(self._evaluate, course), course)
 
-    def _evaluated(self, evaluate: Evaluate, course: Course) -> float:
+    def _evaluated(self, evaluate: Evaluate, course: Course) -> dict[str, float]:
         course.begin(Activity.EVALUATION)
-        self._module.eval()
-        with torch.no_grad(), self._autocast():
-            value = evaluate(self._module)
+        for buffer in self._module.buffers() if self._shares_buffers else ():
+            # As the next forward pass would: all ranks evaluate what a checkpoint holds, and what a resume would.
+            self._group.exchange.copy_of_first(buffer)
+        with undisturbed([self._module]), self._autocast():
+            found = evaluate(self._module)
         # It may have measured alone.
         wait_for_first()
         course.begin(Activity.STEP)
+        own, wrong = dict[str, float](), None
         try:
             # The other ranks need not measure anything.
-            own, wrong = float(value) if self._group.first else math.nan, False
-        except (TypeError, ValueError):
-            own, wrong = math.nan, True
+            own = named_numbers(found, self._plain) if self._group.first else own
+        except (TypeError, ValueError) as reason:
+            wrong = str(reason)
         # Ranks that disagreed on the end, or on a learning rate, would wait for each other or train different models.
-        agreed, failed = self._group.exchange.first(own, wrong)
-        if failed:
-            # What the function returned on other ranks is irrelevant.
-            found = f", not {type(value).__name__}" if self._group.first else ""
-            raise TypeError(f"evaluate must return a number on rank 0{found}")
+        metrics, wrong = self._group.exchange.broadcast_json([own, wrong])
+        if wrong is not None:
+            raise TypeError(wrong)
+        agreed: dict[str, float] = metrics
         return agreed
 
-    def _apply(self, value: float, course: Course) -> None:
-        if self.early_stop is not None:
-            self.early_stop.add(value, course.position.step)
-        no_improvement_for = None if self.early_stop is None else self.early_stop.no_improvement_for
-        if not self._measures_loss:
-            course.notify(lambda listener: listener.evaluated(value, no_improvement_for))
-        if self._plateau is not None:
-            self._plateau.step(value)
+    def _counting(self, metrics: Mapping[str, float]) -> str | None:
+        """Name of the number that counts, None if none does."""
+        names = ", ".join(metrics)
+        if self._metric is not None and self._metric not in metrics:
+            raise MisuseError(f"Settings.metric is {self._metric!r}, but evaluate returned {names}: name one of them")
+        if not self._needs:
+            # Of an accuracy larger is better, of others who knows.
+            return ACCURACY if list(metrics) == [ACCURACY] else None
+        if self._metric is None and len(metrics) > 1:
+            raise MisuseError(
+                f"evaluate returned {names}: Settings.metric must name the one that counts, since {self._needs}"
+            )
+        return self._metric or next(iter(metrics))
+
+    def _apply(self, metrics: dict[str, float], course: Course) -> None:
+        metric, step = self._counting(metrics), course.position.step
+        best = self.history.add(step, metrics, metric)
+        early_stop = self.history.early_stop
+        no_improvement_for = None if early_stop is None else early_stop.no_improvement_for
+        report(Evaluation(step, metrics, metric, best=best, no_improvement_for=no_improvement_for), course.notify)
+        if self._plateau is not None and metric is not None:
+            self._plateau.step(metrics[metric])
 
     def say_early_end(self, course: Course) -> None:
         """Report that evaluations have ended the training at the course's position."""
-        if self.early_stop is None:
-            return
-        epoch, step = course.position.epoch, course.position.step
-        best = "" if self.best_step is None else f"; the best was after step {self.best_step}"
-        evaluations = self.early_stop.no_improvement_for
-        _log.info("early stop after epoch %d: no improvement in %d evaluations%s", epoch, evaluations, best)
-        course.total_steps = step
-        course.notify(lambda listener: listener.shortened(epoch, step))
+        position, best = course.position, self.history.best
+        epoch = position.epoch + (position.consumed > 0)
+        after = "" if best is None else f"; the best was after step {best.step}"
+        _log.info("early stop after epoch %d: %s%s", epoch, self.why_early, after)
+        course.total_steps = position.step
+        course.notify(lambda listener: listener.shortened(epoch, position.step))
 
 
-def _measures_loss(scheduler: LRScheduler | None, early_stopping: EarlyStopping | None) -> bool:
-    """Whether smaller evaluations are better.
+def report(evaluation: Evaluation, notify: Callable[[Callable[[Listener], None]], None]) -> None:
+    """Report an evaluation to listeners."""
+    notify(lambda listener: listener.measured(evaluation))
+    accuracy = evaluation.metrics.get(ACCURACY)
+    if accuracy is not None:
+        notify(lambda listener: listener.evaluated(accuracy, evaluation.no_improvement_for))
+
+
+@contextmanager
+def undisturbed(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Evaluate in the body: all modules are in evaluation mode, nothing has a gradient.
+
+    Afterwards each of their modules has the mode, and this process the random numbers, that it had.
+    """
+    whole = list(modules)
+    modes = [(each, each.training) for module in whole for each in module.modules()]
+    before = [module.training for module in whole]
+    generators = randomness.generators()
+    try:
+        for module in whole:
+            module.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in zip(whole, before, strict=True):
+            # It may do more than to remember it.
+            module.train(training)
+        for module, training in modes:
+            module.training = training
+        randomness.set_generators(generators)
+
+
+def _modes(settings: Settings, plateau: LRScheduler | None) -> dict[str, Mode]:
+    """What looks at evaluations, in words, and which is better for it.
 
     Raises:
-        MisuseError: the two disagree.
+        MisuseError: they disagree.
     """
-    modes = {} if early_stopping is None else {f"early_stopping has mode {early_stopping.mode}": early_stopping.mode}
-    if isinstance(scheduler, ReduceLROnPlateau):
-        modes[f"ReduceLROnPlateau has mode {scheduler.mode}"] = Mode(scheduler.mode)
+    modes: dict[str, Mode] = {}
+    if settings.early_stopping is not None:
+        modes[f"early_stopping has mode {settings.early_stopping.mode}"] = settings.early_stopping.mode
+    if settings.keep_best is not None:
+        modes[f"keep_best is {settings.keep_best}"] = settings.keep_best
+    if plateau is not None:
+        modes[f"ReduceLROnPlateau has mode {plateau.mode}"] = Mode(plateau.mode)
     if len(set(modes.values())) > 1:
         raise MisuseError(f"{' and '.join(modes)}: both use the same evaluations and must agree on which is better")
-    return Mode.MIN in modes.values()
+    return modes

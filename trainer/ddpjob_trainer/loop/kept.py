@@ -29,6 +29,10 @@ class Kept:
                 raise MisuseError(f"{name} is a {type(state).__name__} without {method}: it cannot be saved")
         self._states[name] = state
 
+    def has(self, state: Stateful) -> bool:
+        """Whether it is kept, under any name."""
+        return any(state is each for each in self._states.values())
+
     def without(self, *states: Stateful) -> "Kept":
         """All other states."""
         rest = {name: each for name, each in self._states.items() if not any(each is other for other in states)}

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.schedule import Advanced
 from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.process.environment import MisuseError
@@ -102,7 +103,7 @@ class Optimizing:
         optimizer: torch.optim.Optimizer,
         loss: Loss,
         *,
-        scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+        scheduler: Advanced | None,
         device: torch.device,
         how: Optimization,
         weights: Weights,

@@ -1,6 +1,6 @@
 """What a session computes with: its models and optimizers, and everything else that its checkpoints keep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +11,11 @@ from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.finite import Finite, OnNan
 from ddpjob_trainer.loop.kept import Kept
+from ddpjob_trainer.loop.listening import attach, states_of
 from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision, distribute
 from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.loop.weights import Weights
+from ddpjob_trainer.observability.listener import Listener
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
@@ -100,6 +102,18 @@ class Registered:
         own = self._finite_of(parameters, state, main=self.finite) if self.optimizings else self.finite
         self.optimizings.append((state, optimizing, own))
         self._states.optimizers.append(state)
+
+    def attach(self, listeners: Sequence[Listener]) -> None:
+        """Give listeners the first model and optimizer, and keep the states of those that have one.
+
+        Raises:
+            MisuseError: there is no model or no optimizer, or the name of a state is taken.
+        """
+        state: Any = self.state()
+        attach(listeners, state.model, state.optimizer, self._group.exchange)
+        for name, each in states_of(listeners).items():
+            if not self.kept.has(each):
+                self.kept.add(name, each)
 
     def check(self) -> None:
         """Check that there is something to train, and that the ranks train it together.

@@ -10,7 +10,7 @@ with Session() as session:
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -28,14 +28,16 @@ from ddpjob_trainer.data.source import Source
 from ddpjob_trainer.data.sources import source_of
 from ddpjob_trainer.data.streams import Stream
 from ddpjob_trainer.loop.course import Course
+from ddpjob_trainer.loop.evaluating import report, undisturbed
 from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.loop.handed_out import Computing, Step
 from ddpjob_trainer.loop.limits import Limits
 from ddpjob_trainer.loop.optimization import Optimization
 from ddpjob_trainer.loop.planning import planned_steps
 from ddpjob_trainer.loop.registered import Registered
-from ddpjob_trainer.observability.listener import Listener, Plan
+from ddpjob_trainer.observability.listener import Evaluation, Listener, Plan
 from ddpjob_trainer.observability.log import EpochLines, configure_logging
+from ddpjob_trainer.observability.metric_names import ACCURACY, named_numbers
 from ddpjob_trainer.observability.telemetry import Telemetry
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
@@ -204,6 +206,7 @@ class Session:
             MisuseError: there is no model or no optimizer, or the ranks cannot train them together.
         """
         if self._resumed is None:
+            self._registered.attach(self._listeners)
             self._registered.check()
             self._resumed = self._running.resume(self._seed)
         return self._resumed
@@ -292,21 +295,19 @@ class Session:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Evaluate in the body: without gradients, all models in evaluation mode, and not mistaken for a hang."""
-        course, networks = self._running, self._models
-        modes = [network.training for network in networks]
+        """Evaluate in the body: without gradients, all models in evaluation mode, not mistaken for a hang.
+
+        Afterwards modes and random numbers are what they were.
+        """
+        course = self._running
         course.begin(Activity.EVALUATION)
-        for network in networks:
-            network.eval()
-        with torch.no_grad():
+        with undisturbed(self._models):
             yield
-        for network, mode in zip(networks, modes, strict=True):
-            network.train(mode)
         course.begin(Activity.STEP)
 
-    def evaluated(self, accuracy: float) -> None:
-        """Show an accuracy from 0 to 1."""
-        self._running.notify(lambda listener: listener.evaluated(accuracy, None))
+    def evaluated(self, found: float | Mapping[str, float]) -> None:
+        """Show an accuracy from 0 to 1, or several numbers by name; a TypeError or ValueError says what cannot be."""
+        report(Evaluation(self.position.step, named_numbers(found, ACCURACY)), self._running.notify)
 
     def save(self) -> None:
         """Save a checkpoint now, between two steps: after everything that the loop does with the last one.

@@ -14,6 +14,8 @@ from ddpjob_trainer.checkpointing.naming import training_in
 from ddpjob_trainer.data.loading import Collate
 from ddpjob_trainer.loop.evaluating import Evaluate
 from ddpjob_trainer.loop.optimization import Loss
+from ddpjob_trainer.loop.result import Result
+from ddpjob_trainer.loop.schedule import MakeScheduler
 from ddpjob_trainer.loop.settings import Settings
 from ddpjob_trainer.loop.training_loop import TrainingLoop
 from ddpjob_trainer.observability.listener import Listener
@@ -31,14 +33,14 @@ def train(
     settings: Settings,
     *,
     group: Group | None = None,
-    scheduler: LRScheduler | None = None,
+    scheduler: LRScheduler | MakeScheduler | None = None,
     evaluate: Evaluate | None = None,
     collate_fn: Collate | None = None,
     checkpoint_dir: str | None = None,
     name: str | None = None,
     asynchronous: bool = False,
     listeners: Sequence[Listener] = (),
-) -> None:
+) -> Result:
     """Train with all processes that a launcher has started, or alone, and resume from the job's newest checkpoint.
 
     Moves the model to the rank's device, prints each epoch, serves progress and metrics, saves, and stops all ranks
@@ -51,13 +53,17 @@ def train(
         dataset: with a length; the same on all ranks, each reads its own part. Or a DataLoader, as for one process.
         settings: how to proceed.
         group: what `process_group` gave, for a program that needs the ranks before or after training, or in `evaluate`.
-        scheduler: of the optimizer; advanced after every step, or as the settings say.
-        evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
+        scheduler: of the optimizer; advanced after every step, or as the settings say. Or a function that makes it,
+            given the optimizer and the number of steps, such as `torch.optim.lr_scheduler.CosineAnnealingLR`.
+        evaluate: measures the model, as often as the settings say: gives a number, or several by name.
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoint_dir: folder for checkpoints; None uses the operator's, and saves nothing without one.
         name: of this training, for a process with several, such as folds: each has its own checkpoints.
         asynchronous: write checkpoints while the training continues.
         listeners: are notified of everything, after those that print, log and serve progress.
+
+    Returns:
+        What the training has done, including what was done before a resume.
 
     Raises:
         MisuseError: the processes were started in a way that cannot work, or the arguments contradict each other;
@@ -90,7 +96,7 @@ def train(
             listeners=(EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners),
         )
         with training_in(None if checkpoints is None else checkpoints.location, name):
-            loop.run()
+            return loop.run()
 
 
 @contextmanager

@@ -20,8 +20,11 @@ from ddpjob_trainer.data.sources import known_source_of
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.evaluating import Evaluate, Evaluating
 from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.listening import ListenerStates, attach
 from ddpjob_trainer.loop.optimization import Loss, Optimizing
-from ddpjob_trainer.loop.planning import planned_steps
+from ddpjob_trainer.loop.planning import planned_epochs, planned_steps
+from ddpjob_trainer.loop.result import Result
+from ddpjob_trainer.loop.schedule import MakeScheduler, Schedule, is_function
 from ddpjob_trainer.loop.settings import Interval, Settings
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.observability.listener import Listener, Plan
@@ -42,7 +45,7 @@ class TrainingLoop:
         loss: Loss,
         dataset: Dataset[Any] | DataLoader[Any],
         settings: Settings,
-        scheduler: LRScheduler | None = None,
+        scheduler: LRScheduler | MakeScheduler | None = None,
         evaluate: Evaluate | None = None,
         collate_fn: Collate | None = None,
         checkpoints: Checkpoints | None = None,
@@ -56,8 +59,9 @@ class TrainingLoop:
         loss: of a batch: the mean over its samples, or a sum with its weight.
         dataset: with a length; the same on all ranks, each reads its own part. Or a DataLoader, as for one process.
         settings: how to proceed.
-        scheduler: of the optimizer; advanced after every step, or as the settings say.
-        evaluate: measures the model whenever a checkpoint at the end of an epoch is due.
+        scheduler: of the optimizer; advanced after every step, or as the settings say. Or a function that makes it,
+            given the optimizer and the number of steps.
+        evaluate: measures the model, as often as the settings say.
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoints: where to save and resume; None does neither.
         listeners: are notified of everything.
@@ -65,15 +69,18 @@ class TrainingLoop:
 
         Raises:
             MisuseError: the settings or the scheduler need evaluations without `evaluate`, or disagree on whether a
-                larger value is better.
+                larger value is better; or two listeners have a state of the same name.
         """
         self._group = group
         self._module = model
         self._optimizer = optimizer
-        self._scheduler = scheduler
         self._settings = settings
+        self._listeners = listeners
+        self._listener_states = ListenerStates(listeners)
+        self._loading = self._source(dataset, collate_fn)
+        self._scheduler = self._made(scheduler)
         by_step = settings.scheduler_interval is Interval.STEP
-        advanced = None if isinstance(scheduler, ReduceLROnPlateau) else scheduler
+        advanced: Any = None if isinstance(scheduler, ReduceLROnPlateau) else self._scheduler
         self._by_epoch = None if by_step else advanced
         self._weights = Weights(group.exchange, group.world_size)
         self._optimizing = Optimizing(
@@ -89,11 +96,10 @@ class TrainingLoop:
             group,
             model,
             evaluate,
-            early_stopping=settings.early_stopping,
-            scheduler=scheduler,
+            settings=settings,
+            scheduler=self._scheduler,
             autocast=self._optimizing.autocast,
         )
-        self._loading = self._source(dataset, collate_fn)
         self._finite = Finite(
             group.exchange,
             model,
@@ -110,7 +116,7 @@ class TrainingLoop:
             checkpoints=checkpoints,
             listeners=listeners,
             log_every=settings.log_every,
-            best_step=lambda: self._evaluating.best_step,
+            best_step=lambda: self._evaluating.kept_step,
             clock=clock,
         )
 
@@ -124,27 +130,37 @@ class TrainingLoop:
         """Optimizer steps of a whole epoch."""
         return self._loading.steps(0, self._settings.optimization.accumulate) or 0
 
-    def run(self) -> None:
-        """Train until all epochs are done, or until SIGTERM has reached any of the ranks.
+    def run(self) -> Result:
+        """Train until all epochs or steps are done, or until SIGTERM has reached any of the ranks.
+
+        Returns:
+            What the training has done, those steps included that were done before a resume.
 
         Raises:
             Stopped: all ranks were asked to stop and have saved their last step; a resume continues with the next one.
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
             MisfitError: the checkpoint to resume from belongs to another model.
-            MisuseError: no sample would be read, the ranks' data sets differ in length, or a parameter that was
-                unfrozen during the training would differ per rank.
+            MisuseError: no sample would be read, the ranks' data sets differ in length, a parameter that was
+                unfrozen during the training would differ per rank, or `Settings.metric` names nothing that `evaluate`
+                gives.
             NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
         """
         with self._course.running():
             self._loading.check()
+            attach(self._listeners, self._module, self._optimizer, self._group.exchange)
             plan = self._resume()
             self._course.notify(lambda listener: listener.started(plan))
             # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
             model = self._optimizing.distributed()
-            while self.position.epoch < self._last_epoch:
+            if self.position.consumed > 0 and not self._epoch_is_read:
+                # An evaluation may have been due when a stop came.
+                self._finish_step()
+            while not self._is_over:
                 self._train_epoch(model)
-                self._finish_epoch()
+                if self._epoch_is_read:
+                    self._finish_epoch()
+        return self._result()
 
     def _source(self, dataset: Dataset[Any] | DataLoader[Any], collate_fn: Collate | None) -> Source:
         settings = self._settings
@@ -165,17 +181,52 @@ class TrainingLoop:
             shuffle=settings.shuffle,
         )
 
+    def _made(self, scheduler: LRScheduler | MakeScheduler | None) -> Any:  # noqa: ANN401 or what makes it
+        if not is_function(scheduler):
+            return scheduler
+        if self._settings.scheduler_interval is Interval.EPOCH:
+            raise MisuseError(
+                "a scheduler that is a function of the number of steps is advanced after every step: remove "
+                "Settings.scheduler_interval, or pass the scheduler itself"
+            )
+        make: Any = scheduler
+        # Of data without samples, which are refused when the training begins, no scheduler could be made.
+        return Schedule(make, self._optimizer, max(self._planned(Position()), 1))
+
+    def _planned(self, done: Position) -> int:
+        settings = self._settings
+        accumulate = settings.optimization.accumulate
+        return planned_steps(
+            self._loading, done, accumulate, epochs=settings.total_epochs, max_steps=settings.max_steps
+        )
+
     def _resume(self) -> Plan:
         resumed = self._course.resume(self._settings.seed)
-        done, accumulate = self.position, self._settings.optimization.accumulate
-        total = planned_steps(self._loading, done, accumulate, epochs=self._last_epoch, max_steps=None)
+        done, settings = self.position, self._settings
+        total = self._planned(done)
+        if isinstance(self._scheduler, Schedule):
+            self._scheduler.begin(total, done.step)
+        epochs = settings.total_epochs
+        if self._evaluating.stop_is_due:
+            total, epochs = done.step, done.epoch + (done.consumed > 0)
+        elif epochs is None or settings.max_steps is not None:
+            needed = planned_epochs(self._loading, done, settings.optimization.accumulate, total_steps=total)
+            epochs = needed if epochs is None else min(epochs, needed)
         self._course.total_steps = total
-        return Plan(self._last_epoch, total, done.step, resumed=resumed)
+        return Plan(epochs, total, done.step, resumed=resumed)
 
     @property
-    def _last_epoch(self) -> int:
-        """Number of epochs after which the training ends, as far as is known now."""
-        return self.position.epoch if self._evaluating.stop_is_due else self._settings.total_epochs
+    def _is_over(self) -> bool:
+        if self._evaluating.stop_is_due:
+            return True
+        # What follows an epoch may not have been done when a stop came.
+        return self._settings.done(self.position.epoch, self.position.step) and not self._epoch_is_read
+
+    @property
+    def _epoch_is_read(self) -> bool:
+        """Whether all batches of the epoch are read, but what follows an epoch is not done."""
+        consumed = self.position.consumed
+        return consumed > 0 and self._loading.steps(consumed, self._settings.optimization.accumulate) == 0
 
     def _train_epoch(self, model: DistributedDataParallel) -> None:
         course = self._course
@@ -203,33 +254,78 @@ class TrainingLoop:
             course.step_finished(Position(start.epoch, part.consumed, step), part.total, record)
             # At the end of the epoch the position is the beginning of the next one.
             if not part.ends_epoch:
-                if self._is_save_step():
-                    course.save()
+                if self._finish_step():
+                    return
                 course.stop_if_agreed()
             course.begin_step()
 
+    def _finish_step(self) -> bool:
+        """Do what follows a step within an epoch; returns whether it was the last one of the training."""
+        course, evaluating, step = self._course, self._evaluating, self.position.step
+        done = self._settings.done(self.position.epoch, step)
+        evaluated = (
+            evaluating.possible and evaluating.history.last_step != step and (done or self._is_evaluation_step())
+        )
+        if done or evaluated:
+            course.finish_log_step()
+        if evaluated:
+            # It may last longer than a stop may take; a resume then begins with it.
+            course.stop_if_agreed_now()
+            self._evaluate()
+        over = done or evaluating.stop_is_due
+        if evaluated and (over or self._is_save_step() or evaluating.kept_step == step):
+            course.save()
+        elif over or self._is_save_step():
+            course.save_rest()
+        return over
+
     def _finish_epoch(self) -> None:
-        course = self._course
+        course, settings = self._course, self._settings
         course.begin(Activity.STEP)
         course.finish_log_step()
-        epoch = self.position.epoch + 1
-        due = epoch % self._settings.save_every == 0 or epoch == self._settings.total_epochs
-        if due and self._evaluating.possible:
+        epoch, step = self.position.epoch + 1, self.position.step
+        done = settings.done(epoch, step)
+        due = done or epoch % settings.save_every == 0
+        every = settings.evaluate_every_steps
+        evaluates = self._evaluating.possible and (due if every is None else done or self._is_evaluation_step())
+        if evaluates:
             # An evaluation may last longer than a stop may take. A resume begins with the evaluation that is still due.
             course.stop_if_agreed_now()
-        course.position = Position(epoch, 0, self.position.step)
+        course.position = Position(epoch, 0, step)
         if self._by_epoch is not None:
             self._by_epoch.step()
-        if due:
-            self._evaluating.run(course)
-            if self._evaluating.stop_is_due and epoch < self._settings.total_epochs:
-                self._evaluating.say_early_end(course)
+        if evaluates:
+            self._evaluate()
+            due = due or self._evaluating.stop_is_due or self._evaluating.kept_step == step
         if due or self._is_save_step():
             course.save()
+
+    def _evaluate(self) -> None:
+        self._evaluating.run(self._course)
+        if self._evaluating.stop_is_due and not self._settings.done(self.position.epoch, self.position.step):
+            self._evaluating.say_early_end(self._course)
 
     def _is_save_step(self) -> bool:
         every = self._settings.save_every_steps
         return every is not None and self.position.step % every == 0
+
+    def _is_evaluation_step(self) -> bool:
+        every = self._settings.evaluate_every_steps
+        return every is not None and self.position.step % every == 0
+
+    def _result(self) -> Result:
+        position, history = self.position, self._evaluating.history
+        early = not self._settings.done(position.epoch, position.step)
+        return Result(
+            steps=position.step,
+            epochs=position.epoch,
+            samples=self._course.samples,
+            metrics={} if history.last is None else history.last.metrics,
+            best_metrics={} if history.best is None else history.best.metrics,
+            best_step=None if history.best is None else history.best.step,
+            resumed_from=self._course.resumed_from,
+            ended_early=self._evaluating.why_early if early else None,
+        )
 
     def _state(self) -> TrainingState:
         return TrainingState(
@@ -237,7 +333,8 @@ class TrainingLoop:
             self._optimizer,
             self._scheduler,
             self._optimizing.scaler,
-            self._evaluating.early_stop,
+            self._evaluating.history if self._evaluating.possible else None,
+            others=self._listener_states,
             buckets=self._optimizing.buckets,
             weights=self._weights,
         )

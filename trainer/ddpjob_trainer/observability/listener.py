@@ -1,8 +1,14 @@
 """What a training reports while it runs, and the interface of those who want to know."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpjob_trainer.process.activity import Activity
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,46 @@ class LogRecord:
     """Samples consumed by all ranks together since this process started."""
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What an evaluation has found; the same on all ranks."""
+
+    step: int
+    """Optimizer steps before it."""
+    metrics: Mapping[str, float]
+    """By name."""
+    metric: str | None = None
+    """Name of the one that counts for early stopping, the learning rate and the best checkpoint; None: none does."""
+    best: bool = False
+    """Whether it is the best one so far."""
+    no_improvement_for: int | None = None
+    """Evaluations in a row that were no improvement, 0 after an improvement; None without early stopping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained: a listener may keep it."""
+
+    model: "nn.Module"
+    """On the rank's device, without what makes the ranks train it together; the same on all ranks."""
+    optimizer: "Optimizer"
+
+
 class Listener:
     """Notified of a training's course on every rank, in the thread that trains; does nothing unless overridden.
 
     An exception raised by a listener ends the training. A listener that changes the model does so in `step_finished`:
     later changes may miss the checkpoint of that step.
+
+    One that has the methods `state_dict` and `load_state_dict` is saved in checkpoints, as rank 0 has it, and all ranks
+    load it at a resume: after `attached`, and before `started`.
     """
+
+    state_name: str = ""
+    """Of its state in checkpoints; by default the name of its class. Two listeners with a state must not share it."""
+
+    def attached(self, training: Training) -> None:
+        """The training is set up, and has not resumed yet."""
 
     def started(self, plan: Plan) -> None:
         """The training begins, or continues from a checkpoint."""
@@ -75,8 +115,11 @@ class Listener:
         An asynchronous one is reported after a later step; on ranks other than 0 together with the next one.
         """
 
+    def measured(self, evaluation: Evaluation) -> None:
+        """An evaluation is done, whatever it measures; before `evaluated`."""
+
     def evaluated(self, value: float, no_improvement_for: int | None) -> None:
-        """An evaluation is done; not called for evaluations that measure a loss.
+        """An evaluation is done; only called for those that measure an accuracy.
 
         Args:
             value: the accuracy, from 0 to 1.
@@ -88,7 +131,7 @@ class Listener:
         """The training ends early: it has this number of epochs and steps instead of those planned."""
 
     def finished(self) -> None:
-        """All epochs are done."""
+        """All epochs or steps are done."""
 
     def stopped(self, step: int) -> None:
         """The training was asked to stop and ends after this step; everything is saved."""

@@ -4,7 +4,8 @@ import logging
 import sys
 from typing import TextIO
 
-from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan
+from ddpjob_trainer.observability.metric_names import ACCURACY
 from ddpjob_trainer.process.environment import Environment
 from ddpjob_trainer.process.group import Group
 
@@ -55,6 +56,12 @@ class EpochLines(Listener):
     def checkpoint_saved(self, step: int, pause_seconds: float) -> None:
         """Log the checkpoint."""
         _log.info("checkpoint at step %d in %.3f s", step, pause_seconds)
+
+    def measured(self, evaluation: Evaluation) -> None:
+        """Log what is not an accuracy."""
+        others = [f"{name} {value:.6g}" for name, value in evaluation.metrics.items() if name != ACCURACY]
+        if others:
+            _log.info("evaluation after step %d: %s", evaluation.step, ", ".join(others))
 
     def evaluated(self, value: float, no_improvement_for: int | None) -> None:  # noqa: ARG002 the accuracy is logged
         """Log the accuracy."""

@@ -1,7 +1,7 @@
 """The metrics of one training process, for Prometheus; those that a step changes are in step_totals."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,6 +63,12 @@ class TrainerMetrics:
         self.learning_rate = self._gauge("learning_rate", "Learning rate of the first parameter group.")
         self.gradient_norm = self._gauge("gradient_norm", "L2 norm of all gradients on the last log step.")
         self.accuracy = self._gauge("accuracy_ratio", "Accuracy of the last evaluation, from 0 to 1.")
+        self._evaluation = Gauge(
+            f"{_PREFIX}_evaluation",
+            "What the last evaluation has found, by the name that the program gives it.",
+            (*_LABELS, "metric"),
+            registry=self._registry,
+        )
         self.samples_per_second = self._gauge("samples_per_second", "Samples per second of all ranks together.")
         self.checkpoint_step = self._gauge("last_checkpoint_step", "Step of the last checkpoint saved or resumed from.")
         self.checkpoint_time = self._gauge(
@@ -92,6 +98,12 @@ class TrainerMetrics:
     def render(self) -> tuple[str, bytes]:
         """Content type and text of all metrics, for a scrape."""
         return CONTENT_TYPE_LATEST, generate_latest(self._registry)
+
+    def show_evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Show the numbers of an evaluation by their names, instead of those before."""
+        self._evaluation.clear()
+        for name, value in metrics.items():
+            self._evaluation.labels(*self._values, name).set(value)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", text, _LABELS, registry=self._registry).labels(*self._values)

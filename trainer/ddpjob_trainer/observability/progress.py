@@ -3,8 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,8 @@ class Progress:
     last_checkpoint_step: int | None = None
     accuracy: float | None = None
     """Of the last evaluation, from 0 to 1."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the last evaluation has found, by name."""
     finished: bool = False
     activity: Activity = Activity.STARTING
     activity_seconds: float = 0.0
@@ -87,6 +89,8 @@ class Progress:
             fields["stack"] = self.stack
         if self.accuracy is not None:
             fields["accuracy"] = self.accuracy
+        if self.metrics:
+            fields["metrics"] = {name: each if math.isfinite(each) else None for name, each in self.metrics.items()}
         if self.loss is not None and not math.isfinite(self.loss):
             fields["lossText"] = "nan" if math.isnan(self.loss) else "inf" if self.loss > 0 else "-inf"
         finite = {

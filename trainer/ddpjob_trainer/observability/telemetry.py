@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan
 from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 from ddpjob_trainer.observability.progress import Progress, ProgressFile
 from ddpjob_trainer.observability.server import HttpServer
@@ -159,6 +159,11 @@ class Telemetry(Listener):
         self.metrics.checkpoint_time.set(self._wall_clock())
         self.metrics.checkpoint_seconds.observe(pause_seconds)
 
+    def measured(self, evaluation: Evaluation) -> None:
+        """Show what an evaluation has found."""
+        self._progress = replace(self._progress, metrics=dict(evaluation.metrics))
+        self.metrics.show_evaluation(evaluation.metrics)
+
     def evaluated(self, value: float, no_improvement_for: int | None) -> None:  # noqa: ARG002 the accuracy is shown
         """Show an accuracy."""
         self._progress = replace(self._progress, accuracy=value)
@@ -210,7 +215,7 @@ class Telemetry(Listener):
             return
         try:
             # The stack is for a look at a process that hangs; the file is kept small for the report.
-            self._file.write(replace(self.progress(), stack=None), last=last)
+            self._file.write(replace(self.progress(), stack=None, metrics={}), last=last)
         except OSError as reason:
             self._file = None
             _log.warning("progress is no longer written to the file: %s", reason)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
-from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan
+from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan
+from ddpjob_trainer.observability.metric_names import ACCURACY
 from ddpjob_trainer.process.environment import JobEnvironment, MisuseError
 from ddpjob_trainer.process.group import Group
 
@@ -21,7 +22,7 @@ _UID_TAG: Final = "ddpjob.uid"
 
 
 class Tracker(Listener):
-    """Reports loss, learning rate, gradient norm, epoch and accuracy on rank 0, where the other ranks do nothing."""
+    """Reports loss, learning rate, gradient norm, epoch and evaluations on rank 0, where the other ranks do nothing."""
 
     def __init__(self, group: Group) -> None:
         """Args:
@@ -62,6 +63,11 @@ class Tracker(Listener):
         # A loss that is not finite is worth knowing, and the others may be missing.
         self._write_first({name: each for name, each in values.items() if name == "train/loss" or math.isfinite(each)})
 
+    def measured(self, evaluation: Evaluation) -> None:
+        """Write what is not an accuracy."""
+        others = {f"eval/{name}": value for name, value in evaluation.metrics.items() if name != ACCURACY}
+        self._write_first({name: value for name, value in others.items() if math.isfinite(value)})
+
     def evaluated(self, value: float, no_improvement_for: int | None) -> None:  # noqa: ARG002 a listener's method
         """Write an accuracy."""
         self._write_first({"eval/accuracy": value})
@@ -79,7 +85,7 @@ class Tracker(Listener):
         self._close_first("FAILED")
 
     def _write_first(self, values: Mapping[str, float]) -> None:
-        if self._first:
+        if self._first and values:
             self._write(values, self._step)
 
     def _close_first(self, status: str) -> None:

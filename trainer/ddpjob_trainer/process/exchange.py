@@ -1,6 +1,7 @@
 """Exchanges bytes, JSON and tensors between ranks, without the pickle of torch's object collectives."""
 
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -198,6 +199,51 @@ class Exchange:
         first = dist.get_rank() == 0
         parts = self._hold_all([self._empty(len(padded)) for _ in range(dist.get_world_size())]) if first else None
         return Gathering(dist.gather(self._hold(padded), parts, dst=0, async_op=True), parts or [])
+
+    def copy_of_first(self, tensor: torch.Tensor) -> None:
+        """Give a tensor the values that rank 0 has; one that is not plain memory stays as it is."""
+        whole = tensor.detach()
+        if whole.layout is not torch.strided or whole.is_meta or whole.is_quantized or not whole.numel():
+            return
+        values = whole.resolve_conj().resolve_neg().contiguous()
+        moved = values.to(self._device)
+        # As bytes: not every backend knows every type.
+        dist.broadcast(self._hold(moved.view(-1).view(torch.uint8)), src=0)
+        if dist.get_rank() != 0 and moved is not whole and 0 not in whole.stride():
+            whole.copy_(moved)
+
+    def gather_tensors(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor, in the order of ranks, on every rank and on the device of this one's.
+
+        They may have different lengths, the first dimension.
+
+        Raises:
+            ValueError: they differ in anything else; on every rank.
+        """
+        own = tensor.detach()
+        form = json.dumps([str(own.dtype), list(own.shape)]).encode()
+        forms = [json.loads(each) for each in self.gather_bytes(form)]
+        kinds = [(dtype, tuple(shape[1:])) for dtype, shape in forms if shape and shape[0]]
+        scalar = next((rank for rank, (_, shape) in enumerate(forms) if not shape), None)
+        if scalar is not None:
+            raise ValueError(f"the tensor of rank {scalar} has no dimensions: its first one counts samples")
+        if len(set(kinds)) > 1:
+            said = ", ".join(f"{dtype} {tuple(shape)} on rank {rank}" for rank, (dtype, shape) in enumerate(forms))
+            raise ValueError(f"the ranks' tensors differ in more than their length: {said}")
+        dtype, rest = kinds[0] if kinds else (forms[0][0], tuple(forms[0][1][1:]))
+        kind = getattr(torch, dtype.removeprefix("torch."))
+        shapes = [(shape[0], *rest) for _, shape in forms]
+        sizes = [math.prod(shape) * kind.itemsize for shape in shapes]
+        if not kinds:
+            return [own.new_empty(shape, dtype=kind) for shape in shapes]
+        padded = self._empty(max(sizes))
+        if own.numel():
+            values = own.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+            padded[: len(values)] = values
+        parts = self._hold_all([torch.empty_like(padded) for _ in sizes])
+        dist.all_gather(parts, self._hold(padded))
+        whole = zip(parts, sizes, shapes, strict=True)
+        return [part[:size].view(kind).view(shape).to(own.device).clone() for part, size, shape in whole]
 
     def first(self, *values: float) -> list[float]:
         """Rank 0's numbers on every rank."""

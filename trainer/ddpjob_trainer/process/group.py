@@ -67,6 +67,44 @@ class Group:
         """
         return self.exchange.sum(*values)
 
+    def gather(self, values: torch.Tensor) -> torch.Tensor:
+        """The ranks' tensors one after the other, the same on every rank; all ranks call it together.
+
+        Args:
+            values: of this rank; its length, the first dimension, may differ from the others', and may be 0.
+
+        Raises:
+            ValueError: the tensors differ in more than their lengths; on every rank.
+        """
+        return torch.cat(self.exchange.gather_tensors(values))
+
+    def gather_samples(self, values: torch.Tensor, size: int) -> torch.Tensor:
+        """What the ranks have found for each sample, once for each, in the order of the samples, on every rank.
+
+        Rank r of w has read every w-th sample from the r-th on, as torch's DistributedSampler gives them (with
+        `shuffle`, in the order that it has drawn). What that repeats at the end, so that all ranks have the same
+        number, is left out.
+
+        Args:
+            values: of this rank, a row for each of the samples that it has read, in their order.
+            size: of the data set.
+
+        Raises:
+            ValueError: a rank has fewer rows than samples, or the tensors differ in more; on every rank.
+        """
+        parts = self.exchange.gather_tensors(values)
+        counts = [len(range(rank, size, self.world_size)) for rank in range(self.world_size)]
+        for rank, (part, count) in enumerate(zip(parts, counts, strict=True)):
+            if not count <= len(part) <= max(counts):
+                raise ValueError(
+                    f"rank {rank} has values of {len(part)} samples, but reads {count} of {size}: it must read every "
+                    f"{self.world_size}-th sample from number {rank} on"
+                )
+        whole = parts[0].new_empty((size, *parts[0].shape[1:]))
+        for rank, part in enumerate(parts):
+            whole[rank :: self.world_size] = part[: counts[rank]]
+        return whole
+
     @property
     def label(self) -> str:
         """Name of the process in log lines: `GPU3`, or `CPU3` without GPUs, where 3 is the rank."""

@@ -1,0 +1,95 @@
+"""The model of a checkpoint by itself, without the training that saved it."""
+
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from typing import Any, Final
+
+from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_newest, open_step
+from ddpjob_trainer.checkpointing.restoring import Restoring
+from ddpjob_trainer.checkpointing.snapshot import MODEL, OPTIMIZER, STRIDES, VERSIONS, Stateful, TrainingState
+from ddpjob_trainer.checkpointing.storage import ResumeError
+from ddpjob_trainer.checkpointing.store import CheckpointStore
+from ddpjob_trainer.checkpointing.tree import from_json
+from ddpjob_trainer.process.exchange import Exchange, StreamError
+from ddpjob_trainer.process.patience import wait_for_first
+
+HISTORY: Final = "history"
+"""Where the state of a training's evaluations says which was the best one."""
+
+
+def load_best(store: CheckpointStore, exchange: Exchange, model: Stateful, *, first: bool) -> int | None:
+    """Load the model as it was at the best evaluation that the newest checkpoint knows of; all ranks together.
+
+    Args:
+        store: of the checkpoints.
+        exchange: between the ranks.
+        model: receives its state.
+        first: whether this is rank 0, which reads.
+
+    Returns:
+        The step of that checkpoint, or None if no evaluation was the best, or there is no checkpoint.
+
+    Raises:
+        MisfitError: the checkpoint belongs to another model.
+        ResumeError: it is not there, or cannot be read; on every rank.
+    """
+    opened, step, reason = None, None, None
+    if first:
+        try:
+            opened, step = _open(store)
+        except ResumeError as unusable:
+            reason = str(unusable)
+    wait_for_first()
+    with nullcontext() if opened is None else closing(opened):
+        found = None if opened is None else [{key: opened.manifest.get(key) for key in (MODEL, VERSIONS)}, opened.forms]
+        found, step, reason = exchange.broadcast_json([found, step, reason])
+        if reason is not None:
+            raise ResumeError(reason)
+        if found is None:
+            return None
+        manifest = {**found[0], OPTIMIZER: {"$items": []}, STRIDES: {}}
+        forms = {name: form for name, form in forms_of(found[1]).items() if name[0] == MODEL}
+        restoring = Restoring(TrainingState(model, _Nothing()), manifest, forms)
+        try:
+            distribute(exchange, forms, opened, restoring.target)
+        except StreamError as unreadable:
+            raise ResumeError(f"the checkpoint cannot be read to its end: {unreadable}") from unreadable
+        restoring.finish()
+    return None if step is None else int(step)
+
+
+def _open(store: CheckpointStore) -> tuple[Opened | None, int | None]:
+    newest = open_newest(store)
+    if newest is None:
+        return None, None
+    with closing(newest):
+        step = _best_step(newest.manifest)
+    if step is None:
+        return None, None
+    opened = open_step(store, step)
+    if opened is None:
+        raise ResumeError(f"the checkpoint of the best evaluation, at step {step}, is not in {store}, or not intact")
+    return opened, step
+
+
+def _best_step(manifest: Mapping[str, Any]) -> int | None:
+    if manifest.get("earlyStop") is None:
+        return None
+    evaluations = from_json(manifest["earlyStop"], {})
+    if HISTORY not in evaluations:
+        # Of an older version.
+        step = evaluations.get("best_step")
+    else:
+        best = evaluations[HISTORY]["best"]
+        step = None if best is None else best["step"]
+    return None if step is None else int(step)
+
+
+class _Nothing:
+    """Stands for an optimizer."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        pass
