@@ -37,9 +37,6 @@ class Watched:
     namespace: str | None
     watch: Watch
 
-    def __str__(self) -> str:
-        return self.resource if self.namespace is None else f"{self.resource} in {self.namespace}"
-
 
 class Watches:
     """What the watches together show."""
@@ -82,7 +79,9 @@ class Watches:
     @property
     def alive(self) -> tuple[Check, ...]:
         """Whether each keeps trying."""
-        return tuple(watch_moves(str(each), partial(_idleness, each.watch), self._dead_after) for each in self._all)
+        return tuple(
+            watch_moves(self._name(each), partial(_idleness, each.watch), self._dead_after) for each in self._all
+        )
 
     def problems(self) -> list[str]:
         """Why this process could not lead, if it cannot.
@@ -96,8 +95,8 @@ class Watches:
             if each is not self._leases and each.namespace in ignored:
                 continue
             if not each.watch.synced.is_set():
-                found.append(f"{each} have not been listed yet{_because(each.watch.refused)}")
-            silent = watch_is_answered(str(each), partial(_silence, each.watch), self._dead_after)()
+                found.append(f"{self._name(each)} have not been listed yet{_because(each.watch.refused)}")
+            silent = watch_is_answered(self._name(each), partial(_silence, each.watch), self._dead_after)()
             found += [silent] if silent is not None else []
         return found
 
@@ -128,6 +127,11 @@ class Watches:
         watches = [each for each in self._all if each.resource == resource]
         heard = [each for each in watches if each.namespace not in hidden] or watches
         return max(each.watch.silent_for for each in heard)
+
+    def _name(self, each: Watched) -> str:
+        # With one namespace it needs no saying.
+        several = len(self._served) > 1 and each.namespace is not None
+        return f"{each.resource} in {each.namespace}" if several else each.resource
 
     @property
     def _all(self) -> Iterable[Watched]:

@@ -51,6 +51,11 @@ class Scope:
         if not given:
             return cls()
         names = [name for each in given for name in each.split(",")]
+        if len(names) > MOST_NAMESPACES:
+            raise ScopeError(
+                f"{len(names)} namespaces are more than {MOST_NAMESPACES}: divide them among several operators, or leave "
+                "the flag out to serve all namespaces"
+            )
         for place, name in enumerate(names):
             if not name:
                 raise ScopeError("a name is empty; leave the flag out to serve all namespaces")
@@ -61,11 +66,6 @@ class Scope:
                 )
             if name in names[:place]:
                 raise ScopeError(f"{name!r} is given twice")
-        if len(names) > MOST_NAMESPACES:
-            raise ScopeError(
-                f"{len(names)} namespaces are more than {MOST_NAMESPACES}: divide them among several operators, or leave "
-                "the flag out to serve all namespaces"
-            )
         return cls(frozenset(names))
 
     @property

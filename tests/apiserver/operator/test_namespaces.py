@@ -19,7 +19,7 @@ from tests.apiserver.controlplane import BASE, ROOT, ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.stage import Admin, ForkedOperator, Kubelet, Stage, all_run, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 ROLE: Final = ROOT / "manifests/overlays/namespaces/role"
 LIMITS: Final = ("--lease-duration=3", "--watch-seconds=4")

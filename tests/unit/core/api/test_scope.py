@@ -85,6 +85,8 @@ def test_the_lease_of_one_namespace_and_that_of_all_have_the_names_that_older_op
         (Scope.of("a", "b").lease, {SCOPE_ANNOTATION: "a,c"}),
         (Scope.of("a", "b").lease, {SCOPE_ANNOTATION: "a,b,a"}),
         (Scope.of("a", "b").lease, {SCOPE_ANNOTATION: 5}),
+        # As much as an annotation holds.
+        (Scope.of("a", "b").lease, {SCOPE_ANNOTATION: ",".join(f"n{number}" for number in range(40_000))}),
         (Scope.of("a", "b").lease, [SCOPE_ANNOTATION]),
         ("ddpjob-operator.", None),
         ("ddpjob-operator.namespaces.", {SCOPE_ANNOTATION: "a,b"}),
