@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 from training import Training, alone, checkpoints_in, together, whole
 
 # Ranks start within seconds of one another, and each takes some for its imports.
@@ -151,7 +152,6 @@ def test_a_training_that_is_complete_makes_no_further_step(tmp_path: Path) -> No
 
 REFUSED = {
     "enable_jit_checkpoint": True,
-    "load_best_model_at_end": True,
     "resume_from_checkpoint": "elsewhere",
     "save_on_each_node": True,
     "save_only_model": True,
@@ -173,21 +173,24 @@ def test_arguments_are_obeyed_or_refused_by_name(tmp_path: Path) -> None:
         [{"save_strategy": "no", "max_steps": 12}, {"checkpoint_dir": folders[3]}],
         [{**steps, "save_strategy": "no"}, {}],
     ]
-    eval_too = {"eval_strategy": "steps", "eval_steps": 2}
-    runs += [
-        [{**steps, **(eval_too if name == "load_best_model_at_end" else {}), name: value}, {}]
-        for name, value in REFUSED.items()
-    ]
-    runs += [[steps, {"push_to_hub": True}], [steps, {"save_every": 2}]]
+    # The best evaluation of those whose step is saved.
+    loaded = {**best, "save_strategy": "steps", "save_steps": 2, "num_train_epochs": 1, "load_best_model_at_end": True}
+    runs += [[{**loaded, "save_total_limit": 1}, {"checkpoint_dir": str(tmp_path / "loaded")}]]
+    runs += [[{**steps, name: value}, {}] for name, value in REFUSED.items()]
+    runs += [[steps, {"push_to_hub": True}], [steps, {"save_every": 2}], [loaded, {}]]
     training = alone(*program(samples=16, runs=runs))
     assert training.code == 0, training.output
-    assert saved(training) == [2, 4, 6, 8, *(8, 16), *(1, 2, 3, 4, 8), *(8, 12)]
+    assert saved(training) == [2, 4, 6, 8, *(8, 16), *(1, 2, 3, 4, 8), *(8, 12), *(2, 4, 6, 8)]
     # The best one stays.
     assert [steps_in(Path(folder)) for folder in folders] == [[6, 8], [8, 16], [4, 8], [8, 12]]
     assert "best step: 4 (peak 0" in training.output
+    file = next((tmp_path / "loaded").glob("step-000000004.*")) / "model.safetensors"
+    best_weights = [float(each).hex() for each in load_file(file)["linear.weight"].flatten()]
+    assert f"trained 8 {best_weights}" in training.output
     refused = re.findall(r"^refused (.*)$", training.output, re.MULTILINE)
-    assert len(refused) == len(REFUSED) + 2, training.output
-    for name, message in zip([*REFUSED, "push_to_hub", "save_strategy"], refused, strict=True):
+    for name, message in zip(
+        [*REFUSED, "push_to_hub", "save_strategy", "load_best_model_at_end"], refused, strict=True
+    ):
         assert f"TrainingArguments.{name}" in message
 
 

@@ -17,7 +17,9 @@ HISTORY: Final = "history"
 """Where the state of a training's evaluations says which was the best one."""
 
 
-def load_best(store: CheckpointStore, exchange: Exchange, model: Stateful, *, first: bool) -> int | None:
+def load_best(
+    store: CheckpointStore, exchange: Exchange, model: Stateful, *, first: bool, step: int | None = None
+) -> int | None:
     """Load the model as it was at the best evaluation that the newest checkpoint knows of; all ranks together.
 
     Args:
@@ -25,6 +27,7 @@ def load_best(store: CheckpointStore, exchange: Exchange, model: Stateful, *, fi
         exchange: between the ranks.
         model: receives its state.
         first: whether this is rank 0, which reads.
+        step: of the checkpoint, for a training that knows it.
 
     Returns:
         The step of that checkpoint, or None if no evaluation was the best, or there is no checkpoint.
@@ -33,10 +36,10 @@ def load_best(store: CheckpointStore, exchange: Exchange, model: Stateful, *, fi
         MisfitError: the checkpoint belongs to another model.
         ResumeError: it is not there, or cannot be read; on every rank.
     """
-    opened, step, reason = None, None, None
+    opened, reason = None, None
     if first:
         try:
-            opened, step = _open(store)
+            opened, step = _open(store, step)
         except ResumeError as unusable:
             reason = str(unusable)
     wait_for_first()
@@ -58,14 +61,15 @@ def load_best(store: CheckpointStore, exchange: Exchange, model: Stateful, *, fi
     return None if step is None else int(step)
 
 
-def _open(store: CheckpointStore) -> tuple[Opened | None, int | None]:
-    newest = open_newest(store)
-    if newest is None:
-        return None, None
-    with closing(newest):
-        step = _best_step(newest.manifest)
+def _open(store: CheckpointStore, step: int | None) -> tuple[Opened | None, int | None]:
     if step is None:
-        return None, None
+        newest = open_newest(store)
+        if newest is None:
+            return None, None
+        with closing(newest):
+            step = _best_step(newest.manifest)
+        if step is None:
+            return None, None
     opened = open_step(store, step)
     if opened is None:
         raise ResumeError(f"the checkpoint of the best evaluation, at step {step}, is not in {store}, or not intact")

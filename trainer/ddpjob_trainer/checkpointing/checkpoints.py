@@ -261,8 +261,12 @@ class Checkpoints:
         self._restore_random_numbers(manifest, generators)
         return Position(**manifest["position"])
 
-    def load_best(self, model: Stateful) -> int | None:
+    def load_best(self, model: Stateful, *, step: int | None = None) -> int | None:
         """Load the model as it was at the best evaluation, after the training that kept its checkpoint, or elsewhere.
+
+        Args:
+            model: receives its state.
+            step: of that checkpoint; None: the newest one knows it.
 
         Returns:
             The step of that checkpoint; None if the newest one knows of no best evaluation, or there is none.
@@ -272,7 +276,7 @@ class Checkpoints:
             ResumeError: it is not there, not intact, or cannot be read; on every rank.
         """
         self._gate.wait()
-        return load_best(self._folder, self._exchange, model, first=self._first)
+        return load_best(self._folder, self._exchange, model, first=self._first, step=step)
 
     def _agree(self, reason: str | None) -> None:
         wait_for_first()

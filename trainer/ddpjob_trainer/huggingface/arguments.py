@@ -21,8 +21,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "deepspeed": _SHARDS,
     "enable_jit_checkpoint": "this library saves on SIGTERM, on all ranks after the same step: leave it out",
     "fsdp": _SHARDS,
-    "load_best_model_at_end": "leave it out: with metric_for_best_model the checkpoint of the best step is kept, its "
-    "step is in the log, and its model.safetensors can be loaded by itself",
     "parallelism_config": _SHARDS,
     "push_to_hub": "checkpoints stay with the job: call trainer.push_to_hub() after training",
     "resume_from_checkpoint": "leave it out: the job's newest checkpoint is used, or spec.checkpoint.resumeFrom's",
@@ -57,9 +55,11 @@ def check(trainer: Trainer, group: Group, *, save_every: int | None, saves: bool
             f"save_every={save_every} and TrainingArguments.save_strategy={strategy.value!r} both say when to save: "
             "leave out save_every, or set save_strategy='no'"
         )
-    if strategy is SaveStrategy.BEST and not saves:
+    best = "save_strategy='best'" if strategy is SaveStrategy.BEST else ""
+    needs = "load_best_model_at_end" if args.load_best_model_at_end else best
+    if needs and not saves:
         raise MisuseError(
-            "TrainingArguments.save_strategy='best' needs a place to save: set spec.checkpoint, or pass checkpoint_dir"
+            f"TrainingArguments.{needs} needs a place to save: set spec.checkpoint, or pass checkpoint_dir"
         )
 
 

@@ -82,6 +82,8 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._save_is_due = False
         self._evaluates = False
         self._endless = False
+        # Of the best evaluation whose step was saved.
+        self._best = resumed.best if resumed is not None else None
         self._data = resumed.data if resumed is not None else Pass()
         if trainer.args.ignore_data_skip:
             self._data = Pass(self._data.number)
@@ -180,7 +182,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._report_saved()
         if not self._prepared and self._saves is not None:
             self._prepared = True
-            self._saves.prepare(state_of(self._trainer, self._data, self._world_size))
+            self._saves.prepare(state_of(self._trainer, self._data, self._world_size, self._best))
         if control.should_save and step % self._steps_per_epoch == 0:
             # What follows the epoch, such as an evaluation, would not run after a resume.
             self._save_is_due, control.should_save = True, False
@@ -256,6 +258,8 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._finish_saving()
         if state.best_global_step is not None:
             _log.info("best step: %d (%s %s)", state.best_global_step, args.metric_for_best_model, state.best_metric)
+        if args.load_best_model_at_end:
+            self._load_best()
         if state.global_step < state.max_steps:
             epochs, steps = -(-state.global_step // self._steps_per_epoch), state.global_step
             self._notify(lambda listener: listener.shortened(epochs, steps))
@@ -272,13 +276,24 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             return
         self._begin(Activity.CHECKPOINT)
         before = self._clock()
-        everything = state_of(self._trainer, self._data, self._world_size)
-        pause = self._saves.save(everything, self._position(state), keep=state.best_global_step)
+        if state.best_global_step == state.global_step:
+            self._best = state.global_step
+        everything = state_of(self._trainer, self._data, self._world_size, self._best)
+        pause = self._saves.save(everything, self._position(state), keep=self._best)
         pause.seconds = self._clock() - before
         self._pauses[state.global_step] = pause
         self._saved_step = state.global_step
         self._begin(Activity.STEP)
         self._report_saved()
+
+    def _load_best(self) -> None:
+        if self._saves is None or self._best is None:
+            _log.warning("load_best_model_at_end: no step with an evaluation was saved, and the last model stays")
+            return
+        self._begin(Activity.CHECKPOINT)
+        self._saves.load_best(self._trainer.model, step=self._best)
+        self._begin(Activity.STEP)
+        _log.info("loaded the model of step %d", self._best)
 
     def _check_finite(self, state: TrainerState) -> None:
         # The Trainer tells its callbacks another loss than one that is not finite: only the state shows it.

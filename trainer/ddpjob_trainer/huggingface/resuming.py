@@ -59,6 +59,8 @@ class Resumed:
     """transformers' TrainerState as JSON."""
     data: Pass
     """Only counts for data of unknown length."""
+    best: int | None
+    """Step of the best evaluation whose model was saved."""
     generators: bytes
     """This rank's random numbers."""
 
@@ -89,11 +91,12 @@ def resume(trainer: Trainer, saves: Checkpoints, world_size: int) -> Resumed | N
     _log.info("resumed in epoch %d after step %d", position.epoch + 1, position.step)
     # Older checkpoints do not have the pass: there was only one.
     data = Pass(*rest.state.get("pass", (0, position.step)))
-    generators = randomness.capture()
-    return Resumed(position, optimizer.state, rest.state["scheduler"], rest.state["trainer"], data, generators)
+    generators, kept = randomness.capture(), rest.state
+    best = kept["best"] if "best" in kept else json.loads(kept["trainer"])["best_global_step"]
+    return Resumed(position, optimizer.state, kept["scheduler"], kept["trainer"], data, best, generators)
 
 
-def state_of(trainer: Trainer, data: Pass, world_size: int) -> TrainingState:
+def state_of(trainer: Trainer, data: Pass, world_size: int, best: int | None) -> TrainingState:
     """What a checkpoint of a Trainer holds."""
     callbacks = [*trainer.callback_handler.callbacks, trainer.control]
     exported = TrainerState(stateful_callbacks=[each for each in callbacks if isinstance(each, ExportableState)])
@@ -103,5 +106,6 @@ def state_of(trainer: Trainer, data: Pass, world_size: int) -> TrainingState:
         "trainer": json.dumps(dataclasses.asdict(trainer.state)),
         "world_size": world_size,
         "pass": [data.number, data.steps],
+        "best": best,
     }
     return TrainingState(trainer.model, trainer.optimizer, _Kept(rest), trainer.accelerator.scaler)

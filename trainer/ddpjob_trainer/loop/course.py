@@ -268,7 +268,7 @@ class Course:
         """
         self.save_rest()
         self._finish_saving()
-        saved = "saved" if self._checkpoints is not None and self.position == self._saved else "not saved"
+        saved = "saved" if self._saved_step == self.position.step else "not saved"
         _log.info("stop requested: all ranks stop after step %d (%s)", self.position.step, saved)
         raise Stopped(self.position.step)
 
