@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from ddpjob_trainer.checkpointing.restoring import MisfitError  # noqa: E402
 from ddpjob_trainer.checkpointing.storage import CheckpointFolder, ResumeError  # noqa: E402
 from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
 from ddpjob_trainer.observability.trackers import Tracker  # noqa: E402
+from ddpjob_trainer.process.environment import parse_environment  # noqa: E402
 
 PROGRAM = str(Path(__file__).with_name("programs") / "by_steps.py")
 FEW = ["saved 3", "measured 8,stop 11", "stop 16"]
@@ -145,11 +147,18 @@ def training(
         dataset=TensorDataset(torch.ones(STEPS_AN_EPOCH, 1)),
         scheduler=scheduler(optimizer) if isinstance(scheduler, Ready) else scheduler,
         evaluate=None if values is None else lambda _: next(left),
-        checkpoints=None if folder is None else Checkpoints(CheckpointFolder(folder, keep_last=1), group),
+        checkpoints=checkpoints(group, folder),
         settings=Settings(batch_size=1, log_every=1, **settings),
         listeners=(heard, *listeners),
     )
     return loop.run(), heard
+
+
+def checkpoints(group: Group, folder: Path | None) -> Checkpoints | None:
+    """Of the group's job, if it has a name."""
+    if folder is None or group.environment.job.uid:
+        return Checkpoints.of_job(group, None if folder is None else str(folder), keep_last=1)
+    return Checkpoints(CheckpointFolder(folder, keep_last=1), group)
 
 
 class Ready:
@@ -242,17 +251,32 @@ def test_several_numbers_are_shown_by_name_and_one_of_them_counts(
 
 def test_the_model_of_the_best_evaluation_can_be_loaded(group: Group, tmp_path: Path) -> None:
     model = nn.Linear(1, 1, bias=False)
-    checkpoints = Checkpoints(CheckpointFolder(tmp_path), group)
-    assert checkpoints.load_best(model) is None
+    saved = Checkpoints(CheckpointFolder(tmp_path), group)
+    assert saved.load_best(model) is None
     values: list[Found] = [0.5, 0.9, 0.7, 0.8, 0.8]
     training(group, tmp_path, max_steps=5, values=values, keep_best="max", evaluate_every_steps=1)
     before = load_file(str(tmp_path / "step-000000005.attempt-0" / "model.safetensors"))["weight"]
-    assert checkpoints.load_best(model) == 2
+    assert saved.load_best(model) == 2
     # Each step lowers it by 1.
     assert float(model.weight - before) == pytest.approx(3)
     shutil.rmtree(tmp_path / "step-000000002.attempt-0")
     with pytest.raises(ResumeError, match="the checkpoint of the best evaluation, at step 2, is not in"):
-        checkpoints.load_best(model)
+        saved.load_best(model)
+
+
+def test_a_job_that_continues_another_one_loads_the_best_model_of_that_one(group: Group, tmp_path: Path) -> None:
+    def job(name: str, **more: str) -> Group:
+        variables = {"DDPJOB_NAME": name, "DDPJOB_NAMESPACE": "team", "DDPJOB_UID": f"uid-of-{name}", **more}
+        return replace(group, environment=parse_environment(variables))
+
+    first, second = job("first"), job("second", DDPJOB_RESUME_FROM="first")
+    how: dict[str, Any] = {"keep_best": "max", "evaluate_every_steps": 1, "save_every_steps": 1}
+    training(first, tmp_path, max_steps=4, values=[0.5, 0.9, 0.7, 0.7], **how)
+    result, _ = training(second, tmp_path, max_steps=6, values=[0.8, 0.6], **how)
+    assert (result.resumed_from, result.best_step) == (4, 2)
+    continued = checkpoints(second, tmp_path)
+    assert continued is not None
+    assert continued.load_best(nn.Linear(1, 1, bias=False)) == 2
 
 
 def test_early_stopping_within_an_epoch_is_the_end_until_it_is_given_more_patience(

@@ -1,10 +1,11 @@
 """The model of a checkpoint by itself, without the training that saved it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from itertools import chain
 from typing import Any, Final
 
-from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_newest, open_step
+from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_step
 from ddpjob_trainer.checkpointing.restoring import Restoring
 from ddpjob_trainer.checkpointing.snapshot import MODEL, OPTIMIZER, STRIDES, VERSIONS, Stateful, TrainingState
 from ddpjob_trainer.checkpointing.storage import ResumeError
@@ -18,12 +19,12 @@ HISTORY: Final = "history"
 
 
 def load_best(
-    store: CheckpointStore, exchange: Exchange, model: Stateful, *, first: bool, step: int | None = None
+    stores: Iterable[CheckpointStore], exchange: Exchange, model: Stateful, *, first: bool, step: int | None = None
 ) -> int | None:
     """Load the model as it was at the best evaluation that the newest checkpoint knows of; all ranks together.
 
     Args:
-        store: of the checkpoints.
+        stores: of the checkpoints, those of the job first, and then of the one that it continues; only rank 0 asks.
         exchange: between the ranks.
         model: receives its state.
         first: whether this is rank 0, which reads.
@@ -39,8 +40,8 @@ def load_best(
     opened, reason = None, None
     if first:
         try:
-            opened, step = _open(store, step)
-        except ResumeError as unusable:
+            opened, step = _open(list(stores), step)
+        except (ResumeError, OSError) as unusable:
             reason = str(unusable)
     wait_for_first()
     with nullcontext() if opened is None else closing(opened):
@@ -61,19 +62,18 @@ def load_best(
     return None if step is None else int(step)
 
 
-def _open(store: CheckpointStore, step: int | None) -> tuple[Opened | None, int | None]:
+def _open(stores: Sequence[CheckpointStore], step: int | None) -> tuple[Opened | None, int | None]:
     if step is None:
-        newest = open_newest(store)
-        if newest is None:
-            return None, None
-        with closing(newest):
-            step = _best_step(newest.manifest)
-        if step is None:
-            return None, None
-    opened = open_step(store, step)
-    if opened is None:
-        raise ResumeError(f"the checkpoint of the best evaluation, at step {step}, is not in {store}, or not intact")
-    return opened, step
+        newest = next(chain.from_iterable(store.newest() for store in stores), None)
+        step = None if newest is None else _best_step(newest.manifest)
+    if step is None:
+        return None, None
+    # A job that continues another one does not have what that one had kept.
+    for store in stores:
+        opened = open_step(store, step)
+        if opened is not None:
+            return opened, step
+    raise ResumeError(f"the checkpoint of the best evaluation, at step {step}, is not in {stores[0]}, or not intact")
 
 
 def _best_step(manifest: Mapping[str, Any]) -> int | None:

@@ -7,8 +7,9 @@ A checkpoint's folder holds `model.safetensors`, which can be used by itself, `o
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -276,7 +277,10 @@ class Checkpoints:
             ResumeError: it is not there, not intact, or cannot be read; on every rank.
         """
         self._gate.wait()
-        return load_best(self._folder, self._exchange, model, first=self._first, step=step)
+        older: Iterable[CheckpointStore] = ()
+        if self._resume_from is not None and self._owner is not None:
+            older = older_stores(self._folder, self._owner, self._resume_from)
+        return load_best(chain([self._folder], older), self._exchange, model, first=self._first, step=step)
 
     def _agree(self, reason: str | None) -> None:
         wait_for_first()
