@@ -136,6 +136,12 @@ _LEARNING: Final = Row(
             queries=(Query(f"max({_trainer('accuracy_ratio')} > 0)", "accuracy"),),
         ),
         Panel(
+            title="Evaluation",
+            text="What the last evaluation has found, by the names that the program gives it.",
+            unit="none",
+            queries=(Query(f"max by (metric) ({_trainer('evaluation')})", "{{metric}}"),),
+        ),
+        Panel(
             title="Gradient norm",
             text="L2 norm of all gradients on log steps. If it keeps growing, the training diverges.",
             unit="none",

@@ -36,7 +36,7 @@ local rank. Both expose metrics with the prefix `process_`. [monitoring.md](moni
 dashboards and alerts.
 
 - The label `ddpjob` is the name of the job (`job` is Prometheus' own label). Series with a job's name disappear with
-  the job, and no other label grows with the number of jobs.
+  the job, and no other label grows with the number of jobs. The label `metric` has at most 32 values per worker.
 - To the metrics of a worker, Prometheus adds the labels `namespace`, `pod` and `node`, and `ddpjob` to `process_`
   metrics.
 - A histogram has the series `_bucket`, `_sum` and `_count`. The client library adds `_created` to counters and
@@ -98,7 +98,7 @@ def operator_text() -> str:
 
 
 def trainer_text() -> str:
-    """Exposition of a worker process on a GPU."""
+    """Exposition of a worker process on a GPU, after an evaluation."""
     info = ProcessInfo(
         job="digits",
         rank=0,
@@ -112,7 +112,9 @@ def trainer_text() -> str:
         torch="",
     )
     gpu = GpuMemory(allocated=lambda: 0.0, reserved=lambda: 0.0, total=0.0)
-    return TrainerMetrics(info, gpu).render()[1].decode()
+    metrics = TrainerMetrics(info, gpu)
+    metrics.show_evaluation({"f1": 0.0})
+    return metrics.render()[1].decode()
 
 
 def rows(text: str) -> list[Row]:
