@@ -384,9 +384,17 @@ class Finished(Listener):
 
 NOT_ALIKE = """
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 from ddpjob_trainer import *
 from ddpjob_trainer.process.environment import MisuseError
+
+class Shares(IterableDataset):
+    def __init__(self, group):
+        self.group = group
+    def __iter__(self):
+        # As if each rank's file began with the same.
+        yield torch.zeros(4)
+        yield from torch.arange(80.0).reshape(20, 4)[self.group.rank :: self.group.world_size]
 
 with process_group() as group:
     generator = torch.Generator().manual_seed(group.rank)
@@ -415,6 +423,16 @@ with process_group() as group:
             print(name, "trained", flush=True)
         except MisuseError as reason:
             print(name, "refused:", reason, flush=True)
+    try:
+        with Session(group=group) as session:
+            model = session.model(torch.nn.Linear(4, 1))
+            optimizer = session.keep("optimizer", torch.optim.SGD(model.parameters(), lr=1e-9))
+            for step in session.steps(DataLoader(Shares(group), 1), epochs=1):
+                with step as numbers:
+                    session.backward(model(numbers).mean())
+                    session.step()
+    except MisuseError as reason:
+        print("streams refused:", reason, flush=True)
 """
 
 
@@ -428,6 +446,7 @@ def test_ranks_that_would_not_train_one_model_with_one_data_set_are_refused_by_a
         assert said.pop("as many").startswith(
             "refused: the data set has 40 samples on rank 0 and 41 on rank 1: it must"
         )
+        assert said.pop("streams").startswith("refused: the loader began with the same batch on all ranks, and now")
         assert said.pop("past").startswith("refused: the gradients of step 1 differ between the ranks")
         assert list(said) == ["drawn", "deeper", "batches", "shared", "a list"]
         assert all(each.startswith(f"refused: {others}") for each in said.values())

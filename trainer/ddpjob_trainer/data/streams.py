@@ -21,6 +21,8 @@ from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
 _END: Final = object()
+_GLANCE: Final = 64
+"""About how many numbers of a tensor are compared."""
 
 _log = logging.getLogger(__name__)
 
@@ -143,11 +145,16 @@ class Stream:
         first: Any,  # noqa: ANN401 as above
     ) -> Iterator[tuple[Any, Part]]:
         rank, world, nominal = self._group.rank, self._group.world_size, _size(first) * accumulate
+        same, step = hashlib.sha256(), 0
         while reader.more():
-            total = 0
+            total, step = 0, step + 1
             for index in range(accumulate):
                 # All of them are read by each rank, so that all know their sizes.
                 dealt = list(islice(reader, world))
+                for each in dealt:
+                    same.update(_glance(each))
+                if index == 0 and step & (step - 1) == 0:
+                    self._check_same(same.digest())
                 consumed += len(dealt)
                 total += sum(map(_size, dealt))
                 last = index + 1 == accumulate or not reader.more()
@@ -160,6 +167,19 @@ class Stream:
                 ends = not self._stateful and not reader.more()
                 yield batch, Part(_size(batch), weight, True, nominal * world / total, total, consumed, ends)  # noqa: FBT003
                 break
+
+    def _check_same(self, digest: bytes) -> None:
+        """Check that all ranks still read the same; a collective, ever more rarely.
+
+        Raises:
+            MisuseError: they do not.
+        """
+        if len(set(self._group.exchange.gather_bytes(digest))) > 1:
+            raise MisuseError(
+                "the loader began with the same batch on all ranks, and now reads something else on some: if each rank "
+                "is to read data of its own, let it begin with a batch that no other rank has; if not, seed what the "
+                "loader draws"
+            )
 
     def _own(
         self,
@@ -270,6 +290,16 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 as above
     elif isinstance(batch, list | tuple):
         for value in batch:
             yield from _tensors(value)
+
+
+def _glance(batch: Any) -> bytes:  # noqa: ANN401 as above
+    """A few numbers of each tensor of a batch, as bytes."""
+    found = bytearray()
+    for tensor in _tensors(batch):
+        flat = tensor.detach().reshape(-1)
+        some = flat[:: max(len(flat) // _GLANCE, 1)][: 2 * _GLANCE]
+        found += some.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return bytes(found)
 
 
 def _digest(batch: Any) -> bytes:  # noqa: ANN401 as above
