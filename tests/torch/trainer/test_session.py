@@ -412,6 +412,13 @@ def test_a_loss_that_is_none_is_named(
         use()
 
 
+def test_the_state_of_several_optimizers_is_not_divided(group: Group) -> None:
+    with Session(group=group, optimization=Optimization(shard_optimizer=True)) as session:
+        model = registered(session)
+        with pytest.raises(MisuseError, match="shard_optimizer divides the state of one optimizer"):
+            session.keep("other", torch.optim.SGD(model.parameters()))
+
+
 def test_an_evaluation_leaves_the_model_as_it_was(group: Group) -> None:
     with Session(group=group) as session:
         model = registered(session)

@@ -15,13 +15,14 @@ from typing import Any, Final, Self
 
 import torch
 
-from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_stores, sign, was_there
+from ddpjob_trainer.checkpointing.ancestry import JobIdentity, older_stores, sign
 from ddpjob_trainer.checkpointing.background import Background
 from ddpjob_trainer.checkpointing.best import load_best
 from ddpjob_trainer.checkpointing.host_copies import ChangedError
 from ddpjob_trainer.checkpointing.naming import folder_of
-from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_newest
+from ddpjob_trainer.checkpointing.reading import Opened, distribute, forms_of, open_to_continue
 from ddpjob_trainer.checkpointing.restoring import MisfitError, Restoring
+from ddpjob_trainer.checkpointing.shards import Shards
 from ddpjob_trainer.checkpointing.snapshot import (
     FILES,
     RANDOM,
@@ -88,6 +89,7 @@ class Checkpoints:
         self._snapshots = Snapshots()
         self._clock = clock
         self._gate = StepGate(clock)
+        self._shards = Shards(group.exchange)
         self._durable: int | None = None
 
     @classmethod
@@ -156,9 +158,12 @@ class Checkpoints:
         """
         before, pause = self._clock(), Pause()
         generators = self._exchange.begin_to_gather(randomness.capture(), randomness.CAPACITY)
-        self._agree(
-            self._save(state, position, generators, pause if during_next_step else None, keep) if self._first else None
-        )
+        reason = None
+        if self._first:
+            reason = self._save(state, position, generators, pause if during_next_step else None, keep)
+        elif state.owners is not None:
+            self._shards.give(state, position.step, self._background, asynchronous=self._asynchronous)
+        self._agree(reason)
         pause.seconds += self._clock() - before
         return pause
 
@@ -172,6 +177,7 @@ class Checkpoints:
         """
         try:
             check(state)
+            self._shards.check(state, asynchronous=self._asynchronous)
         except TypeError as unsuitable:
             raise MisuseError(f"no checkpoint could be saved: {unsuitable}") from unsuitable
 
@@ -201,7 +207,7 @@ class Checkpoints:
         Raises:
             SaveError: rank 0 could not write it; raised on every rank.
         """
-        self._agree(self._background.wait() if self._first else None)
+        self._agree(self._background.wait())
 
     def durable_step(self) -> int | None:
         """Step of the newest checkpoint of this process that is on disk, None before the first.
@@ -237,7 +243,7 @@ class Checkpoints:
         failure: ResumeError | None = None
         if self._first:
             try:
-                opened = self._open()
+                opened = open_to_continue(self._folder, self._owner, self._resume_from)
             except ResumeError as unusable:
                 failure = unusable
         wait_for_first()
@@ -301,26 +307,33 @@ class Checkpoints:
         keep: int | None,
     ) -> str | None:
         """Write a checkpoint, or begin to; returns why it, or the previous one, could not be written."""
-        reason = self._background.wait()
-        if reason is not None:
-            return reason
+        reason, snapshot = self._background.wait(), None
         try:
-            if not self._asynchronous:
-                return self._write(without_copies(state, position), generators.result(), keep)
-            later = self._gate.stable(state.optimizer) if pause is not None else frozenset()
-            snapshot = self._snapshots.take(state, position, later)
+            snapshot = None if reason is not None else self._snapshot(state, position, pause)
         except TypeError as unsuitable:
-            return _reason(position.step, unsuitable)
+            reason = _reason(position.step, unsuitable)
+        reason, parts = self._shards.parts(state, position.step, reason)
+        if snapshot is None or reason is not None:
+            return reason
+        own = snapshot
+        if not self._asynchronous:
+            with self._shards.whole(own, parts) as whole:
+                return self._write(whole, generators.result(), keep)
 
         def write() -> str | None:
             try:
-                self._snapshots.copy_rest(snapshot)
-            except ChangedError as changed:
-                return self._reported(_reason(position.step, changed))
+                self._snapshots.copy_rest(own)
+                changed = None
+            except ChangedError as found:
+                changed = self._reported(_reason(position.step, found))
             finally:
                 self._gate.open()
-            self._snapshots.wait()
-            return self._write(snapshot, generators.result(), keep)
+            with self._shards.whole(own, parts) as whole:
+                # What the others send is read in any case.
+                if changed is not None:
+                    return changed
+                self._snapshots.wait()
+                return self._write(whole, generators.result(), keep)
 
         if pause is not None and snapshot.remaining:
             self._gate.close(pause)
@@ -330,6 +343,12 @@ class Checkpoints:
             self._gate.open()
             raise
         return None
+
+    def _snapshot(self, state: TrainingState, position: Position, pause: Pause | None) -> Snapshot:
+        if not self._asynchronous:
+            return without_copies(state, position)
+        later = self._gate.stable(state.optimizer) if pause is not None else frozenset()
+        return self._snapshots.take(state, position, later)
 
     def _write(self, snapshot: Snapshot, generators: list[bytes], keep: int | None) -> str | None:
         """Write a checkpoint; returns why it could not be written."""
@@ -353,27 +372,6 @@ class Checkpoints:
             # The training may not ask for a while.
             _log.error("%s", reason)
         return reason
-
-    def _open(self) -> Opened | None:
-        found = open_newest(self._folder)
-        if found is not None:
-            return found
-        damaged = self._folder.versions()
-        if damaged:
-            raise ResumeError(
-                f"none of the {len(damaged)} checkpoint(s) in {self._folder} is intact: move them away to train "
-                "from scratch"
-            )
-        if self._resume_from is None or self._owner is None:
-            return None
-        for store in older_stores(self._folder, self._owner, self._resume_from):
-            found = open_newest(store)
-            if found is not None:
-                return found
-        if self._folder.part is not None and was_there(self._folder, self._owner, self._resume_from):
-            # The older job ended before this one of its trainings had begun.
-            return None
-        raise nothing_to_resume(self._folder, self._owner, self._resume_from)
 
     def _restore_random_numbers(self, manifest: dict[str, Any], saved: torch.Tensor | None) -> None:
         if saved is not None:

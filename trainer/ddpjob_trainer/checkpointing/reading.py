@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_stores, was_there
 from ddpjob_trainer.checkpointing.restoring import Form, Name
 from ddpjob_trainer.checkpointing.snapshot import FILES, FORMAT
 from ddpjob_trainer.checkpointing.storage import Checkpoint, ResumeError
@@ -35,6 +36,37 @@ class Opened:
             for file, reader in self.readers.items()
             for name, found in reader.tensors.items()
         ]
+
+
+def open_to_continue(store: CheckpointStore, owner: JobIdentity | None, resume_from: str | None) -> Opened | None:
+    """Open what a training continues from: its own newest intact checkpoint, or that of an older job.
+
+    Args:
+        store: of the training.
+        owner: the job that it belongs to.
+        resume_from: name of the older job.
+
+    Raises:
+        ResumeError: there are checkpoints, but none can be used; or the older job has none.
+    """
+    found = open_newest(store)
+    if found is not None:
+        return found
+    damaged = store.versions()
+    if damaged:
+        raise ResumeError(
+            f"none of the {len(damaged)} checkpoint(s) in {store} is intact: move them away to train from scratch"
+        )
+    if resume_from is None or owner is None:
+        return None
+    for older in older_stores(store, owner, resume_from):
+        found = open_newest(older)
+        if found is not None:
+            return found
+    if store.part is not None and was_there(store, owner, resume_from):
+        # The older job ended before this one of its trainings had begun.
+        return None
+    raise nothing_to_resume(store, owner, resume_from)
 
 
 def open_newest(store: CheckpointStore) -> Opened | None:

@@ -14,6 +14,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from ddpjob_trainer.checkpointing.forms import View, is_expanded, is_plain, real, view_of, without_expansion
+from ddpjob_trainer.checkpointing.shards import own_state
 from ddpjob_trainer.checkpointing.snapshot import (
     MODEL,
     OPTIMIZER,
@@ -87,6 +88,7 @@ class Restoring:
                 for mark in marks(value):
                     self._targets[MODEL, mark.name] = self._of_model(mark, own)
             what = OPTIMIZER
+            self._optimizer = own_state(manifest[OPTIMIZER], state)
             self._prepare_optimizer()
             for what, key in _REST:  # noqa: B007 the message names it
                 # Averages of the parameters may be as large as the model.
@@ -113,7 +115,7 @@ class Restoring:
         try:
             self._finish_model()
             what = OPTIMIZER
-            load_optimizer(self._state.optimizer, from_json(self._manifest[OPTIMIZER], optimizer))
+            load_optimizer(self._state.optimizer, from_json(self._optimizer, optimizer))
             # Checkpoints of older versions do not have all of them.
             rest = self._state
             parts = (rest.scheduler, rest.scaler, rest.early_stop, rest.others, rest.buckets, rest.weights)
@@ -155,8 +157,8 @@ class Restoring:
 
     def _prepare_optimizer(self) -> None:
         parameters, strides = parameters_of(self._state.optimizer), self._manifest.get(STRIDES, {})
-        own = self._present(self._state.optimizer, OPTIMIZER, self._manifest[OPTIMIZER])
-        for mark in marks(self._manifest[OPTIMIZER]):
+        own = self._present(self._state.optimizer, OPTIMIZER, self._optimizer)
+        for mark in marks(self._optimizer):
             name = (OPTIMIZER, mark.name)
             if name in self._targets:
                 continue

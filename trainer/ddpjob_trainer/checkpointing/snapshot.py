@@ -10,6 +10,7 @@ import torch.distributed as dist
 from ddpjob_trainer.checkpointing.forms import View, is_plain, refuse_shared, strides_of, view_of
 from ddpjob_trainer.checkpointing.host_copies import HostCopies, LaterCopy
 from ddpjob_trainer.checkpointing.step_gate import Place, place
+from ddpjob_trainer.checkpointing.tensor_file import Elsewhere
 from ddpjob_trainer.checkpointing.tree import Copy, to_json
 from ddpjob_trainer.data.position import Position
 
@@ -53,6 +54,8 @@ class TrainingState:
     """How gradients are exchanged: without it the last digits of the first step after a resume may differ."""
     weights: Stateful | None = None
     """What sums are divided by before the weight of a step is known."""
+    owners: Sequence[int] | None = None
+    """Rank that has the optimizer's state of each parameter, by number; None: all ranks have all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,12 @@ class Snapshot:
 
     step: int
     manifest: dict[str, Any]
-    tensors: dict[str, dict[str, torch.Tensor]]
-    """By file and name: copies, or the training's own."""
+    tensors: Mapping[str, Mapping[str, torch.Tensor | Elsewhere]]
+    """By file and name: copies, the training's own, or those of other ranks."""
     remaining: Sequence[LaterCopy]
     """Copies that have not been made yet."""
 
-    def with_random_numbers(self, generators: list[bytes]) -> dict[str, dict[str, torch.Tensor]]:
+    def with_random_numbers(self, generators: list[bytes]) -> dict[str, Mapping[str, torch.Tensor | Elsewhere]]:
         """All tensors by file and name, including every rank's generators."""
         random = {
             str(rank): torch.frombuffer(bytearray(each), dtype=torch.uint8) for rank, each in enumerate(generators)

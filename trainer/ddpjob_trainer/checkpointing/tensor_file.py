@@ -9,10 +9,10 @@ import io
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -78,21 +78,53 @@ def pieces(shape: Sequence[int], itemsize: int) -> Iterator[Index]:
         yield (slice(begin, begin + count),)
 
 
-def write_tensors(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A tensor that this process does not have, and is given in pieces."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    fetch: Callable[[], torch.Tensor]
+    """Gives the next piece, as bytes that are valid until the one after it."""
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+_Written = TypeVar("_Written", torch.Tensor, Elsewhere, torch.Tensor | Elsewhere)
+
+
+def in_order(tensors: Mapping[str, _Written]) -> list[tuple[str, _Written]]:
+    """Tensors as they follow each other in a file, whatever others are between them."""
+    # The largest elements first, so that each tensor begins at a multiple of its element size, as readers expect.
+    return sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+
+
+def piece_of(tensor: torch.Tensor, index: Index) -> torch.Tensor:
+    """A piece of a tensor as bytes in the host's memory."""
+    # As bytes, since NumPy does not have every type of torch.
+    return tensor.detach()[index].cpu().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def write_tensors(tensors: Mapping[str, torch.Tensor | Elsewhere], file: Path) -> None:
     """Write tensors by name into a file that `safetensors.torch.load_file` reads.
 
     Of a tensor that is not contiguous, or not in the host's memory, only a piece at a time is copied.
 
     Args:
-        tensors: of any layout with strides, on any device.
+        tensors: of any layout with strides, on any device, or elsewhere.
         file: is created or replaced.
 
     Raises:
         TypeError: the format does not have a tensor's type; the message names the tensor.
         OSError: the file cannot be written.
     """
-    # The largest elements first, so that each tensor begins at a multiple of its element size, as readers expect.
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    ordered = in_order(tensors)
     header: dict[str, object] = {}
     end = 0
     for name, tensor in ordered:
@@ -105,10 +137,9 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
         stream.write(struct.pack("<Q", len(text)) + text)
         for _, tensor in ordered:
             for index in pieces(tensor.shape, tensor.element_size()):
-                piece = tensor.detach()[index].cpu().resolve_neg().contiguous()
+                piece = tensor.fetch() if isinstance(tensor, Elsewhere) else piece_of(tensor, index)
                 if piece.numel():
-                    # As bytes, since NumPy does not have every type of torch.
-                    stream.write(memoryview(piece.reshape(-1).view(torch.uint8).numpy()))
+                    stream.write(memoryview(piece.numpy()))
 
 
 @dataclass(frozen=True, slots=True)

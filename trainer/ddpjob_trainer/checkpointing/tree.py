@@ -101,6 +101,20 @@ def from_json(json: Any, tensors: Mapping[str, torch.Tensor]) -> Any:  # noqa: A
     return Counter(items) if json.get(_COUNTER) else items
 
 
+def items_of(json: Any, key: str) -> list[Any]:  # noqa: ANN401 what `to_json` returned
+    """Keys and values of a mapping in a mapping."""
+    found: list[Any] = dict(json[_ITEMS])[key][_ITEMS]
+    return found
+
+
+def with_items(json: Any, key: str, change: Callable[[list[Any]], list[Any]]) -> Any:  # noqa: ANN401 likewise
+    """The tree with other keys and values in a mapping of it, if it has that."""
+    if not isinstance(json, dict) or _ITEMS not in json:
+        return json
+    items = [[each, {**value, _ITEMS: change(value[_ITEMS])} if each == key else value] for each, value in json[_ITEMS]]
+    return {**json, _ITEMS: items}
+
+
 def marks(json: Any) -> Iterator["Mark"]:  # noqa: ANN401 what `to_json` returned
     """What the tree says of its tensors."""
     if isinstance(json, list):

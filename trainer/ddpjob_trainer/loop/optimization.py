@@ -16,6 +16,7 @@ from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.schedule import Advanced
+from ddpjob_trainer.loop.sharding import Sharding
 from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.process.environment import MisuseError
@@ -71,6 +72,8 @@ class Optimization:
     broadcast_buffers: bool = True
     """Give all ranks the buffers of rank 0 before each forward pass, such as BatchNorm's averages; checkpoints hold
     those of rank 0 in any case."""
+    shard_optimizer: bool = False
+    """Divide the optimizer's state among the ranks (ZeRO-1): each computes its parameters, and gives them to all."""
     sync_batch_norm: bool = False
     """Let BatchNorm layers normalise over the batches of all ranks; only on GPUs."""
 
@@ -129,8 +132,16 @@ class Optimizing:
         self._parts: list[torch.Tensor] = []
         self.scaler = torch.amp.GradScaler(device.type) if how.precision is Precision.FLOAT16 else None
         self._scale: float | None = None
+        self._unscaled = False
         self.buckets = Buckets()
         self._weights = weights
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        self._sharding = Sharding(optimizer, rank=rank, world_size=world_size) if how.shard_optimizer else None
+
+    @property
+    def owners(self) -> list[int] | None:
+        """Rank that has the optimizer's state of each parameter, by number; None: all ranks have all."""
+        return None if self._sharding is None else self._sharding.owners()
 
     def distributed(self) -> DistributedDataParallel:
         """The model that all ranks train together; see `distribute`."""
@@ -217,7 +228,8 @@ class Optimizing:
                     each.grad.mul_(factor)
         if measure:
             self._seen.check()
-        if measure or clip is not None or finite.decides_each_step:
+        self._unscaled = measure or clip is not None or finite.decides_each_step
+        if self._unscaled:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)
             changed = [each for group in self._optimizer.param_groups for each in group["params"]]
@@ -237,6 +249,15 @@ class Optimizing:
 
     def _change_parameters(self) -> bool:
         """Whether it was done: a step whose gradients overflow in float16 is left out."""
+        if self._sharding is None:
+            return self._change()
+        if self.scaler is not None and not self._unscaled:
+            # All gradients decide whether they overflow, on all ranks.
+            self.scaler.unscale_(self._optimizer)
+        with self._sharding.own():
+            return self._change()
+
+    def _change(self) -> bool:
         if self.scaler is None:
             self._optimizer.step()
             return True

@@ -89,6 +89,8 @@ class Registered:
             return
         if self.optimizings and self._how.precision is Precision.FLOAT16:
             raise MisuseError("precision fp16 scales the loss for one optimizer: with several, use bf16")
+        if self.optimizings and self._how.shard_optimizer:
+            raise MisuseError("shard_optimizer divides the state of one optimizer: with several, leave it out")
         parameters = nn.ParameterList(each for group in state.param_groups for each in group["params"])
         optimizing = Optimizing(
             parameters,
@@ -152,6 +154,7 @@ class Registered:
             others=others,
             buckets=self._buckets,
             weights=self._weights,
+            owners=optimizing.owners,
         )
 
 

@@ -337,4 +337,5 @@ class TrainingLoop:
             others=self._listener_states,
             buckets=self._optimizing.buckets,
             weights=self._weights,
+            owners=self._optimizing.owners,
         )

@@ -1,10 +1,11 @@
 """Measures how much memory saves and a resume take on each rank, beyond the state of the training.
 
-memory.py FOLDER MIB save|resume prints `RANK <rank> <what> <bytes at the peak> <bytes of the state>`
+memory.py FOLDER MIB save|resume [divided] prints `RANK <rank> <what> <bytes at the peak> <bytes of the state>`
 """
 
 import gc
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from ddpjob_trainer import Checkpoints, Position, TrainingState, current_environment, process_group
+from ddpjob_trainer.loop.sharding import Sharding
 
 WIDTH = 2048
 _PARTS = 3
@@ -39,13 +41,18 @@ class Peak:
 
 def main() -> None:
     environment = current_environment()
-    folder, mebibytes, what = environment.arguments
+    folder, mebibytes, what, *divided = environment.arguments
     layers = int(mebibytes) * 2**20 // (_PARTS * WIDTH * WIDTH * 4)
+    sharding: dict[int, Sharding] = {}
     with process_group(environment) as group:
 
         def make() -> TrainingState:
             model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
-            return TrainingState(model, torch.optim.AdamW(model.parameters(), fused=True))
+            optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+            if not divided:
+                return TrainingState(model, optimizer)
+            sharding[0] = Sharding(optimizer, rank=group.rank, world_size=group.world_size)
+            return TrainingState(model, optimizer, owners=sharding[0].owners())
 
         def report(name: str, peak: Peak) -> None:
             state = layers * _PARTS * WIDTH * WIDTH * 4
@@ -57,7 +64,8 @@ def main() -> None:
             state = make()
             for each in state.model.parameters():
                 each.grad = torch.ones_like(each)
-            state.optimizer.step()
+            with sharding[0].own() if divided else nullcontext():
+                state.optimizer.step()
             state.optimizer.zero_grad()
             for name in ("synchronous", "asynchronous"):
                 checkpoints = Checkpoints.of_job(group, folder, asynchronous=name == "asynchronous", keep_last=1)
