@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench-recovery bench-training lint verify images cluster clean clean-cache bootstrap
+.PHONY: help demo test test-full bench-recovery bench-training bench-scale lint verify images cluster clean clean-cache bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -27,6 +27,9 @@ bench-recovery: bootstrap ## measure the seconds from a fault to the next step o
 
 bench-training: bootstrap ## measure the overhead of the trainer library; fails if a goal is missed; ARGS="--pairs 20"
 	$(PYTHON_RUN) hack.bench.training $(ARGS)
+
+bench-scale: bootstrap ## measure how fast pods are created, compared with a bare client and Jobs; ARGS="--runs 3 --cases one"
+	$(PYTHON_RUN) tests.scale.bench $(ARGS)
 
 lint: bootstrap ## check format, style, types, imports, file lengths and vocabulary
 	$(PYTHON_RUN) hack.lint

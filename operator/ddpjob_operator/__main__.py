@@ -1,9 +1,9 @@
 """The operator's command line: python -m ddpjob_operator."""
 
 import argparse
-import asyncio
 import sys
 
+import uvloop
 from kubernetes.aio.config.config_exception import ConfigException
 
 from ddpjob_core.api.scope import Scope, ScopeError
@@ -82,7 +82,7 @@ def main() -> int:
         parser.error(f"argument --namespace: {error}")
     set_up_logging(options.pop("log_format"))
     try:
-        asyncio.run(operate(Options(**options)))
+        uvloop.run(operate(Options(**options)))
     except ConfigException as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -2,17 +2,24 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
 from kubernetes.aio.config.config_exception import ConfigException
+from yarl import URL
+
+from ddpjob_operator.encoding import encode
 
 USER_AGENT: Final = "ddpjob-operator"
+_READ_AHEAD: Final = 2**21
+"""Bytes: events on large objects come in fewer pieces."""
 _TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 _log = logging.getLogger(__name__)
@@ -26,12 +33,17 @@ class RequestObserver(Protocol):
 
 
 class Connection:
-    """How the API server is reached. Rotated tokens are read again from their file or plugin."""
+    """How the API server is reached. Rotated tokens are read again from their file or plugin.
+
+    Requests go through a session of its own. That of the client's library looks for proxies and for a .netrc in a
+    thread at each request, and copies headers and body several times.
+    """
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._client: Any = ApiClient(configuration)
-        self._client.user_agent = USER_AGENT
+        self._proxy = configuration.proxy or _proxy_for(self.server)
+        self._session: aiohttp.ClientSession | None = None
 
     @property
     def server(self) -> str:
@@ -56,14 +68,35 @@ class Connection:
             limits: how long it may take.
             accept: media type of the answer.
         """
-        _, url, headers, _, _ = await self._client.param_serialize(
-            method, address, header_params={"Accept": accept}, auth_settings=["BearerToken"]
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        await self._sign(headers, method)
+        return await self._own_session().request(
+            method,
+            # As it is: it has been quoted where it had to be.
+            URL(self.server + address, encoded=True),
+            data=None if body is None else encode(body),
+            headers=headers,
+            timeout=limits,
+            proxy=self._proxy,
+            proxy_headers=self._configuration.proxy_headers,
+            server_hostname=self._configuration.tls_server_name or None,
+            allow_redirects=False,
         )
-        answer = await self._client.rest_client.request(
-            method, url, headers=headers, body=body, _request_timeout=limits
-        )
-        response: aiohttp.ClientResponse = answer.response
-        return response
+
+    def _own_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._client.rest_client.ssl_context),
+                headers={"User-Agent": USER_AGENT},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_READ_AHEAD,
+            )
+        return self._session
+
+    async def _sign(self, headers: MutableMapping[str, str], method: str) -> None:
+        signed: dict[str, str] = {}
+        await self._client.update_params_for_auth(signed, [], ["BearerToken"], "", method, None)
+        headers.update(signed)
 
     def open_session(
         self,
@@ -82,9 +115,7 @@ class Connection:
 
         async def sign(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams) -> None:
             asked(params.url.path)
-            headers: dict[str, str] = {}
-            await self._client.update_params_for_auth(headers, [], ["BearerToken"], "", params.method, None)
-            params.headers.update(headers)
+            await self._sign(params.headers, params.method)
 
         async def observe(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestEndParams) -> None:
             code = getattr(params.response, "code", None) or params.response.status
@@ -101,6 +132,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
         await self._client.close()
 
 
@@ -124,6 +157,14 @@ async def connect(path: str | None = None) -> Connection:
         await load_kube_config(config_file=path, client_configuration=configuration)  # type: ignore[no-untyped-call]
         _log.info("using %s at %s", path, configuration.host)
     return Connection(configuration)
+
+
+def _proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for an address, as for any other program."""
+    parts = urlsplit(url)
+    if not parts.hostname or proxy_bypass(parts.netloc):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _configuration_file() -> str | None:

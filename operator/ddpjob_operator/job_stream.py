@@ -8,7 +8,6 @@ version to watch from is too old. It is shown that one instead, or a broken stre
 """
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,12 +17,13 @@ from typing import Any, ClassVar, Final, Protocol
 import aiohttp
 
 from ddpjob_core.api.answers import error_of_answer
-from ddpjob_core.api.bounded_json import decode, list_of
+from ddpjob_core.api.bounded_json import list_of
 from ddpjob_core.api.constants import PLURAL
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.resting import at_rest
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
+from ddpjob_operator.encoding import decode, encode
 
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _AT_ONCE: Final = 10
@@ -106,7 +106,7 @@ class JobStream:
             raise WatchError(f"the watch sent an error: {line[:400].decode(errors='replace')}")
         if kind != "ERROR":
             self.worked(path)
-        return json.dumps(event).encode() + b"\n"
+        return encode(event) + b"\n"
 
     async def failed(self, path: str, why: str) -> bool:
         """Wait before the next try, the longer the more have failed; whether all is to be listed again.

@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 import aiohttp
 
 from ddpjob_core.api.answers import error_of_answer, error_of_status
-from ddpjob_core.api.bounded_json import decode
 from ddpjob_core.api.errors import ApiError, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
+from ddpjob_operator.encoding import decode
 from ddpjob_operator.slots import FairSlots
 
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]

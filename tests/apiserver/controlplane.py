@@ -204,6 +204,8 @@ class ControlPlane:
     admin: Client
     controllers: bool
     service_ranges: str = SERVICE_RANGE
+    durable: bool = False
+    """Whether etcd waits for its disk, as in a cluster."""
     namespaces: str = "test"
     """What the names of its namespaces begin with."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -234,7 +236,15 @@ class ControlPlane:
         }
 
     @classmethod
-    def start(cls, assets: Path, folder: Path, *, controllers: bool = False, service_ranges: str = "") -> Self:
+    def start(
+        cls,
+        assets: Path,
+        folder: Path,
+        *,
+        controllers: bool = False,
+        service_ranges: str = "",
+        durable: bool = False,
+    ) -> Self:
         """Start it and install the CRD and the operator's permissions.
 
         Args:
@@ -242,6 +252,7 @@ class ControlPlane:
             folder: an empty one for data, logs, keys; its user removes it.
             controllers: whether objects are collected with their owner and namespaces can go.
             service_ranges: of the addresses of services, one for each family; IPv4 alone where it is left out.
+            durable: whether etcd waits for its disk at each write.
 
         Raises:
             ControlPlaneError: a program is missing or does not become ready.
@@ -253,6 +264,7 @@ class ControlPlane:
         for attempt in range(1, _STARTS + 1):
             plane = cls._prepare(assets, folder / f"try-{attempt}", controllers=controllers)
             plane.service_ranges = service_ranges or plane.service_ranges
+            plane.durable = durable
             try:
                 plane._start_all()
             except BaseException as error:
@@ -418,8 +430,13 @@ class ControlPlane:
         )
         self._wait("kube-apiserver", lambda: self._answers("/readyz"))
 
-    def start_controllers(self) -> None:
-        """Start kube-controller-manager, or start it again after `kill`, and wait until it is ready."""
+    def start_controllers(self, controllers: Iterable[str] = _CONTROLLERS, *options: str) -> None:
+        """Start kube-controller-manager, or start it again after `kill`, and wait until it is ready.
+
+        Args:
+            controllers: which of its controllers.
+            options: more of its options.
+        """
         port = free_port()
         self._run(
             "kube-controller-manager",
@@ -430,8 +447,9 @@ class ControlPlane:
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             "--leader-elect=false",
-            f"--controllers={','.join(_CONTROLLERS)}",
+            f"--controllers={','.join(controllers)}",
             "--concurrent-gc-syncs=4",
+            *options,
         )
         address = ("127.0.0.1", port)
         self._wait("kube-controller-manager", lambda: _listens(address))
@@ -449,6 +467,10 @@ class ControlPlane:
             "--kube-api-burst=500",
         )
 
+    def process_id(self, name: str) -> int:
+        """Of one of its programs."""
+        return self._processes[name].pid
+
     def admit_node(self, name: str) -> None:
         """Let pods onto a ready node: the node lifecycle controller, which would see that it is, does not run here."""
         self.admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
@@ -464,8 +486,8 @@ class ControlPlane:
             f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
-            # The data need not outlive the machine's next loss of power.
-            "--unsafe-no-fsync",
+            # The data of tests need not outlive the machine's next loss of power.
+            *(() if self.durable else ("--unsafe-no-fsync",)),
         )
         self._wait("etcd", lambda: _listens(("127.0.0.1", self.etcd_port)))
 

@@ -4,11 +4,9 @@ The API server drops fields that the CustomResourceDefinition does not have. One
 there because a newer definition is installed, and a newer operator may rely on it.
 """
 
-from functools import cache
-
-from ddpjob_core.api.crd import Schema, structural_schema
-from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.api.status import STATUS_VERSION, DDPJobStatus
+from ddpjob_core.api.crd import Schema
+from ddpjob_core.api.schemas import spec_schema, status_schema
+from ddpjob_core.api.status import STATUS_VERSION
 from ddpjob_core.api.text import one_line
 
 _LIMIT = 253
@@ -16,7 +14,7 @@ _LIMIT = 253
 
 def unknown_in_spec(raw: object) -> str | None:
     """The first field or value of a spec that this version does not know, as a path; None if it knows all."""
-    return _bounded(_unknown(raw, _spec_schema(), "spec"))
+    return _bounded(_unknown(raw, spec_schema(), "spec"))
 
 
 def unknown_in_status(raw: object) -> str | None:
@@ -24,17 +22,7 @@ def unknown_in_status(raw: object) -> str | None:
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > STATUS_VERSION:
         return _bounded(f"status.version: {version}")
-    return _bounded(_unknown(raw, _status_schema(), "status"))
-
-
-@cache
-def _spec_schema() -> Schema:
-    return structural_schema(DDPJobSpec, defaults=False)
-
-
-@cache
-def _status_schema() -> Schema:
-    return structural_schema(DDPJobStatus, defaults=False)
+    return _bounded(_unknown(raw, status_schema(), "status"))
 
 
 def _unknown(value: object, schema: Schema, path: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,12 +27,11 @@ from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.kinds import KINDS, Kind, alteration
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
+from ddpjob_core.engine.window import in_window
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
 from ddpjob_core.observations.refusals import name_taken
 
-_LARGEST_BATCH: Final = 32
-"""Requests of one job at a time: the others' must not wait behind thousands of one job's."""
 _MOST_PODS: Final = 512
 """Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
 _BEING_DELETED: Final = "object is being deleted: "
@@ -83,39 +82,30 @@ class ActionRunner:
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
         shared = [action for action in chosen if isinstance(action, Create)]
         pods = [action for action in chosen if isinstance(action, CreatePod)]
-        await self._in_batches(job, (*deletions, *shared), outcome)
+        manifests = _Manifests(job)
+
+        async def carry_out(action: Action) -> None:
+            await self._one(job, action, outcome, manifests)
+
+        await in_window((*deletions, *shared), carry_out)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:
-            await self._create_pods(job, pods, outcome)
+
+            def go_on() -> bool:
+                return not outcome.failures and not outcome.rejected and self._is_wanted(job)
+
+            # An invalid manifest or a used-up quota stops all pods alike: a thousand requests are not needed to learn
+            # that.
+            await in_window(pods[:_MOST_PODS], carry_out, go_on=go_on, first=1)
+            outcome.more = len(pods) > _MOST_PODS and go_on()
         if not outcome.failures:
-            await self._together(job, [action for action in chosen if isinstance(action, DeleteJob)], outcome)
+            await in_window((action for action in chosen if isinstance(action, DeleteJob)), carry_out)
         return outcome
-
-    async def _in_batches(self, job: JobRecord, actions: Sequence[Action], outcome: Outcome) -> None:
-        for begin in range(0, len(actions), _LARGEST_BATCH):
-            await self._together(job, actions[begin : begin + _LARGEST_BATCH], outcome)
-
-    async def _create_pods(self, job: JobRecord, pods: Sequence[CreatePod], outcome: Outcome) -> None:
-        manifests = _Manifests(job)
-        # An invalid manifest or a used-up quota stops all pods alike: a thousand requests are not needed to learn that.
-        begin, size = 0, 1
-        while begin < len(pods) and not outcome.failures and not outcome.rejected and self._is_wanted(job):
-            if begin >= _MOST_PODS:
-                outcome.more = True
-                return
-            await self._together(job, pods[begin : begin + size], outcome, manifests)
-            begin, size = begin + size, min(size * 2, _LARGEST_BATCH)
 
     def _is_wanted(self, job: JobRecord) -> bool:
         """Whether the job has not changed since: one that was deleted, suspended or changed is decided on again."""
         now = self._caches.jobs.get(job.namespace, job.name)
         return now is not None and now.uid == job.uid and not now.deleting and now.generation == job.generation
-
-    async def _together(
-        self, job: JobRecord, actions: Iterable[Action], outcome: Outcome, manifests: "_Manifests | None" = None
-    ) -> None:
-        made = manifests or _Manifests(job)
-        await asyncio.gather(*(self._one(job, action, outcome, made) for action in actions))
 
     async def _one(self, job: JobRecord, action: Action, outcome: Outcome, manifests: "_Manifests") -> None:
         name = object_of(action)

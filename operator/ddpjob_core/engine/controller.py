@@ -11,6 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from ddpjob_core.api.schemas import spec_schema, status_schema
 from ddpjob_core.children.launcher_config import pack_all
 from ddpjob_core.decide import decide
 from ddpjob_core.engine.caches import Caches, groups_of
@@ -114,8 +115,10 @@ class Controller:
         )
 
     def prepare(self) -> None:
-        """Do once what the first job of each launcher would otherwise wait for; takes some tenths of a second."""
+        """Do once what the first jobs would otherwise wait for; takes some tenths of a second."""
         pack_all()
+        spec_schema()
+        status_schema()
 
     async def work(self) -> None:
         """Reconcile one job after another until cancelled; several of these may run."""

@@ -13,13 +13,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ddpjob_core.api.errors import ApiError, Forbidden, Invalid
+from ddpjob_core.api.schemas import status_schema
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.api.text import one_line
 from ddpjob_core.children.actions import Action, DeletePod
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.observations.attempt import is_terminal
 from ddpjob_core.observations.observed import JobRecord, PodRecord
-from ddpjob_core.status.bounds import fit, status_schema
+from ddpjob_core.status.bounds import fit
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=60)
 """How often a status that was refused is sent again, if nothing else changes it."""

@@ -8,11 +8,10 @@ left out, together with what cannot be without it.
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final, TypeAlias
 
 from ddpjob_core.api.base import parse_time
-from ddpjob_core.api.crd import structural_schema
+from ddpjob_core.api.schemas import status_schema
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.api.text import shorten
 
@@ -26,12 +25,6 @@ def within_bounds(status: DDPJobStatus) -> DDPJobStatus:
     wire = status.to_wire()
     kept = fit(wire, status_schema())
     return status if kept == wire else DDPJobStatus.model_validate(kept or {})
-
-
-@cache
-def status_schema() -> Schema:
-    """The schema of a status in the CRD."""
-    return structural_schema(DDPJobStatus, defaults=False)
 
 
 def fit(value: object, schema: Schema) -> Any:  # noqa: ANN401 any JSON

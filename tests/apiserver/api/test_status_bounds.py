@@ -8,8 +8,9 @@ import pytest
 
 from ddpjob_core.api.answers import error_of_status
 from ddpjob_core.api.errors import Invalid
+from ddpjob_core.api.schemas import status_schema
 from ddpjob_core.engine.refused_status import paths_of, without
-from ddpjob_core.status.bounds import fit, status_schema
+from ddpjob_core.status.bounds import fit
 from tests.apiserver.controlplane import ApiError, Client, Json, path_of
 
 NUMBERS = (-(2**70), -1, 2**31, 2**53 + 1, 2**70, 1e301, -1e301, 3)

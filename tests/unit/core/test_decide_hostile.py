@@ -13,10 +13,10 @@ from hostile import HostileWorld, at_rest, begin, calm, disturb, forget_ended
 from misfits import misfits
 
 from ddpjob_core.api import DDPJobStatus
+from ddpjob_core.api.schemas import status_schema
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.rendezvous import MOST_NODES
 from ddpjob_core.observations.stall import MOST_RANKS
-from ddpjob_core.status.bounds import status_schema
 
 FULL = os.environ.get("DDPJOB_FULL") == "1"
 WALKS = 1_000_000 if FULL else 10_000

@@ -1,0 +1,104 @@
+"""Requests to an API server, as a server sees them."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from kubernetes.aio.client import Configuration
+
+from ddpjob_operator.connection import Connection
+from tests.ports import free_port
+
+LIMITS = aiohttp.ClientTimeout(total=10)
+
+
+@dataclass
+class Server:
+    """Keeps what it was asked."""
+
+    url: str
+    requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        self.requests.append((request.method, request.raw_path, dict(request.headers), await request.read()))
+        if request.path.startswith("/moved"):
+            return web.Response(status=302, headers={"Location": "/elsewhere"})
+        return web.json_response({})
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    port = free_port()
+    made = Server(f"http://127.0.0.1:{port}")
+    runner = web.ServerRunner(web.Server(made.handle))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield made
+    await runner.cleanup()
+
+
+def configuration(server: str) -> Configuration:
+    made = Configuration()
+    made.host = server
+    return made
+
+
+async def ask(connection: Connection, method: str, address: str, body: dict[str, object] | None = None) -> int:
+    response = await connection.request(method, address, body, limits=LIMITS)
+    response.release()
+    return response.status
+
+
+async def test_a_request_arrives_as_it_was_made_and_is_signed_with_the_newest_token(server: Server) -> None:
+    made = configuration(server.url)
+    tokens = iter(("first", "second"))
+    made.refresh_api_key_hook = lambda each: each.api_key.update(BearerToken=f"Bearer {next(tokens)}")
+    made.api_key["BearerToken"] = "Bearer none"
+    connection = Connection(made)
+    assert await ask(connection, "GET", "/api/v1/pods?labelSelector=a%2Fb%3Dc%2Cd&limit=5") == 200
+    assert await ask(connection, "PUT", "/api/v1/pods", {"a": "ä"}) == 200
+    await connection.close()
+    (get, path, headers, empty), (put, _, later, body) = server.requests
+    assert (get, path, empty) == ("GET", "/api/v1/pods?labelSelector=a%2Fb%3Dc%2Cd&limit=5", b"")
+    assert (put, body) == ("PUT", '{"a":"ä"}'.encode())
+    assert headers["User-Agent"] == later["User-Agent"] == "ddpjob-operator"
+    assert later["Content-Type"] == headers["Accept"] == "application/json"
+    assert (headers["Authorization"], later["Authorization"]) == ("Bearer first", "Bearer second")
+
+
+async def test_a_token_is_not_taken_elsewhere(server: Server) -> None:
+    connection = Connection(configuration(server.url))
+    assert await ask(connection, "GET", "/moved") == 302
+    await connection.close()
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "proxied"),
+    [
+        ({}, 0),
+        ({"http_proxy": "http://{}"}, 1),
+        ({"https_proxy": "http://{}"}, 0),
+        ({"http_proxy": "http://{}", "no_proxy": "10.0.0.0,api.example"}, 0),
+        ({"http_proxy": "http://{}", "no_proxy": "other.example"}, 1),
+    ],
+)
+async def test_a_proxy_of_the_environment_is_used_for_the_addresses_that_it_is_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], proxied: int
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(server.url.removeprefix("http://")))
+    connection = Connection(configuration("http://api.example:1"))
+    try:
+        status = await ask(connection, "GET", "/api")
+    except aiohttp.ClientError:
+        status = 0
+    await connection.close()
+    assert status == 200 * proxied
+    assert [path for _, path, _, _ in server.requests] == ["http://api.example:1/api"] * proxied

@@ -1,0 +1,52 @@
+"""JSON to and from the API server."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpjob_operator.encoding import decode, encode
+
+VALUES: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@given(VALUES)
+def test_every_value_is_read_back_as_it_was_written(value: Any) -> None:
+    assert json.loads(encode(value)) == value
+    assert decode(encode(value)) == value
+    assert decode(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, -(2**63) - 1, 10**30])
+def test_a_number_above_64_bits_is_written_with_all_its_digits(number: int) -> None:
+    assert json.loads(encode({"n": number})) == {"n": number}
+
+
+def test_half_a_surrogate_pair_is_written_and_read() -> None:
+    assert encode(["\ud800"]) == b'["\\ud800"]'
+    assert decode(b'["\\ud800"]') == ["\ud800"]
+
+
+def test_what_is_nested_too_deep_is_read_as_null() -> None:
+    body = b'{"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b', "name": "x"}'
+    assert decode(body)["name"] == "x"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1,]", b"<html>"])
+def test_what_is_not_json_is_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(body)
+
+
+def test_what_json_has_nothing_for_is_a_type_error() -> None:
+    with pytest.raises(TypeError):
+        encode({"x": object()})
