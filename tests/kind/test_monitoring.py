@@ -56,6 +56,7 @@ from ddpjob_trainer import Settings, configure_logging, current_environment, pro
 environment = current_environment()
 configure_logging(environment)
 with process_group(environment) as group:
+    torch.manual_seed(0)
     steps = itertools.count()
 
     def loss(model, batch):
