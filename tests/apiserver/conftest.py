@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.controlplane import Client, ControlPlane
+from tests.dealing import dealt
 
 _SHARED = pytest.StashKey[ControlPlane]()
 
@@ -33,10 +34,34 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(plane.folder.parent)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First, and so by one worker, the tests that need a control plane of another kind: it starts one for them all."""
+# What takes longest, from the longest on.
+LONGEST = (
+    "test_a_crash_at_any_write_leads_to_the_same_end[restart]",
+    "test_a_crash_at_any_write_leads_to_the_same_end[fail]",
+    "test_a_crash_at_any_write_leads_to_the_same_end[create]",
+    "test_what_pods_wait_for",
+    "test_a_watch_that_is_not_answered",
+    "test_two_jobs_with_the_same_ports",
+    "test_of_two_operators_whose_leader_changes",
+    "test_each_shard_does",
+    "test_a_template_that_is_nested_too_deep",
+    "test_a_used_up_quota",
+    "test_a_crash_at_any_write",
+    "test_a_pod_that_is_evicted",
+    "test_a_standby_neither_polls",
+    "test_a_webhook_that_fails",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest first, by different workers, and all that need a control plane of another kind by one of them."""
     other = {"breakable_control_planes": 0, "scheduled": 1}
-    items.sort(key=lambda item: min((other.get(name, 2) for name in getattr(item, "fixturenames", ())), default=2))
+
+    def kind(item: pytest.Item) -> int:
+        return min((other.get(name, 2) for name in getattr(item, "fixturenames", ())), default=2)
+
+    first = sorted((item for item in items if kind(item) < 2), key=kind)
+    items[:] = dealt(items, getattr(config, "workerinput", {}).get("workercount", 1), LONGEST, first)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 from kubectl import Kubectl
 
 from hack.cluster.deploy import deploy
+from tests.dealing import dealt
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ def kubectl(operator: datetime) -> Iterator[Kubectl]:
     cluster("delete", "namespace", namespace, "--wait=false")
 
 
-# What takes longest, from the longest on: started last it would run alone.
+# What takes longest, from the longest on.
 LONGEST = (
     "test_whatever_ends_on_the_way",
     "test_every_query_of_dashboards_and_rules",
@@ -54,14 +55,7 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deal the tests to the workers as cards, the longest first; each worker begins with a run of tests of its own."""
-
-    def length(item: pytest.Item) -> int:
-        places = (place for place, name in enumerate(LONGEST) if item.name.startswith(name))
-        return next(places, len(LONGEST))
-
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    longest_first = sorted(items, key=length)
-    items[:] = [item for worker in range(workers) for item in longest_first[worker::workers]]
+    """The longest first, by different workers."""
+    items[:] = dealt(items, getattr(config, "workerinput", {}).get("workercount", 1), LONGEST)
     # What the operator used is known only after it has been used for everything.
     items.sort(key=lambda item: item.path.name == "test_permissions.py")
