@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench-recovery bench-training bench-scale lint verify images cluster clean clean-cache bootstrap
+.PHONY: help demo test test-full bench-recovery bench-resize bench-training bench-scale lint verify images cluster clean clean-cache bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,6 +24,9 @@ test-full: bootstrap ## run test, and the slow tests
 
 bench-recovery: bootstrap ## measure the seconds from a fault to the next step of all ranks; ARGS="--runs 5 --faults process"
 	$(PYTHON_RUN) hack.cluster.session hack.bench.recovery $(ARGS)
+
+bench-resize: bootstrap ## measure the seconds from a change of size to the next step of all ranks; ARGS="--runs 5"
+	$(PYTHON_RUN) hack.cluster.session hack.bench.resize $(ARGS)
 
 bench-training: bootstrap ## measure the overhead of the trainer library; fails if a goal is missed; ARGS="--pairs 20"
 	$(PYTHON_RUN) hack.bench.training $(ARGS)

@@ -23,6 +23,7 @@ _REASONS: Final[dict[Permission, str]] = {
     ("pods", "delete"): "End an attempt on restart or suspension, and clean up when the job finishes.",
     ("pods", "get"): "Find out who owns a name that is taken, and find a pod that has lost its labels.",
     ("pods", "list"): "Read the pods of all jobs at startup, and again after a watch has been broken for too long.",
+    ("pods", "patch"): "Tell the pods of an elastic job, by an annotation, which nodes train together.",
     ("pods", "watch"): "Learn of changes to pods.",
     ("services", "create"): "Create the headless service through which the nodes of a job find each other.",
     ("services", "get"): "Find out who owns a name that is taken.",
@@ -60,8 +61,8 @@ _INTRODUCTION: Final = """\
 <!-- Generated from manifests/base/cluster-role.yaml and role.yaml by `python -m hack.generate`; do not edit. -->
 
 The ClusterRole `ddpjob-operator` grants the permissions below in all namespaces, and the Role of the same name those on
-Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets, patch
-anything, or access finalizers, namespaces or custom resource definitions. A test compares this list with what was used
+Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets, or
+access finalizers, namespaces or custom resource definitions. A test compares this list with what was used
 according to the API server's audit log. Discovery (`/api`, `/apis`) is open to every authenticated client. Training
 pods get no credentials for the cluster.
 

@@ -17,12 +17,13 @@ from ddpjob_core.observations.moments import next_moments
 from ddpjob_core.observations.node_lost import with_lost_nodes
 from ddpjob_core.observations.observed import Observed
 from ddpjob_core.observations.rendezvous import rendezvous_targets
-from ddpjob_core.observations.situation import Situation, situation_of
+from ddpjob_core.observations.situation import Situation, as_decided, situation_of
 from ddpjob_core.observations.stall import MOST_RANKS, rank_targets
 from ddpjob_core.policies.active_deadline_seconds import active_deadline
 from ddpjob_core.policies.clean_pod_policy import clean_pod_policy, pods_to_clean
 from ddpjob_core.policies.create import creating
 from ddpjob_core.policies.decision import Decision
+from ddpjob_core.policies.elastic import elastic, member_actions
 from ddpjob_core.policies.invalid_spec import invalid_template, refused_by_server
 from ddpjob_core.policies.last_attempt import ends_with_the_last_attempt
 from ddpjob_core.policies.mended_spec import mended_spec
@@ -61,9 +62,13 @@ POLICIES: Final[tuple[Policy, ...]] = (
     restart,
     startup_deadline,
     progress_deadline,
+    elastic,
     creating,
     missing_children,
 )
+
+
+_SHOWN_AT_ONCE: Final = (ConditionType.TRAINING_STALLED, ConditionType.RESIZING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +120,21 @@ def _left_alone(observed: Observed) -> Plan:
 
 
 def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
+    situation = as_decided(situation, decision.status)
     old, status = situation.job.status, completed(situation, decision.status)
     if differs(old, status):
         status = within_bounds(status)
     finishes = status.finished and not (old is not None and old.finished)
-    actions = (*decision.actions, *(pods_to_clean(situation) if finishes else ()))
+    goes_on = not status.finished and status.attempt == situation.attempt.number
+    members = member_actions(situation) if goes_on else ()
+    actions = (*decision.actions, *members, *(pods_to_clean(situation) if finishes else ()))
     changed = not decision.unwritten and differs(old, status)
-    urgent = decision.transition or _stall_changed(old, status)
+    # A former leader may have gone on since the status that is known: then the API server refuses this one, and nothing
+    # is done to an attempt that is over.
+    confirms = situation.observed.inherited and bool(actions)
+    urgent = decision.transition or confirms or any(_turned(old, status, kind) for kind in _SHOWN_AT_ONCE)
     due = may_write_at(situation.observed.last_status_write, now) if changed and not urgent else now
-    write = changed and due <= now
+    write = confirms or (changed and due <= now)
     waiting = (recheck_at(old, status, due),) if changed and not write else ()
     moments = (*decision.requeue_at, *next_moments(situation, status))
     # What is due within a second is due for the policies at the next whole one: they see no fractions.
@@ -156,6 +167,5 @@ def _targets(situation: Situation) -> tuple[PollTarget, ...]:
     return tuple(dict.fromkeys((*rank_targets(situation), *rendezvous_targets(situation))))[:MOST_RANKS]
 
 
-def _stall_changed(old: DDPJobStatus | None, new: DDPJobStatus) -> bool:
-    before = old is not None and old.holds(ConditionType.TRAINING_STALLED)
-    return before != new.holds(ConditionType.TRAINING_STALLED)
+def _turned(old: DDPJobStatus | None, new: DDPJobStatus, kind: ConditionType) -> bool:
+    return (old is not None and old.holds(kind)) != new.holds(kind)

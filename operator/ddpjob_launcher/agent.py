@@ -108,6 +108,7 @@ class Agent:
                 restarts=restarts,
                 stopped=stopped,
                 stopped_by=stopped_by,
+                generation=self._generation(),
                 group=group,
             )
             write_report(report)
@@ -118,6 +119,10 @@ class Agent:
             say(f"{who}{failure.message}")
             if failure.signal and failure.traceback:
                 say(failure.traceback)
+
+    def _generation(self) -> int | None:
+        """Which membership of an elastic job this node trained in."""
+        return None
 
     def _small_group(self) -> tuple[int, ...]:
         files = self._context.error_files if self._context else {}

@@ -11,7 +11,8 @@ import ast
 import io
 import tokenize
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -31,48 +32,60 @@ _READABLE: Final = 0o644 << 16
 @cache
 def sources(module: str) -> Mapping[str, str]:
     """The files of the archive by name: what the launcher that this module runs needs, and nothing of the others."""
-    found = {"__main__.py": _compact("archive_main")}
+    found = {"__main__.py": _read("archive_main").text}
     missing = [*_ALWAYS, module]
     while missing:
         name = missing.pop()
         path = f"{PACKAGE}/{name}.py"
         if path not in found:
-            found[path] = _compact(name)
-            missing += _imported(found[path])
+            read = _read(name)
+            found[path] = read.text
+            missing += read.imported
     return MappingProxyType(dict(sorted(found.items())))
 
 
-def _compact(module: str) -> str:
-    return _without_types(_without_comments(files(__package__).joinpath(f"{module}.py").read_text(encoding="utf-8")))
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module as the archive has it, and the modules of ours that it imports."""
+
+    text: str
+    imported: tuple[str, ...]
 
 
-def _imported(source: str) -> list[str]:
-    """The modules of ours that a module imports."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level]
-    return [node.module for node in nodes if node.module]
-
-
-def _without_comments(source: str) -> str:
-    """A module without its comments and docstrings, each statement on the line where it was."""
+@cache
+def _read(module: str) -> _Module:
+    # Most modules are in every launcher.
+    source = files(__package__).joinpath(f"{module}.py").read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(source)))
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
     lines = source.splitlines()
+    _drop_comments(source, lines)
+    _drop_docstrings(nodes, lines)
+    return _Module(_without_types(nodes, lines), tuple(node.module for node in imports if node.module))
+
+
+def _drop_comments(source: str, lines: list[str]) -> None:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column].rstrip()
-    for node in ast.walk(ast.parse(source)):
+
+
+def _drop_docstrings(nodes: Sequence[ast.AST], lines: list[str]) -> None:
+    """Each statement stays on the line where it was."""
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             words = node.body[0]
             # A body may have nothing else.
             lines[words.lineno - 1] = " " * words.col_offset + '""'
             lines[words.lineno : words.end_lineno] = [""] * ((words.end_lineno or words.lineno) - words.lineno)
-    return "\n".join(lines) + "\n"
 
 
-def _without_types(source: str) -> str:
+def _without_types(nodes: Sequence[ast.AST], texts: Sequence[str]) -> str:
     """A module whose functions do not say what they take and return; a dataclass needs the types of its fields."""
-    lines = [line.encode() for line in source.splitlines()]
+    lines = [line.encode() for line in texts]
     cuts: list[tuple[int, int, int]] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.arg) and node.annotation is not None and node.lineno == node.annotation.end_lineno:
             cuts.append((node.lineno, node.col_offset + len(node.arg.encode()), node.annotation.end_col_offset or 0))
         elif isinstance(node, ast.FunctionDef) and node.returns is not None:

@@ -19,10 +19,14 @@ from .failures import killed_program, own_failure
 from .log import say
 from .report import encode_report, is_reported, write_report
 from .settings import read_settings
-from .signals import STOP_SIGNALS, signal_name
+from .signals import AGAIN, STOP_SIGNALS, signal_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .settings import Settings
+
+_WATCHED: set[int] = {*STOP_SIGNALS, signal.SIGCHLD}
 
 
 def launch() -> int:
@@ -31,18 +35,37 @@ def launch() -> int:
         settings, folder = read_settings(os.environ), private_folder()
     except LaunchError as error:
         return _report_own(error)
-    watched: set[int] = {*STOP_SIGNALS, signal.SIGCHLD}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come to us even if we are not PID 1
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    try:
+        run = run_agents if settings.membership_file else run_agent
+        return _guarded(run, settings, folder, mask, settings.grace_period)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _guarded(
+    run: Callable[[Settings, str], int], settings: Settings, folder: str, mask: set[int], grace_period: float
+) -> int:
+    """Run in a child with this signal mask, and guard it."""
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        leave(run_agent(settings, folder))
-    try:
-        return guard(child, watched, settings.grace_period)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        leave(run(settings, folder))
+    return guard(child, _WATCHED, grace_period)
+
+
+def run_agents(settings: Settings, folder: str) -> int:
+    """Run one agent after another, each of which finds torch loaded: loading it is what each start would begin with."""
+    # What is wrong with it, the agent reports.
+    with contextlib.suppress(Exception):
+        import_module(f".{settings.module}", __package__).preload()
+    mask, code = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED), AGAIN
+    while code == AGAIN:
+        # It has to be heard of before the first guard loses patience.
+        code = _guarded(run_agent, settings, folder, mask, settings.grace_period - 0.5)
+    return code
 
 
 def run_agent(settings: Settings, folder: str) -> int:
@@ -63,7 +86,7 @@ def _report_own(error: Exception) -> int:
 
 
 def guard(child: int, watched: set[int], grace_period: float) -> int:
-    """Be the container's first process until the agent ends; return its exit code.
+    """Be the container's first process until the agent ends; return its exit code, or AGAIN for another agent.
 
     An agent that is killed (by the kernel for its memory, say) or does not end in time cannot report: then this does.
     """
@@ -80,8 +103,9 @@ def guard(child: int, watched: set[int], grace_period: float) -> int:
         status = _reap(child)
         if status is None:
             continue
-        if not os.WIFSIGNALED(status):
-            return os.WEXITSTATUS(status)
+        code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        if code is not None and not (code == AGAIN and stopped):
+            return code
         number = stopped or os.WTERMSIG(status)
         if not is_reported():
             killed = killed_program("the launcher", number, kills)

@@ -66,11 +66,14 @@ def encode_report(
     restarts: int = 0,
     stopped: bool = False,
     stopped_by: str | None = None,
+    generation: int | None = None,
     group: tuple[int, ...] = (),
 ) -> bytes:
     """The report as one line of JSON of at most REPORT_BYTES: what is dropped first is a traceback's beginning."""
     known = {"stopped": stopped, "stoppedBy": stopped_by, "processRestarts": restarts, "message": clip(message, 512)}
     report: dict[str, Any] = {"exitCode": code, **{name: value for name, value in known.items() if value}}
+    if generation is not None:
+        report["generation"] = generation
     if group:
         report["groupSize"], report["jobSize"] = group
     if progress and len(to_json(progress)) <= REPORT_BYTES // 3:

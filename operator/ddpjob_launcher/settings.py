@@ -31,6 +31,7 @@ class Settings:
         rendezvous_port: where node 0's store answers, or under mpirun the sshd of each other node.
         rendezvous_timeout: how long nodes wait for each other, in seconds.
         host_network: whether the pod uses its node's network.
+        membership_file: what says which nodes of an elastic job train together; "" for other jobs.
         local: whether this is `ddpjob run --local`, where there is no cluster to look at.
     """
 
@@ -49,6 +50,7 @@ class Settings:
     rendezvous_port: int
     rendezvous_timeout: float
     host_network: bool
+    membership_file: str
     local: bool
 
     def pods_of_the_job(self, selector: str = "") -> str:
@@ -93,6 +95,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         rendezvous_port=_whole(environment, "DDPJOB_RENDEZVOUS_PORT"),
         rendezvous_timeout=_seconds(environment, "DDPJOB_RENDEZVOUS_TIMEOUT"),
         host_network="DDPJOB_HOST_NETWORK" in environment,
+        membership_file=environment.get("DDPJOB_MEMBERSHIP_FILE", ""),
         local="DDPJOB_LOCAL" in environment,
     )
 

@@ -4,6 +4,8 @@ import signal
 
 # What a worker exits with once the ranks have agreed to stop and have saved.
 AGREED_STOP = 128 + signal.SIGTERM
+# What the agent exits with for another one to take its place in the same pod; a container never does.
+AGAIN = 250
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 

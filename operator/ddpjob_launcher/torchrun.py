@@ -9,12 +9,14 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
-from .agent import Agent, leave, still_running
+from .agent import leave, still_running
 from .cgroup import oom_kills
 from .commands import FILE, command
 from .dns import absolute_name
+from .elastic import ElasticAgent
 from .errors import CannotStart
 from .failures import own_failure
 from .log import say
@@ -43,7 +45,7 @@ _RESTART_PATIENCE = 1.0
 _END_PATIENCE = 5.0
 
 
-class TorchrunAgent(Agent):
+class TorchrunAgent(ElasticAgent):
     """Runs torchrun, hears of its workers' start and end, and bounds their end by the pod's grace period."""
 
     _restarting = False
@@ -51,8 +53,10 @@ class TorchrunAgent(Agent):
     _store: Any = None
 
     def _launch(self) -> None:
-        environment, settings = os.environ, self._settings
+        environment = os.environ
         torch, torchrun = self._import_torch()
+        self._join()
+        settings = self._settings
         patch_workers(self.on_start, self.on_close, self.on_success)
         patch_restarts(self.on_restart)
         patch_success(self.on_leaving)
@@ -79,11 +83,23 @@ class TorchrunAgent(Agent):
             f"{settings.this_node()}, processes {options.nproc_per_node}, "
             f"rendezvous {options.rdzv_backend}, torch {torch.__version__}"
         )
-        self._meet(options)
-        torchrun.run(options)
+        self._run(torchrun, options)
         if self._store is not None:
             with contextlib.suppress(RuntimeError):
                 self._store.add(LEFT, 1)
+
+    def _run(self, torchrun: Any, options: Any) -> None:
+        """Run torchrun, and in an elastic job again until its nodes have met."""
+        begun, host = time.monotonic(), self._addresses(options)
+        while True:
+            self._meet(options, host)
+            try:
+                torchrun.run(options)
+            except Exception as error:
+                if not self._meets_again(error, begun):
+                    raise
+            else:
+                return
 
     def _import_torch(self) -> tuple[Any, Any]:
         try:
@@ -100,8 +116,8 @@ class TorchrunAgent(Agent):
             raise CannotStart(advice) from error
         return torch, torchrun
 
-    def _meet(self, options: Any) -> None:
-        """Wait for node 0, and let no node ask for a name that it does not need."""
+    def _addresses(self, options: Any) -> str:
+        """Let no node ask for a name that it does not need; return that of node 0."""
         settings = self._settings
         first, port = settings.node == 0, settings.rendezvous_port
         host = absolute_name(settings.rendezvous_host, settings.namespace)
@@ -114,8 +130,14 @@ class TorchrunAgent(Agent):
         else:
             # The store is in this very process: no name is needed to reach it, and ours may not exist yet.
             options.rdzv_endpoint = endpoint("127.0.0.1" if first else host, port)
+        return host
+
+    def _meet(self, options: Any, host: str) -> None:
+        """Wait for node 0."""
+        settings = self._settings
+        first = settings.node == 0
         if not first or options.rdzv_backend == "static":
-            await_node_0(settings, host, port, connect=not first)
+            await_node_0(settings, host, settings.rendezvous_port, connect=not first)
 
     def _report_error(self, error: BaseException) -> None:
         if type(error).__name__ == "ChildFailedError":
@@ -171,6 +193,18 @@ class TorchrunAgent(Agent):
             say(f"workers on another node have exited: all workers restart, process restart {self._rounds}")
         self._restarting = True
 
+    def _not_saved(self) -> list[str]:
+        context = self._context
+        if context is None:
+            return []
+        add_failures(context)
+        failures = {
+            int(context.envs[local]["RANK"]): failure
+            for local, failure in context._failures.items()
+            if failure.exitcode not in (AGREED_STOP, -signal.SIGTERM, -signal.SIGKILL)
+        }
+        return [f"rank {each.rank}: {each.message}" for each in self._ends(failures)[1]] if failures else []
+
     def on_leaving(self, store: Any) -> None:
         """All nodes have finished, and leave this store."""
         self._store = store
@@ -206,6 +240,12 @@ class TorchrunAgent(Agent):
             say(f"rank {cause.rank}: {cause.message}: {again}")
         else:
             self._end(code, found)
+
+
+def preload() -> None:
+    """Load what an agent begins with."""
+    with uncollected():
+        from torch.distributed import run  # noqa: F401
 
 
 AGENT = TorchrunAgent

@@ -4,10 +4,10 @@ import argparse
 import sys
 
 import uvloop
-from kubernetes.aio.config.config_exception import ConfigException
 
 from ddpjob_core.api.scope import Scope, ScopeError
 from ddpjob_operator.app import Options, operate
+from ddpjob_operator.credentials import NoClusterError
 from ddpjob_operator.logs import set_up_logging
 
 
@@ -83,7 +83,7 @@ def main() -> int:
     set_up_logging(options.pop("log_format"))
     try:
         uvloop.run(operate(Options(**options)))
-    except ConfigException as error:
+    except NoClusterError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0

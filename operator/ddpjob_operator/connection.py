@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable, MutableMapping
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
@@ -10,17 +11,15 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import load_incluster_config, load_kube_config
-from kubernetes.aio.config.config_exception import ConfigException
 from yarl import URL
 
+from ddpjob_operator.credentials import Credentials, NoClusterError
 from ddpjob_operator.encoding import encode
+from ddpjob_operator.service_account import TOKEN, ServiceAccount
 
 USER_AGENT: Final = "ddpjob-operator"
 _READ_AHEAD: Final = 2**21
 """Bytes: events on large objects come in fewer pieces."""
-_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 _log = logging.getLogger(__name__)
 
@@ -39,16 +38,15 @@ class Connection:
     thread at each request, and copies headers and body several times.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
-        self._client: Any = ApiClient(configuration)
-        self._proxy = configuration.proxy or _proxy_for(self.server)
-        self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def server(self) -> str:
+    def __init__(self, credentials: Credentials) -> None:
+        """Args:
+        credentials: address and how to sign; closed with the connection.
+        """
+        self._credentials = credentials
+        self.server = credentials.server
         """The API server's URL."""
-        return str(self._configuration.host).rstrip("/")
+        self._proxy = credentials.proxy or _proxy_for(self.server)
+        self._session: aiohttp.ClientSession | None = None
 
     async def request(
         self,
@@ -64,12 +62,13 @@ class Connection:
         Args:
             method: HTTP method.
             address: URL path and query.
-            body: sent as JSON.
+            body: sent as JSON; that of a PATCH is merged into the object.
             limits: how long it may take.
             accept: media type of the answer.
         """
-        headers = {"Accept": accept, "Content-Type": "application/json"}
-        await self._sign(headers, method)
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Accept": accept, "Content-Type": kind}
+        headers.update(await self._credentials.signature(method))
         return await self._own_session().request(
             method,
             # As it is: it has been quoted where it had to be.
@@ -78,25 +77,20 @@ class Connection:
             headers=headers,
             timeout=limits,
             proxy=self._proxy,
-            proxy_headers=self._configuration.proxy_headers,
-            server_hostname=self._configuration.tls_server_name or None,
+            proxy_headers=self._credentials.proxy_headers,
+            server_hostname=self._credentials.server_name,
             allow_redirects=False,
         )
 
     def _own_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=self._client.rest_client.ssl_context),
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl_context),
                 headers={"User-Agent": USER_AGENT},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_AHEAD,
             )
         return self._session
-
-    async def _sign(self, headers: MutableMapping[str, str], method: str) -> None:
-        signed: dict[str, str] = {}
-        await self._client.update_params_for_auth(signed, [], ["BearerToken"], "", method, None)
-        headers.update(signed)
 
     def open_session(
         self,
@@ -115,7 +109,7 @@ class Connection:
 
         async def sign(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestStartParams) -> None:
             asked(params.url.path)
-            await self._sign(params.headers, params.method)
+            params.headers.update(await self._credentials.signature(params.method))
 
         async def observe(_: aiohttp.ClientSession, __: SimpleNamespace, params: aiohttp.TraceRequestEndParams) -> None:
             code = getattr(params.response, "code", None) or params.response.status
@@ -124,7 +118,7 @@ class Connection:
         trace.on_request_start.append(sign)
         trace.on_request_end.append(observe)
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._client.rest_client.ssl_context),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl_context),
             headers={"User-Agent": f"{USER_AGENT}/kopf"},
             trace_configs=[trace],
             response_class=response_class,
@@ -134,7 +128,7 @@ class Connection:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
-        await self._client.close()
+        await self._credentials.close()
 
 
 async def connect(path: str | None = None) -> Connection:
@@ -144,18 +138,18 @@ async def connect(path: str | None = None) -> Connection:
         path: a kubeconfig to use instead of all these.
 
     Raises:
-        ConfigException: none of them exists or can be read.
+        NoClusterError: none of them exists or can be read.
     """
-    configuration = Configuration()
-    # Each watch has a connection for itself. How many requests are in flight is limited elsewhere.
-    configuration.connection_pool_maxsize = 0
     path = path or _configuration_file()
     if path is None:
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        _log.info("using the service account of this pod at %s", configuration.host)
-    else:
-        await load_kube_config(config_file=path, client_configuration=configuration)  # type: ignore[no-untyped-call]
-        _log.info("using %s at %s", path, configuration.host)
+        account = ServiceAccount(os.environ, time.monotonic)
+        _log.info("using the service account of this pod at %s", account.server)
+        return Connection(account)
+    # In a pod it is never needed: see `service_account`.
+    from ddpjob_operator.kubeconfig import KubeConfig  # noqa: PLC0415
+
+    configuration = await KubeConfig.load(path)
+    _log.info("using %s at %s", path, configuration.server)
     return Connection(configuration)
 
 
@@ -169,11 +163,9 @@ def _proxy_for(url: str) -> str | None:
 
 def _configuration_file() -> str | None:
     named = os.environ.get("KUBECONFIG")
-    if not named and _TOKEN.exists():
+    if not named and TOKEN.exists():
         return None
     path = named or str(Path.home() / ".kube" / "config")
     if not any(Path(part).exists() for part in path.split(os.pathsep)):
-        raise ConfigException(
-            f"no cluster to connect to: {path} does not exist, and this process does not run in a pod"
-        )
+        raise NoClusterError(f"no cluster to connect to: {path} does not exist, and this process does not run in a pod")
     return path

@@ -1,4 +1,4 @@
-"""The watch of DDPJobs, run by kopf. The only module that knows kopf.
+"""The watch of DDPJobs, run by kopf. The only module that uses it.
 
 Of kopf's handlers only on.event is used: it is level-triggered and writes nothing. Change handlers would write
 annotations, timers and daemons would add finalizers.
@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
-import kopf
-
 from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.resources import JOBS
@@ -23,6 +21,7 @@ from ddpjob_operator.connection import Connection
 from ddpjob_operator.informer import WatchLimits
 from ddpjob_operator.job_stream import REFUSALS, JobStream
 from ddpjob_operator.kube import Kube
+from ddpjob_operator.slim_kopf import kopf
 
 _PAGE_SIZE: Final = 50
 """Jobs in a chunk of kopf's LIST: each may be as large as etcd takes, a megabyte and a half."""

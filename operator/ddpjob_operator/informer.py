@@ -155,11 +155,14 @@ class Informer(Generic[R]):
 
     def _take(self, event: WatchEvent) -> None:
         metadata = event.object.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict):
+            metadata = {}
+        version = metadata.get("resourceVersion")
         # Only forward: a repeated event must not make all later ones repeat.
         if isinstance(version, str) and version_number(version) > version_number(self._since or ""):
             self._since = version
-        if event.type == "BOOKMARK":
+        # Most events of objects that were just created show what the answer to their creation showed.
+        if event.type == "BOOKMARK" or (event.type != "DELETED" and self._store.shows(metadata)):
             return
         record = self._parse(event.object)
         if record is None:

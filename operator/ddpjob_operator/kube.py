@@ -21,7 +21,7 @@ from ddpjob_operator.connection import Connection
 from ddpjob_operator.encoding import decode
 from ddpjob_operator.slots import FairSlots
 
-Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "delete"]
+Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "patch", "delete"]
 
 _METHODS: Final[Mapping[Verb, str]] = {
     "create": "POST",
@@ -29,9 +29,10 @@ _METHODS: Final[Mapping[Verb, str]] = {
     "list": "GET",
     "watch": "GET",
     "update": "PUT",
+    "patch": "PATCH",
     "delete": "DELETE",
 }
-_WRITES: Final = ("create", "update", "delete")
+_WRITES: Final = ("create", "update", "patch", "delete")
 _WHOLE: Final = "application/json"
 _METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _LONGEST_LINE: Final = 16 * 1024 * 1024
@@ -149,6 +150,10 @@ class KubeClient:
         return await self._request(
             "update", resource, (metadata["namespace"], metadata["name"], "status"), {}, manifest
         )
+
+    async def patch(self, resource: Resource, namespace: str, name: str, change: Json) -> Json:
+        """See `Kube.patch`."""
+        return await self._request("patch", resource, (namespace, name), {}, change)
 
     async def delete(
         self,

@@ -184,7 +184,7 @@ def collection_of(manifest: Json) -> str:
     prefix = f"/apis/{group}" if "/" in group else f"/api/{group}"
     namespace = manifest["metadata"].get("namespace")
     kind = manifest["kind"].lower()
-    plural = f"{kind[:-1]}ies" if kind.endswith("cy") else f"{kind}s"
+    plural = f"{kind[:-1]}ies" if kind.endswith("cy") else f"{kind}es" if kind.endswith("ss") else f"{kind}s"
     return f"{prefix}/namespaces/{namespace}/{plural}" if namespace else f"{prefix}/{plural}"
 
 
@@ -292,7 +292,7 @@ class ControlPlane:
         self._start_etcd()
         self.start_api_server()
         _write_kubeconfig(self.admin_kubeconfig, self.url, self.admin)
-        self._install()
+        self.install()
         if self.controllers:
             # Last: its garbage collector looks for new kinds of objects every 30 s only.
             self.start_controllers()
@@ -316,7 +316,7 @@ class ControlPlane:
         self.admin.create(
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
         )
-        self._sign_in(kubeconfig, namespace, name)
+        _write_kubeconfig(kubeconfig, self.url, self.sign_in(namespace, name))
         return kubeconfig
 
     @property
@@ -520,15 +520,23 @@ class ControlPlane:
             return False
         return True
 
-    def _install(self) -> None:
-        for manifest in _manifests(CRD, *sorted(BASE.glob("*.yaml"))):
-            # What runs pods, and what only kustomize reads, has no use here.
-            if manifest["kind"] not in ("Deployment", "Kustomization"):
-                self.admin.apply(manifest)
+    def install(self) -> None:
+        """Install the CRD and the operator's permissions, as `start` does."""
+        for manifest in _installed():
+            self.admin.apply(manifest)
         wait_for(lambda: self._answers(_JOBS), "the DDPJob API to be served")
-        self._sign_in(self.operator_kubeconfig, NAMESPACE, SERVICE_ACCOUNT)
+        _write_kubeconfig(self.operator_kubeconfig, self.url, self.sign_in(NAMESPACE, SERVICE_ACCOUNT))
 
-    def _sign_in(self, kubeconfig: Path, namespace: str, account: str) -> None:
+    def uninstall(self) -> None:
+        """Delete what `install` made, and with it all jobs; the namespace stays, since nothing here empties one."""
+        made = [path_of(manifest) for manifest in _installed() if manifest["kind"] != "Namespace"]
+        for path in made:
+            if self.admin.find(path):
+                self.admin.delete(path)
+        wait_for(lambda: not any(map(self.admin.find, made)), "the DDPJob API to be gone")
+
+    def sign_in(self, namespace: str, account: str) -> Client:
+        """What a service account may do."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         request = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -536,7 +544,13 @@ class ControlPlane:
             "spec": {"expirationSeconds": 86400},
         }
         token = self.admin.request("POST", path, request)["status"]["token"]
-        _write_kubeconfig(kubeconfig, self.url, Client(self.port, self.admin.ca, token))
+        return Client(self.port, self.admin.ca, token)
+
+
+def _installed() -> Iterator[Json]:
+    """Without what runs pods, and what only kustomize reads, which have no use here."""
+    manifests = _manifests(CRD, *sorted(BASE.glob("*.yaml")))
+    yield from (each for each in manifests if each["kind"] not in ("Deployment", "Kustomization"))
 
 
 def _manifests(*files: Path) -> Iterator[Json]:

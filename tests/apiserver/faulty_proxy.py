@@ -8,6 +8,7 @@ double what they carry, and it can answer a LIST or WATCH with an error. What th
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -118,7 +119,7 @@ class FaultyProxy:
 
         Args:
             kill: ends the operator.
-            at: the write, as `POST pods/digits-a0-0`.
+            at: a regular expression that the whole write matches, such as `POST pods/digits-a0-0`.
             occurrence: the how manieth of its kind from now it is, from 1.
             answered: whether the API server does it first.
         """
@@ -191,7 +192,7 @@ class FaultyProxy:
         if request.method == "GET" and request.path.endswith(("/pods", "/services")):
             await self.listing.wait()
         if writing:
-            if f"{request.method} {what}" == self._crash_at:
+            if re.fullmatch(self._crash_at, f"{request.method} {what}"):
                 self._left -= 1
                 last = self._left == 0
             await self.open.wait()

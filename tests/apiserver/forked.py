@@ -4,10 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+from ddpjob_core.engine.controller import Controller
 from ddpjob_operator.__main__ import main
 
-LOADED = ["ddpjob_operator.__main__", "tests.apiserver.forked"]
+LOADED = ["ddpjob_operator.__main__", "ddpjob_operator.kubeconfig", "tests.apiserver.forked"]
 """What is loaded before the first fork."""
+
+# What it finds out is kept for the process, and so for those that are forked.
+Controller.prepare()
 
 
 def operate(log: Path, arguments: list[str], kubeconfig: str, pod: str = "") -> None:

@@ -431,6 +431,12 @@ async def phase_is(stage: Stage, name: str, phase: str) -> bool:
     return str((await stage.status(name)).get("phase")) == phase
 
 
+async def pods_created(stage: Stage, name: str, attempt: int = 0) -> bool:
+    """Whether the job's status says that all pods of an attempt were created."""
+    status = await stage.status(name)
+    return bool(status.get("podsCreated") and status.get("attempt") == attempt)
+
+
 async def all_run(stage: Stage, name: str, count: int = 4) -> bool:
     """Whether so many of the job's pods run."""
     phases = [str(pod["status"].get("phase")) for pod in await stage.pods(name)]

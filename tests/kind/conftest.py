@@ -35,6 +35,7 @@ def kubectl(operator: datetime) -> Iterator[Kubectl]:
 LONGEST = (
     "test_whatever_ends_on_the_way",
     "test_every_query_of_dashboards_and_rules",
+    "test_a_job_changes_its_size",
     "test_a_rank_that_hangs",
     "test_digits_train_on_two_nodes",
     "test_a_script_trains_in_a_plain_torch_image",
@@ -45,7 +46,6 @@ LONGEST = (
     "test_a_rank_that_never_leaves_a_loop",
     "test_a_job_whose_time_is_up",
     "test_names_that_another_user",
-    "test_with_both_rendezvous_backends",
     "test_static_rendezvous",
     "test_every_failure_names_its_class",
     "test_under_mpirun_the_rank_that_failed",

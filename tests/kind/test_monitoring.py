@@ -32,7 +32,7 @@ NEEDS_A_GPU = {"GPU memory"}
 # No job fails of what is not finite here: the rule is asked about another class of failures.
 FAILS_OTHERWISE = ('class="NotFinite"', 'class="Error"')
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 # The example, at a pace at which a test can kill one of its workers in the middle on any machine.
 PACED_DIGITS = """
@@ -79,7 +79,7 @@ def jobs() -> list[dict[str, Any]]:
     deadline = {"seconds": 5, "action": "Warn"}
     slow = scripted("slow", config_map="slow", nodes=1, procs=2, progressDeadline=deadline, gracePeriodSeconds=1)
     digits = scripted("digits", config_map="digits", checkpoint={"claimName": CLAIM})
-    digits["spec"]["trainer"]["args"] = ["--total-epochs", "20", "--save-every", "5", "--batch-size", "32"]
+    digits["spec"]["trainer"]["args"] = ["--total-epochs", "14", "--save-every", "5", "--batch-size", "32"]
     for job in (slow, digits):
         job["spec"]["trainer"]["image"] = TRAINER_IMAGE
     failing = ddpjob("failing", nodes=1, trainer={"image": TRAINER_IMAGE, "command": ["false"]})
@@ -147,7 +147,7 @@ def things_happen(kubectl: Kubectl, prometheus: Prometheus) -> None:
         lambda: kubectl.story("slow"),
     )
     kubectl.wait_for_phase("failing", "Failed")
-    kubectl.wait_for_phase("digits", "Succeeded")
+    kubectl.wait_for_phase("digits", "Succeeded", timeout=300)
     wait_until(
         lambda: prometheus.now(f'ddpjob_operator_job_phase{{{own}, phase="Succeeded"}}'), "the success to be scraped"
     )

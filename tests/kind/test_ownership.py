@@ -8,9 +8,6 @@ import pytest
 from jobs import TORCH_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
 
-from ddpjob_core.api.launchers import Launcher
-from ddpjob_core.children.launcher_config import launcher_config_name
-
 
 @pytest.fixture
 def elsewhere(kubectl: Kubectl) -> Iterator[Kubectl]:
@@ -30,7 +27,7 @@ def test_forged_pods_of_another_namespace_do_not_count_and_a_launcher_that_pods_
     uid = kubectl.job("waits")["metadata"]["uid"]
     elsewhere.apply(forged("waits", uid))
     wait_until(lambda: has_ended(elsewhere, "waits-a0-0"), "the forged pod to end, or to be collected")
-    launcher = launcher_config_name("waits", Launcher.PYTHON)
+    (launcher,) = (each["metadata"]["name"] for each in kubectl.list("configmaps", "ddpjob.dev/job=waits"))
     kubectl("delete", "configmap", launcher)
     wait_until(
         lambda: [each for each in kubectl.list("configmaps") if each["metadata"]["name"] == launcher],

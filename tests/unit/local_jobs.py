@@ -36,7 +36,8 @@ def start(manifest: LocalManifest, folder: Path, ordinal: int = 0, gpus: tuple[s
     assert job is not None
     pod = build_pod(job, manifest.spec, 0, ordinal)
     pod["metadata"]["uid"] = "p1"
-    mounts = mounts_of(pod, trainer_container(pod), Places(folder / "claims", folder / "pod"), manifest.config_maps)
+    config_maps = manifest.config_maps_for(job)
+    mounts = mounts_of(pod, trainer_container(pod), Places(folder / "claims", folder / "pod"), config_maps)
     return process_of(
         pod,
         ordinal,
@@ -44,5 +45,5 @@ def start(manifest: LocalManifest, folder: Path, ordinal: int = 0, gpus: tuple[s
         mounts=mounts,
         machine=machine(folder, gpus),
         termination_log=folder / "log",
-        config_maps=manifest.config_maps,
+        config_maps=config_maps,
     )

@@ -115,6 +115,7 @@ class Bench:
         )
         self.queue: WorkQueue[Key] = WorkQueue(clock=lambda: self.monotonic, call_later=self._call_later)
         memories = Memories()
+        self.memory = memories.of("job-uid", KEY)
         self.reconciler = Reconciler(
             kube=self.kube,
             decide=self._decide,

@@ -3,16 +3,19 @@
 It stands in for nothing that a real API server decides; it only lets a property test try thousands of orders of events.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
-from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH
 from ddpjob_core.api.kubernetes import ObjectName, object_name
+from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.status import Progress
-from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod
+from ddpjob_core.children.actions import Action, AnnounceMembership, Create, CreatePod, DeleteJob, DeletePod
+from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.attempt import current_attempt
@@ -43,6 +46,17 @@ def spec_of(**fields: object) -> DDPJobSpec:
     )
 
 
+def environment_of(job: JobRecord, spec: DDPJobSpec, attempt: int = 0, ordinal: int = 0) -> dict[str, str]:
+    """What a pod's trainer finds in its environment, as far as the job alone tells."""
+    trainer = build_pod(job, spec, attempt, ordinal)["spec"]["containers"][0]
+    config = build_launcher(job, spec)
+    environment: dict[str, str] = {}
+    for source in trainer.get("envFrom") or []:
+        if source.get("configMapRef") == {"name": config["metadata"]["name"]}:
+            environment |= config["data"]
+    return environment | {each["name"]: each["value"] for each in trainer["env"] if "value" in each}
+
+
 def words(actions: Iterable[Action]) -> list[str]:
     """What each action does, as `Create Pod` or `DeletePod`."""
     return [_word(action) for action in actions]
@@ -63,6 +77,7 @@ class World:
     service: ServiceRecord | None = None
     last_write: datetime | None = None
     taken_over: datetime | None = None
+    inherited: bool = False
     others_ahead: timedelta = timedelta()
     """How far the clocks of the API server, the scheduler and the nodes are ahead of the operator's."""
     foreign: dict[ObjectName, str] = field(default_factory=dict)
@@ -120,6 +135,7 @@ class World:
             last_status_write=self.last_write,
             status_refused=self.status_refused,
             taken_over=self.taken_over,
+            inherited=self.inherited,
         )
 
     def has_answered(self, target: PollTarget) -> bool:
@@ -141,6 +157,7 @@ class World:
             self.status = plan.status
             self.status_writes.append(plan.status)
             self.last_write = self.now
+            self.inherited = False
             writes += 1
         for action in plan.actions:
             if crash_after == writes:
@@ -170,6 +187,7 @@ class World:
         self.waits = {}
         self.last_write = None
         self.taken_over = None
+        self.inherited = True
         self.progress = None
         # What the next process sees, it sees for the first time.
         self.pods = {name: sighted(None, pod, self.now) for name, pod in self.pods.items()}
@@ -195,7 +213,9 @@ class World:
             assert name == action.name
             assert name not in self.pods, f"{name} was created while it existed"
             complete = self.status is not None and self.status.pods_created
-            assert not complete, f"{name} was created although all pods of its attempt had been"
+            members = 0 if self.status is None or self.status.membership is None else self.status.membership.nodes
+            joins = self.spec.elastic is not None and action.ordinal >= members
+            assert not complete or joins, f"{name} was created although all pods of its attempt had been"
             self.creations.append(name)
             self.pods[name] = PodRecord(
                 "default",
@@ -209,7 +229,10 @@ class World:
                 "Pending",
                 created=self.now,
                 spec_hash=manifest["metadata"]["annotations"][ANNOTATION_SPEC_HASH],
+                membership=manifest["metadata"]["annotations"].get(ANNOTATION_MEMBERSHIP),
             )
+        elif isinstance(action, AnnounceMembership):
+            self.pods[action.name] = replace(self.pods[action.name], membership=membership_text(action.membership))
         elif isinstance(action, DeletePod):
             self.delete_pod(action.name, action.grace_seconds)
         elif isinstance(action, DeleteJob):
@@ -217,7 +240,14 @@ class World:
 
     def manifest_of(self, action: CreatePod) -> dict[str, Any]:
         """The pod that an action creates."""
-        return build_pod(self.job(), self.spec, action.attempt, action.ordinal, lost_nodes=action.lost_nodes)
+        return build_pod(
+            self.job(),
+            self.spec,
+            action.attempt,
+            action.ordinal,
+            lost_nodes=action.lost_nodes,
+            membership=action.membership,
+        )
 
     def report_rank(self, rank: int, step: int | None, *, since_step: float = 0.5, **fields: Any) -> None:
         """A rank answers on /progress at this moment."""
@@ -265,6 +295,9 @@ class World:
 
     def end(self, name: str, code: int, message: str = "", reason: str = "") -> None:
         why = reason or ("Completed" if code == 0 else "Error")
+        known = self.pods[name].membership
+        if known and not message:
+            message = json.dumps({"exitCode": code, "generation": json.loads(known)["generation"]})
         self.show(
             replace(
                 self.pods[name],

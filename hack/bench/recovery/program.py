@@ -35,7 +35,9 @@ class Marks(Listener):
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._rank = rank
-        self._file = (folder / f"{rank}-{os.uname().nodename}-{os.getpid()}.jsonl").open("a", buffering=1)
+        # A pod that takes the place of another of its name may have the same process ids.
+        process = f"{rank}-{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
+        self._file = (folder / f"{process}.jsonl").open("a", buffering=1)
 
     def mark(self, what: str, at: float, **more: int) -> None:
         """Write one."""

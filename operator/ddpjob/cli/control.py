@@ -60,12 +60,14 @@ def scale(
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Change the number of nodes of a suspended job."""
+    """Change the number of nodes of a job with spec.elastic while it trains, or of any job that is suspended."""
     cluster = connect(namespace, context, kubeconfig)
     job = set_nodes(cluster, get_job(cluster, name), nodes)
     spec = job.record.spec
     later = f"; ddpjob resume {name} starts them" if spec is not None and spec.suspend else ""
-    _print(job, f"{name} now has {nodes} node{'s' if nodes != 1 else ''}{later}", output)
+    if spec is not None and spec.elastic is not None and not spec.suspend:
+        later = f"; ddpjob status {name} shows when it trains on {'it' if nodes == 1 else 'them'}"
+    _print(job, f"{name} now asks for {nodes} node{'s' if nodes != 1 else ''}{later}", output)
 
 
 def _print(job: Job, text: str, output: Format) -> None:

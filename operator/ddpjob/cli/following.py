@@ -126,7 +126,7 @@ class _Tail:
         if spec is None or not status.pods_created or status.attempt == self._attempt:
             return
         self._attempt = status.attempt
-        name = pod_name(job.name, status.attempt, 0, spec.nodes)
+        name = pod_name(job.name, status.attempt, 0, spec.most_nodes)
         source = Source(name, status.attempt, 0, ranks_of(0, status.procs_per_node or 1))
         thread = threading.Thread(target=self._print, args=(job, source), daemon=True)
         self._threads.append(thread)

@@ -41,6 +41,7 @@ _SERVICE_LABEL: Final = "kubernetes.io/service-name"
 # What the commands do.
 _RIGHTS: Final = (
     *((verb, JOBS, "", f"{verb} ddpjobs") for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    ("create", PODS, "", "create pods (every job: the policy ddpjob-pods)"),
     ("create", CONFIG_MAPS, "", "create configmaps (run SCRIPT)"),
     ("list", PODS, "", "list pods (logs, why)"),
     ("get", PODS, "log", "get pods/log (logs)"),

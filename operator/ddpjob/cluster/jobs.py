@@ -139,16 +139,23 @@ def set_nodes(cluster: Cluster, job: Job, nodes: int) -> Job:
     """Change the number of nodes; a job that failed for its spec then starts again.
 
     Raises:
-        UsageProblem: the job has ended, or is not suspended.
+        UsageProblem: the job has ended, or its size is fixed while it runs, or has other limits.
     """
     if _failed_for_its_spec(job):
         return _patch(cluster, job, {"nodes": nodes})
     if job.status.finished:
         raise UsageProblem(f"{job.name} has {_ended(job)}: its size can no longer change")
     spec = job.record.spec
+    if spec is not None and spec.elastic is not None:
+        least, most = spec.elastic.min_nodes, spec.elastic.max_nodes
+        if not least <= nodes <= most:
+            raise UsageProblem(
+                f"{job.name} can have from {least} to {most} nodes, as its spec.elastic says, and not {nodes}"
+            )
+        return _patch(cluster, job, {"nodes": nodes})
     if spec is None or not spec.suspend:
         raise UsageProblem(
-            f"{job.name} is not suspended: its number of nodes can change only while it is suspended",
+            f"{job.name} is not suspended: without spec.elastic its size changes only while it is suspended",
             f"suspend it, resize it, resume it: ddpjob suspend {job.name} --wait && "
             f"ddpjob scale {job.name} --nodes {nodes} && ddpjob resume {job.name}",
         )

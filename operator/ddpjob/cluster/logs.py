@@ -175,7 +175,8 @@ def stacks_of(job: Job, *, attempt: int | None = None, rank: int | None = None) 
         rank: a global rank, or None for all.
     """
     status = job.status
-    chosen, nodes = status.attempt if attempt is None else attempt, status.nodes.desired if status.nodes else 1
+    chosen, spec = status.attempt if attempt is None else attempt, job.record.spec
+    nodes = 1 if spec is None else spec.most_nodes
     return [
         LogLine("", pod_name(job.name, chosen, stack.ordinal, nodes), chosen, stack.ordinal, str(stack.rank), text)
         for stack in status.stacks or ()

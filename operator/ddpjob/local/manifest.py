@@ -9,7 +9,9 @@ from ddpjob.local.errors import LocalError
 from ddpjob.manifests.documents import Document, checked_job
 from ddpjob.manifests.names import check_namespace
 from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.ssh_key import needs_ssh_key
+from ddpjob_core.observations.observed import JobRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class LocalManifest:
         """The job's namespace."""
         return str(self.job["metadata"]["namespace"])
 
+    def config_maps_for(self, job: JobRecord) -> Mapping[str, Mapping[str, str]]:
+        """Data of all ConfigMaps that the pods of the job refer to: the launcher's as well."""
+        launcher = build_launcher(job, self.spec)
+        return {**self.config_maps, launcher["metadata"]["name"]: launcher["data"]}
+
 
 def local_manifest(documents: Sequence[Document], namespace: str | None = None) -> LocalManifest:
     """The one DDPJob among the documents, checked as far as possible without a cluster.
@@ -48,8 +55,10 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
     where = given if given is not None else "default" if namespace is None else namespace
     check_namespace(where, "namespace")
     metadata = {**document.content["metadata"], "namespace": where, "generation": 1}
+    # Nobody asks one machine for another size.
+    fields = {key: value for key, value in document.content["spec"].items() if key != "elastic"}
     # As it is read back later: an unfinished job is found again by its spec.
-    job = json.loads(json.dumps({**document.content, "metadata": metadata}, default=str))
+    job = json.loads(json.dumps({**document.content, "metadata": metadata, "spec": fields}, default=str))
     config_maps = {
         each.name: {key: str(value) for key, value in (each.content.get("data") or {}).items()}
         for each in documents

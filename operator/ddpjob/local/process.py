@@ -92,10 +92,8 @@ def process_of(
         )
     if container["command"] == ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]:
         command = [machine.python, str(machine.launcher)]
-    given = {
-        **_from_config_maps(container.get("envFrom") or [], config_maps),
-        **_variables(pod, container.get("env") or [], config_maps),
-    }
+    given = _from_config_maps(container.get("envFrom") or [], config_maps)
+    given |= _variables(pod, container.get("env") or [], given, config_maps)
     inherited = {name: value for name, value in machine.environment.items() if not is_reserved_env(name)}
     environment = {
         # Collectives within one machine need no other interface, and on some machines no other one works.
@@ -132,9 +130,12 @@ def _own(given: Mapping[str, str], ordinal: int, network: Network) -> dict[str, 
 
 
 def _variables(
-    pod: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], config_maps: Mapping[str, Mapping[str, str]]
+    pod: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    before: Mapping[str, str],
+    config_maps: Mapping[str, Mapping[str, str]],
 ) -> dict[str, str]:
-    known: dict[str, str] = {}
+    known = dict(before)
     for entry in entries:
         name, source = entry["name"], entry.get("valueFrom")
         if source is None:

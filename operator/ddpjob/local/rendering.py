@@ -1,5 +1,6 @@
 """The objects that the operator would create for a job, as `decide` itself gives them without a cluster."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -8,7 +9,7 @@ from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.children.actions import Create, CreatePod
-from ddpjob_core.children.pod import PodBuilder
+from ddpjob_core.children.pod import build_pod
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord, Observed
@@ -60,6 +61,9 @@ def rendered(job: JobRecord, now: datetime) -> list[Manifest]:
     failed = plan.status.condition(ConditionType.FAILED) if plan.status is not None else None
     if failed is not None:
         raise UsageProblem(f"the operator would refuse this job: {failed.message}")
+    if plan.status is not None and not plan.actions:
+        # The membership of an elastic job is written before its first pod.
+        plan = decide(Observed(replace(fresh, status=plan.status), now))
     shared = [action.manifest for action in plan.actions if isinstance(action, Create)]
     pods = [action for action in plan.actions if isinstance(action, CreatePod)]
-    return [*shared, *(PodBuilder(fresh, spec, pod.attempt).build(pod.ordinal) for pod in pods)]
+    return [*shared, *(build_pod(fresh, spec, pod.attempt, pod.ordinal, membership=pod.membership) for pod in pods)]

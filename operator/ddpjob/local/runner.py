@@ -25,7 +25,8 @@ from ddpjob_core.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
 from ddpjob_core.api.errors import NotFound
 from ddpjob_core.api.resources import EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
-from ddpjob_core.children.pod import build_pod, processes_of
+from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.processes import processes_of
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import job_record, pod_record, service_record
@@ -90,6 +91,7 @@ class LocalRunner:
         self._ports = Ports(ports_folder())
         self._network: Network
         self._attempt = ""
+        self._config_maps = manifest.config_maps
         self._checkpoints: Path | None = None
         self._others: Sequence[Mapping[str, Any]] = ()
         self._kubelet = ProcessKubelet(
@@ -230,6 +232,7 @@ class LocalRunner:
 
     def _check(self, job: JobRecord) -> None:
         """Find out what cannot run here before anything is started."""
+        self._config_maps = self._manifest.config_maps_for(job)
         for ordinal in range(self._manifest.spec.nodes):
             pod = build_pod(job, self._manifest.spec, 0, ordinal)
             pod["metadata"]["uid"] = "-"
@@ -249,7 +252,7 @@ class LocalRunner:
         return start
 
     def _start(self, pod: Json) -> tuple[Start, tuple[Mount, ...]]:
-        metadata, config_maps = pod["metadata"], self._manifest.config_maps
+        metadata, config_maps = pod["metadata"], self._config_maps
         folder = self._records.pod_folder(metadata["ownerReferences"][0]["uid"], metadata["name"])
         mounts = mounts_of(pod, trainer_container(pod), Places(self._records.claims, folder), config_maps)
         termination_log = folder / "termination-log"

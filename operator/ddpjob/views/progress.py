@@ -9,6 +9,7 @@ _TENTH = 10
 _WAITS = (
     ConditionType.TRAINING_STALLED,
     ConditionType.SUSPENDED,
+    ConditionType.RESIZING,
     ConditionType.PODS_SCHEDULED,
     ConditionType.RENDEZVOUS_READY,
     ConditionType.TRAINING,
@@ -62,7 +63,7 @@ def waiting_for(status: DDPJobStatus) -> str:
         condition = status.condition(kind)
         if condition is None:
             continue
-        if kind is ConditionType.TRAINING_STALLED:
+        if kind in (ConditionType.TRAINING_STALLED, ConditionType.RESIZING):
             if condition.status == "True":
                 return condition.message
         elif kind is ConditionType.SUSPENDED:

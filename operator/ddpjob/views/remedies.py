@@ -28,6 +28,7 @@ _REMEDIES: Final[tuple[tuple[type[ApiError], str, str], ...]] = (
         "free some of it, request less, or have the quota raised: kubectl describe quota",
     ),
     (Forbidden, "admission webhook", "ask the owner of the webhook what it requires"),
+    (Forbidden, "AdmissionPolicy 'ddpjob-pods'", "docs/security.md has a Role with these permissions"),
     (Forbidden, "AdmissionPolicy '", "ask the owner of the policy what it requires"),
     (Forbidden, "", "ask for the missing permission; ddpjob doctor checks your permissions"),
     (

@@ -68,7 +68,7 @@ COLUMNS: Final = (
         "State",
         "string",
         ("status", "phase"),
-        "Phase of the job, and what it does not say: Succeeded,SeparateGroups.",
+        "Phase of the job, and what it does not say: Succeeded,SeparateGroups or Running,Resizing.",
         instead="state",
     ),
     Column(

@@ -19,6 +19,7 @@ LABEL_UID: Final = f"{GROUP}/uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_ORDINAL: Final = f"{GROUP}/ordinal"
 ANNOTATION_SPEC_HASH: Final = f"{GROUP}/spec-hash"
+ANNOTATION_MEMBERSHIP: Final = f"{GROUP}/membership"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "ddpjob"
 

@@ -19,7 +19,7 @@ _ALWAYS_THERE: Final = (
     "gracePeriodSeconds",
     "metrics",
 )
-_CAN_BE_LEFT_OUT: Final = ("template", "checkpoint")
+_CAN_BE_LEFT_OUT: Final = ("template", "checkpoint", "elastic")
 FIXED_FIELDS: Final = (*_ALWAYS_THERE, *_CAN_BE_LEFT_OUT)
 
 _HAS_INVALID_SPEC: Final = (
@@ -32,14 +32,20 @@ def _fixed(field: str) -> JsonValue:
     same = f"self.spec.{field} == oldSelf.spec.{field}"
     if field in _CAN_BE_LEFT_OUT:
         same = f"(has(self.spec.{field}) ? has(oldSelf.spec.{field}) && {same} : !has(oldSelf.spec.{field}))"
+    elastic = "(has(self.spec.elastic) && has(oldSelf.spec.elastic)) || " if field == "nodes" else ""
+    with_elastic = "; with spec.elastic the number of nodes can change at any time" if field == "nodes" else ""
     return {
-        "rule": f"oldSelf.spec.suspend || {same} || {_HAS_INVALID_SPEC}",
+        "rule": f"oldSelf.spec.suspend || {same} || {elastic}{_HAS_INVALID_SPEC}",
         "message": f"spec.{field} can change only while the job is suspended: set spec.suspend to true, change the field, "
-        "then set spec.suspend to false; a finished job does not start again: delete it, then apply it again",
+        "then set spec.suspend to false; a finished job does not start again: delete it, then apply it again"
+        f"{with_elastic}",
         "fieldPath": f".spec.{field}",
     }
 
 
 def fixed_field_rules() -> list[JsonValue]:
-    """A rule for each of these fields: it changes only while the job is suspended, or has failed for its spec."""
+    """A rule for each of these fields: it changes only while the job is suspended, or has failed for its spec.
+
+    The number of nodes of an elastic job changes at any time.
+    """
     return [_fixed(field) for field in FIXED_FIELDS]

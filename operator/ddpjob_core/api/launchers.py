@@ -49,7 +49,8 @@ class LauncherTraits:
     Attributes:
         module: of ddpjob_launcher, which runs it in the pod.
         variables: the environment that it starts from.
-        restarts_in_place: the rendezvous backends with which processes that fail restart inside running pods.
+        restarts_in_place: the rendezvous backends with which processes that fail restart inside running pods, and with
+            which the job can change its size while it trains.
         decided_by_node_0: whether the job has succeeded when node 0 has, instead of when all nodes have.
         node_0_waits: whether node 0 waits for the others to come up, instead of the others for node 0.
         uses_ssh: whether node 0 reaches the other nodes by ssh.

@@ -44,7 +44,14 @@ def ordinal_width(nodes: int) -> int:
 
 
 def pod_name(job: str, attempt: int, ordinal: int, nodes: int) -> str:
-    """Name and host name of a pod, at most 63 characters for every job that the API accepts."""
+    """Name and host name of a pod, at most 63 characters for every job that the API accepts.
+
+    Args:
+        job: whose pod it is.
+        attempt: number of the set of pods.
+        ordinal: which of them.
+        nodes: the most that the attempt can have.
+    """
     return f"{job}-a{attempt}-{ordinal:0{ordinal_width(nodes)}d}"
 
 

@@ -103,7 +103,7 @@ class Restart(ApiModel):
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
     """Number of restarts before the job is marked Failed. Restarts after a preemption or an eviction are not counted."""
     max_process_restarts: Annotated[int | None, Field(ge=0, le=1000)] = None
-    """Number of times per attempt that torchrun restarts the worker processes inside running pods. Defaults to 3, and to 0 where the launcher or the static rendezvous cannot do it."""
+    """Number of times per attempt, and from each change of size on, that torchrun restarts the worker processes inside running pods. Defaults to 3, and to 0 where the launcher or the static rendezvous cannot do it."""
     backoff_seconds: Annotated[int, Field(ge=0, le=3600)] = 1
     """Number of seconds before the next attempt starts. It doubles with each restart in a row without a newer step or checkpoint."""
     max_backoff_seconds: Annotated[int, Field(ge=0, le=86400)] = 60

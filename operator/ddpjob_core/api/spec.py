@@ -78,6 +78,29 @@ class Rendezvous(ApiModel):
     """Additional keys for torchrun --rdzv-conf, such as keep_alive_interval: "2"."""
 
 
+class Elastic(ApiModel):
+    """Sizes that the job may have while it trains."""
+
+    model_config = {
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self.minNodes <= self.maxNodes",
+                    "message": "spec.elastic.minNodes must be at most spec.elastic.maxNodes",
+                    "fieldPath": ".minNodes",
+                },
+            ],
+        },
+    }
+
+    min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """Least number of nodes."""
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    """Greatest number of nodes."""
+    scale_down_after_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
+    """Number of seconds that nodes of a new attempt wait for others for which the cluster has no room. Then those that run train without them, if they are at least minNodes and no node with a lower ordinal is missing; the others join when there is room."""
+
+
 class Metrics(ApiModel):
     """Where the worker processes serve their metrics and progress."""
 
@@ -194,6 +217,33 @@ _RANKS: JsonValue = {
 }
 
 
+_RANKS_OF_ELASTIC: JsonValue = {
+    "rule": "!has(self.elastic) || type(self.procsPerNode) != int "
+    f"|| self.elastic.maxNodes * int(self.procsPerNode) <= {MAX_RANKS}",
+    "message": f"spec.elastic.maxNodes x spec.procsPerNode must be at most {MAX_RANKS:,} processes: reduce one of them",
+    "fieldPath": ".elastic.maxNodes",
+}
+
+
+_SIZES_OF_ELASTIC: JsonValue = {
+    "rule": "!has(self.elastic) || (self.nodes >= self.elastic.minNodes && self.nodes <= self.elastic.maxNodes)",
+    "message": "spec.nodes must be from spec.elastic.minNodes to spec.elastic.maxNodes",
+    "fieldPath": ".nodes",
+}
+
+
+_ELASTIC_LAUNCHERS = [
+    launcher.value for launcher in Launcher if RendezvousBackend.C10D in launcher.traits.restarts_in_place
+]
+_LAUNCHER_OF_ELASTIC: JsonValue = {
+    "rule": f"!has(self.elastic) || (self.launcher in {_ELASTIC_LAUNCHERS} && self.rendezvous.backend == 'c10d' "
+    "&& !has(self.trainer.command))",
+    "message": f"a job can change its size only with the launcher {' or '.join(_ELASTIC_LAUNCHERS)}, rendezvous.backend "
+    "c10d, and trainer.script or module: remove spec.elastic, or change these",
+    "fieldPath": ".elastic",
+}
+
+
 _RESTARTS_OF_STATIC: JsonValue = {
     "rule": "self.rendezvous.backend != 'static' || !has(self.restart.maxProcessRestarts) "
     "|| self.restart.maxProcessRestarts == 0",
@@ -237,6 +287,9 @@ class DDPJobSpec(ApiModel):
             "x-kubernetes-validations": [
                 _PORTS_APART,
                 _RANKS,
+                _RANKS_OF_ELASTIC,
+                _SIZES_OF_ELASTIC,
+                _LAUNCHER_OF_ELASTIC,
                 _RESTARTS_OF_STATIC,
                 _RESTARTS_OF_LAUNCHER,
                 _BACKEND_MPI,
@@ -246,7 +299,9 @@ class DDPJobSpec(ApiModel):
     }
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """Number of nodes, each of which is one pod; nodes x procsPerNode is at most 100,000. Can change only while the job is suspended."""
+    """Number of nodes, each of which is one pod; nodes x procsPerNode is at most 100,000. Can change while the job trains if spec.elastic is set, as by `kubectl scale ddpjob/NAME --replicas=4`, otherwise only while the job is suspended."""
+    elastic: Elastic | None = None
+    """Lets spec.nodes change while the job trains, and lets the job train with fewer nodes while there is no room for all: nodes that stay keep their pods, in which the workers start again at the new size. Only with torchrun and rendezvous.backend c10d. If unset, the size is fixed."""
     procs_per_node: Annotated[
         int | str,
         Field(
@@ -293,3 +348,8 @@ class DDPJobSpec(ApiModel):
     """Number of seconds that the training has to save and stop after SIGTERM, before it is killed."""
     metrics: Metrics = Metrics()
     """Where the worker processes serve metrics and progress."""
+
+    @property
+    def most_nodes(self) -> int:
+        """The greatest number of nodes that an attempt with this spec can have."""
+        return self.nodes if self.elastic is None else max(self.nodes, self.elastic.max_nodes)

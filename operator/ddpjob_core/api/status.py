@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from ddpjob_core.api.base import ApiModel, Time, as_line, as_lines
 from ddpjob_core.api.columns import Summary
-from ddpjob_core.api.constants import MAX_PROCESSES
+from ddpjob_core.api.constants import MAX_NODES, MAX_PROCESSES
 
 _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
@@ -71,6 +71,7 @@ class ConditionType(StrEnum):
     STATUS_REFUSED = "StatusRefused"
     UNREADABLE = "Unreadable"
     SEPARATE_GROUPS = "SeparateGroups"
+    RESIZING = "Resizing"
 
 
 class Condition(ApiModel):
@@ -132,6 +133,19 @@ class Nodes(ApiModel):
     """Number of pods whose trainer container failed or that are gone. It is 0 while the job is suspended, because its pods were asked to stop."""
     succeeded_ordinals: Annotated[str | None, Field(max_length=65536, pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$")] = None
     """Ordinals of the succeeded pods, in the form 0-2,5. A succeeded pod that is removed later does not count as failed."""
+
+
+class Membership(ApiModel):
+    """Which nodes of an elastic job train together: those with the ordinals below `nodes`."""
+
+    attempt: Count
+    """Attempt that the nodes belong to."""
+    generation: Count = 0
+    """Number of the membership in the attempt, counted from 0: each change of size is a new one."""
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES), BeforeValidator(_bounded(1, MAX_NODES))]
+    """Number of nodes that train together."""
+    time: Time | None = None
+    """Time at which this was decided."""
 
 
 class Progress(ApiModel):
@@ -231,7 +245,7 @@ class DDPJobStatus(ApiModel):
     phase: Phase = Phase.PENDING
     """Phase of the job, in one human-readable word: Pending, Starting, Running, Restarting, Stalled, Suspending, Suspended, Succeeded or Failed."""
     state: Word | None = None
-    """What the column STATE shows in place of the phase, where that alone would mislead: Succeeded,SeparateGroups."""
+    """What the column STATE shows in place of the phase, where that alone would mislead: Succeeded,SeparateGroups or Running,Resizing."""
     conditions: Annotated[
         list[Condition],
         Field(
@@ -249,6 +263,8 @@ class DDPJobStatus(ApiModel):
     """Restarts after failures."""
     nodes: Nodes | None = None
     """Number of pods of the current attempt by state."""
+    membership: Membership | None = None
+    """Which nodes train together, if spec.elastic is set."""
     replicas: Count | None = None
     """Number of existing pods of the current attempt, for the scale subresource."""
     selector: Word | None = None

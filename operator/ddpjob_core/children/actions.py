@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.status import Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,23 @@ class Create:
 class CreatePod:
     """Create a pod of the job. Its manifest is made when it is posted: those of all pods at once would not fit.
 
-    `lost_nodes` are nodes that it should rather not run on.
+    `lost_nodes` are nodes that it should rather not run on, `membership` says which nodes of an elastic job train.
     """
 
     name: str
     attempt: int
     ordinal: int
     lost_nodes: tuple[str, ...] = ()
+    membership: Membership | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceMembership:
+    """Write into a pod which nodes train together, its uid being a precondition; one that is gone need not know."""
+
+    name: str
+    uid: str
+    membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +67,4 @@ class DeleteJob:
     uid: str
 
 
-Action: TypeAlias = Create | CreatePod | DeletePod | DeleteStray | DeleteJob
+Action: TypeAlias = Create | CreatePod | AnnounceMembership | DeletePod | DeleteStray | DeleteJob

@@ -40,8 +40,8 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
     number = situation.attempt.number
     if failure is None or failure.reason != POD_MISSING or failure.attempt != number - 1 or situation.attempt.present:
         return ()
-    nodes, grace = situation.spec.nodes, _short_grace(situation)
-    names = (pod_name(situation.job.name, number - 1, ordinal, nodes) for ordinal in range(nodes))
+    spec, grace = situation.spec, _short_grace(situation)
+    names = (pod_name(situation.job.name, number - 1, ordinal, spec.most_nodes) for ordinal in range(spec.nodes))
     return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
 
 

@@ -3,22 +3,38 @@
 Every torchrun option reads PET_<NAME>, so a container's command is never rewritten. PET_NODE_RANK and PET_MASTER_* are
 set for the static rendezvous only: c10d ignores them and logs so on every node. A program that plain python or mpirun
 starts gets no PET_*, or it would look like one started by torchrun.
+
+What is the same in all pods stands in the launcher's ConfigMap: the API server keeps track of every variable of every
+pod, and with all 25 of them a pod costs it a quarter more.
 """
 
 from typing import Final
 
 from ddpjob_core.api.launchers import RendezvousBackend, Variables
 from ddpjob_core.api.names import pod_name, service_name
-from ddpjob_core.api.spec import Backend, DDPJobSpec, Rendezvous
+from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.checkpoint import checkpoint_environment
+from ddpjob_core.children.host_network import host_network_environment
+from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
+from ddpjob_core.children.template import resources_of
 from ddpjob_core.observations.observed import JobRecord
+
+MEMBERSHIP_FOLDER: Final = "/ddpjob-membership"
+MEMBERSHIP_FILE: Final = "membership"
 
 PROCESS_RESTARTS: Final = 3
 """Default of spec.restart.maxProcessRestarts."""
 
 
 def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
-    """Name under which the other pods of the job reach this one, relative to the namespace."""
+    """Name under which the other pods of the job reach this one, relative to the namespace.
+
+    Args:
+        job: whose pod it is.
+        attempt: number of the set of pods.
+        ordinal: which of them.
+        nodes: the most that the attempt can have.
+    """
     return f"{pod_name(job, attempt, ordinal, nodes)}.{service_name(job)}"
 
 
@@ -27,36 +43,31 @@ def rendezvous_id(uid: str, attempt: int) -> str:
     return f"{uid}-{attempt}"
 
 
-def pod_environment(
-    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, processes: int, backend: Backend
-) -> dict[str, str]:
-    """Name to value of every variable that the operator sets in the trainer container.
+def shared_environment(job: JobRecord, spec: DDPJobSpec) -> dict[str, str]:
+    """The variables that are the same in all pods of the job, in every attempt with this spec.
+
+    None of them comes from a field that may change while pods run.
 
     Args:
-        job: whose pod it is.
-        spec: the job's spec.
-        attempt: number of the set of pods.
-        ordinal: the node's rank.
-        processes: training processes per node.
-        backend: of the process group.
+        job: whose pods they are.
+        spec: the job's spec; its template has no errors (`template_errors`).
     """
-    first = node_address(job.name, attempt, 0, spec.nodes)
+    resources = resources_of(spec)
+    processes = resolve_procs_per_node(spec.procs_per_node, resources)
     environment = {
         "DDPJOB_NAME": job.name,
         "DDPJOB_NAMESPACE": job.namespace,
         "DDPJOB_UID": job.uid,
-        "DDPJOB_ATTEMPT": str(attempt),
-        "DDPJOB_NODE_RANK": str(ordinal),
-        "DDPJOB_NODES": str(spec.nodes),
-        "DDPJOB_BACKEND": backend.value,
+        "DDPJOB_BACKEND": resolve_backend(spec.backend, resources).value,
         "DDPJOB_METRICS_PORT": str(spec.metrics.port),
         "DDPJOB_GRACE_PERIOD_SECONDS": str(spec.grace_period_seconds),
-        "DDPJOB_PROGRESS_DEADLINE_SECONDS": str(spec.progress_deadline.seconds),
-        "DDPJOB_RENDEZVOUS_HOST": first,
         "DDPJOB_RENDEZVOUS_PORT": str(spec.rendezvous.port),
         "DDPJOB_RENDEZVOUS_TIMEOUT": str(spec.rendezvous.timeout_seconds),
-        **_launchers_own(job, spec, attempt, ordinal, processes=processes, first=first),
+        **_launchers_shared(spec, processes),
+        **host_network_environment(spec.template),
     }
+    if spec.elastic is not None:
+        environment["DDPJOB_MEMBERSHIP_FILE"] = f"{MEMBERSHIP_FOLDER}/{MEMBERSHIP_FILE}"
     if spec.checkpoint is not None:
         environment.update(checkpoint_environment(job, spec.checkpoint))
     trainer = spec.trainer
@@ -68,42 +79,60 @@ def pod_environment(
     return environment
 
 
-def _launchers_own(
-    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, processes: int, first: str
-) -> dict[str, str]:
-    # As `mpirun -x MASTER_ADDR=... -x MASTER_PORT=...` hands them to each rank.
-    master = {
-        "DDPJOB_PROCS_PER_NODE": str(processes),
-        "MASTER_ADDR": first,
-        "MASTER_PORT": str(spec.rendezvous.port),
+def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, str]:
+    """The variables of one pod that the others, or those of another attempt, have with another value.
+
+    In an elastic job the launcher replaces the number of nodes and the rendezvous id by those of the membership.
+
+    Args:
+        job: whose pod it is.
+        spec: the job's spec.
+        attempt: number of the set of pods.
+        ordinal: the node's rank.
+    """
+    first = node_address(job.name, attempt, 0, spec.most_nodes)
+    return {
+        "DDPJOB_ATTEMPT": str(attempt),
+        "DDPJOB_NODE_RANK": str(ordinal),
+        "DDPJOB_NODES": str(spec.nodes),
+        "DDPJOB_PROGRESS_DEADLINE_SECONDS": str(spec.progress_deadline.seconds),
+        "DDPJOB_RENDEZVOUS_HOST": first,
+        **_launchers_own(job, spec, attempt, ordinal, first=first),
     }
+
+
+def _launchers_shared(spec: DDPJobSpec, processes: int) -> dict[str, str]:
+    port = str(spec.rendezvous.port)
+    if spec.launcher.traits.variables is not Variables.TORCHRUN:
+        # As `mpirun -x MASTER_ADDR=... -x MASTER_PORT=...` hands them to each rank.
+        return {"DDPJOB_PROCS_PER_NODE": str(processes), "MASTER_PORT": port}
+    static = {"PET_MASTER_PORT": port} if spec.rendezvous.backend is RendezvousBackend.STATIC else {}
+    return {"PET_NPROC_PER_NODE": str(processes), "PET_RDZV_BACKEND": spec.rendezvous.backend.value, **static}
+
+
+def _launchers_own(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, first: str) -> dict[str, str]:
     match spec.launcher.traits.variables:
         case Variables.TORCHRUN:
-            return _torchrun(job, spec, attempt, ordinal, processes=processes, first=first)
+            return _torchrun(job, spec, attempt, ordinal, first=first)
         case Variables.MASTER:
-            return master
+            return {"MASTER_ADDR": first}
         case Variables.RANK:
             # Programs that spawn their processes themselves expect RANK and WORLD_SIZE to count what was started.
-            return {"RANK": str(ordinal), "WORLD_SIZE": str(spec.nodes), **master}
+            return {"RANK": str(ordinal), "WORLD_SIZE": str(spec.nodes), "MASTER_ADDR": first}
 
 
-def _torchrun(
-    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, processes: int, first: str
-) -> dict[str, str]:
+def _torchrun(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, first: str) -> dict[str, str]:
     environment = {
         "PET_NNODES": str(spec.nodes),
-        "PET_NPROC_PER_NODE": str(processes),
         "PET_MAX_RESTARTS": str(process_restarts(spec)),
         "PET_RDZV_ID": rendezvous_id(job.uid, attempt),
-        "PET_RDZV_BACKEND": spec.rendezvous.backend.value,
-        "PET_RDZV_CONF": _rendezvous_conf(spec.rendezvous, ordinal),
+        "PET_RDZV_CONF": _rendezvous_conf(spec, ordinal),
         # Decides the order of the ranks and becomes MASTER_ADDR; by default it is whatever the host name resolves to.
-        "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.nodes),
+        "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.most_nodes),
     }
     if spec.rendezvous.backend is RendezvousBackend.STATIC:
         environment["PET_NODE_RANK"] = str(ordinal)
         environment["PET_MASTER_ADDR"] = first
-        environment["PET_MASTER_PORT"] = str(spec.rendezvous.port)
     else:
         # With the static rendezvous it would override PET_MASTER_*.
         environment["PET_RDZV_ENDPOINT"] = f"{first}:{spec.rendezvous.port}"
@@ -118,8 +147,11 @@ def process_restarts(spec: DDPJobSpec) -> int:
     return PROCESS_RESTARTS if asked is None else asked
 
 
-def _rendezvous_conf(rendezvous: Rendezvous, ordinal: int) -> str:
-    timeout = str(rendezvous.timeout_seconds)
+def _rendezvous_conf(spec: DDPJobSpec, ordinal: int) -> str:
+    rendezvous = spec.rendezvous
+    # Nodes that change their size with others may have to wait until those have stopped.
+    stopping = spec.grace_period_seconds if spec.elastic is not None else 0
+    timeout = str(rendezvous.timeout_seconds + stopping)
     if rendezvous.backend is RendezvousBackend.STATIC:
         conf = {"timeout": timeout}
     else:

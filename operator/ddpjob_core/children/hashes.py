@@ -30,5 +30,6 @@ def spec_hash(spec: DDPJobSpec) -> str:
     Defaults are left out, so that a field added by a later version of the operator does not make running pods look
     outdated.
     """
-    made_of = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=set(_NOT_OF_THE_PODS))
+    apart = {*_NOT_OF_THE_PODS, *(("nodes",) if spec.elastic is not None else ())}
+    made_of = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=apart)
     return content_hash(json.dumps(made_of, sort_keys=True))

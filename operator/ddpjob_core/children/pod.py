@@ -1,23 +1,30 @@
 """A training pod: one node of the training."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ddpjob_core.api.constants import ANNOTATION_SPEC_HASH
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH
 from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.names import pod_name, service_name
 from ddpjob_core.api.ownership import owner_reference
 from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.status import Membership
 from ddpjob_core.children.affinity import away_from
 from ddpjob_core.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob_core.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
-from ddpjob_core.children.environment import pod_environment
+from ddpjob_core.children.environment import (
+    MEMBERSHIP_FILE,
+    MEMBERSHIP_FOLDER,
+    pod_environment,
+    shared_environment,
+)
 from ddpjob_core.children.hashes import spec_hash
-from ddpjob_core.children.host_network import host_network_environment, host_network_fields
+from ddpjob_core.children.host_network import host_network_fields
 from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.children.metadata import pod_labels
-from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
+from ddpjob_core.children.processes import resolve_procs_per_node
 from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
 from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key
 from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
@@ -26,6 +33,7 @@ from ddpjob_launcher.archive import FILE
 
 LAUNCHER_VOLUME: Final = "ddpjob-launcher"
 LAUNCHER_FOLDER: Final = "/ddpjob"
+MEMBERSHIP_VOLUME: Final = "ddpjob-membership"
 SHARED_MEMORY_VOLUME: Final = "ddpjob-shared-memory"
 SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 the path that torch's data loaders use
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
@@ -35,43 +43,49 @@ DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 _VOLUME_GROUP: Final = {"fsGroup": WRITERS_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
-def processes_of(spec: DDPJobSpec) -> int:
-    """Training processes per node, `auto` resolved. Expects a template without errors."""
-    return resolve_procs_per_node(spec.procs_per_node, resources_of(spec))
-
-
-def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
-    """The `resources` of the merged trainer container. Expects a template without errors."""
-    return merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {}
-
-
 def build_pod(
-    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, lost_nodes: Sequence[str] = ()
+    job: JobRecord,
+    spec: DDPJobSpec,
+    attempt: int,
+    ordinal: int,
+    *,
+    lost_nodes: Sequence[str] = (),
+    membership: Membership | None = None,
 ) -> Manifest:
     """The manifest of one pod, which prefers nodes other than `lost_nodes`.
 
     Expects a template without errors (`template_errors`).
     """
-    return PodBuilder(job, spec, attempt, lost_nodes).build(ordinal)
+    return PodBuilder(job, spec, attempt, lost_nodes, membership).build(ordinal)
 
 
 class PodBuilder:
     """Makes the manifests of an attempt's pods one by one. What is the same in all of them is made once."""
 
-    def __init__(self, job: JobRecord, spec: DDPJobSpec, attempt: int, lost_nodes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        job: JobRecord,
+        spec: DDPJobSpec,
+        attempt: int,
+        lost_nodes: Sequence[str] = (),
+        membership: Membership | None = None,
+    ) -> None:
         """Args:
         job: whose pods they are.
         spec: the job's spec; its template has no errors (`template_errors`).
         attempt: number of the attempt.
         lost_nodes: nodes that the pods should rather not run on.
+        membership: which nodes of an elastic job train together, None for other jobs.
         """
+        self._membership = {} if membership is None else {ANNOTATION_MEMBERSHIP: membership_text(membership)}
         self._job = job
         self._spec = spec
         self._attempt = attempt
         self._lost_nodes = lost_nodes
         self._metadata = spec.template.get("metadata") or {}
         self._template = copy.deepcopy(spec.template.get("spec") or {})
-        self._trainer = merge_trainer(trainer_of(spec.template), spec.trainer)
+        self._launcher = launcher_config_name(job, spec) if spec.trainer.command is None else None
+        self._trainer = _merged_trainer(job, spec, self._launcher)
         self._others = others_of(spec.template)
         self._spec_hash = spec_hash(spec)
 
@@ -83,13 +97,14 @@ class PodBuilder:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": pod_name(job.name, attempt, ordinal, spec.nodes),
+                "name": pod_name(job.name, attempt, ordinal, spec.most_nodes),
                 "namespace": job.namespace,
                 "labels": {**(self._metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
                 "annotations": {
                     DEFAULT_CONTAINER_ANNOTATION: container["name"],
                     **(self._metadata.get("annotations") or {}),
                     ANNOTATION_SPEC_HASH: self._spec_hash,
+                    **self._membership,
                 },
                 "ownerReferences": [owner_reference(job)],
             },
@@ -102,12 +117,12 @@ class PodBuilder:
                 **host_network_fields(spec.template),
                 **away_from(self._lost_nodes, template.get("affinity")),
                 **_security_context(spec, template.get("securityContext") or {}),
-                "hostname": pod_name(job.name, attempt, ordinal, spec.nodes),
+                "hostname": pod_name(job.name, attempt, ordinal, spec.most_nodes),
                 "subdomain": service_name(job.name),
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": spec.grace_period_seconds,
                 "containers": [container, *self._others],
-                "volumes": _volumes(job, spec, container, template.get("volumes") or []),
+                "volumes": _volumes(job, spec, self._launcher, container, template.get("volumes") or []),
             },
         }
 
@@ -118,17 +133,23 @@ def _security_context(spec: DDPJobSpec, users: object) -> dict[str, Any]:
     return {"securityContext": {**_VOLUME_GROUP, **users}}
 
 
+def _merged_trainer(job: JobRecord, spec: DDPJobSpec, launcher: str | None) -> dict[str, Any]:
+    """The container of all pods alike: the user's fields, and the variables that the launcher's ConfigMap holds."""
+    container = merge_trainer(trainer_of(spec.template), spec.trainer)
+    if launcher is None:
+        ours = _variables(shared_environment(job, spec))
+        container["env"] = [*ours, *(container.get("env") or [])]
+    else:
+        # The last one wins.
+        source = {"configMapRef": {"name": launcher}}
+        container["envFrom"] = [*(container.get("envFrom") or []), source]
+    return container
+
+
 def _trainer_container(
     job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, container: dict[str, Any]
 ) -> dict[str, Any]:
-    resources = container.get("resources") or {}
-    processes = resolve_procs_per_node(spec.procs_per_node, resources)
-    backend = resolve_backend(spec.backend, resources)
-    ours = {
-        **pod_environment(job, spec, attempt, ordinal, processes=processes, backend=backend),
-        **host_network_environment(spec.template),
-    }
-    users = container.get("env") or []
+    processes = resolve_procs_per_node(spec.procs_per_node, container.get("resources") or {})
     if spec.trainer.command is None:
         container["command"] = ["python3", f"{LAUNCHER_FOLDER}/{FILE}"]
     else:
@@ -136,10 +157,15 @@ def _trainer_container(
     if spec.trainer.args:
         container["args"] = list(spec.trainer.args)
     # Ours come first: a user's variable may refer to them as $(DDPJOB_NODE_RANK).
-    container["env"] = [*({"name": name, "value": value} for name, value in ours.items()), *users]
+    ours = _variables(pod_environment(job, spec, attempt, ordinal))
+    container["env"] = [*ours, *(container.get("env") or [])]
     container["ports"] = [*_ports(spec, processes), *(container.get("ports") or [])]
     container["volumeMounts"] = [*_mounts(spec, container, ordinal), *(container.get("volumeMounts") or [])]
     return container
+
+
+def _variables(values: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _ports(spec: DDPJobSpec, processes: int) -> list[dict[str, Any]]:
@@ -158,6 +184,8 @@ def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[d
         mounts.append({"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER})
     if spec.trainer.command is None:
         mounts.append({"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_FOLDER, "readOnly": True})
+    if spec.elastic is not None:
+        mounts.append({"name": MEMBERSHIP_VOLUME, "mountPath": MEMBERSHIP_FOLDER, "readOnly": True})
     if needs_ssh_key(spec):
         mounts.append(key_mount())
     if spec.checkpoint is not None and is_mounted(spec.checkpoint, ordinal):
@@ -166,7 +194,11 @@ def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[d
 
 
 def _volumes(
-    job: JobRecord, spec: DDPJobSpec, container: dict[str, Any], users: list[dict[str, Any]]
+    job: JobRecord,
+    spec: DDPJobSpec,
+    launcher: str | None,
+    container: dict[str, Any],
+    users: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
     # A list: the name in a user's mount may be of any type, and the API server validates it.
     mounted = [mount.get("name") for mount in container["volumeMounts"]]
@@ -175,7 +207,13 @@ def _volumes(
         # A container's own /dev/shm has 64 MiB, which is too little for a data loader with workers.
         ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
     if LAUNCHER_VOLUME in mounted:
-        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher_config_name(job.name, spec.launcher)}})
+        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher, "items": [{"key": FILE, "path": FILE}]}})
+    if MEMBERSHIP_VOLUME in mounted:
+        # The kubelet brings it up to date as soon as it sees the pod change, not only once a minute.
+        field = {"fieldPath": f"metadata.annotations['{ANNOTATION_MEMBERSHIP}']"}
+        ours.append(
+            {"name": MEMBERSHIP_VOLUME, "downwardAPI": {"items": [{"path": MEMBERSHIP_FILE, "fieldRef": field}]}}
+        )
     if SSH_KEY_VOLUME in mounted:
         ours.append(key_volume(job))
     if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:

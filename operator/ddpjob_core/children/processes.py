@@ -5,7 +5,13 @@ from typing import Any
 
 from ddpjob_core.api.accelerators import Accelerator, accelerator_of, unknown_accelerators
 from ddpjob_core.api.quantity import parse_quantity
-from ddpjob_core.api.spec import Backend
+from ddpjob_core.api.spec import Backend, DDPJobSpec
+from ddpjob_core.children.template import resources_of
+
+
+def processes_of(spec: DDPJobSpec) -> int:
+    """Training processes per node, `auto` resolved. Expects a template without errors."""
+    return resolve_procs_per_node(spec.procs_per_node, resources_of(spec))
 
 
 def resolve_procs_per_node(asked: int | str, resources: Mapping[str, Any]) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpjob_core.api.constants import TRAINER_CONTAINER
-from ddpjob_core.api.spec import Trainer
+from ddpjob_core.api.spec import DDPJobSpec, Trainer
 
 # The keys that identify the items of a container's lists, with the default of a missing key.
 _LIST_IDENTITIES: Mapping[str, Mapping[str, object]] = {
@@ -25,6 +25,11 @@ def others_of(template: dict[str, Any]) -> list[dict[str, Any]]:
     """The template's other containers. Expects a template without errors."""
     containers = (template.get("spec") or {}).get("containers") or []
     return [copy.deepcopy(c) for c in containers if c.get("name") != TRAINER_CONTAINER]
+
+
+def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
+    """The `resources` of the merged trainer container. Expects a template without errors."""
+    return merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {}
 
 
 def merge_trainer(base: dict[str, Any], trainer: Trainer) -> dict[str, Any]:

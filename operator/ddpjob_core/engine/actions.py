@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ddpjob_core.api.constants import KIND
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, KIND
 from ddpjob_core.api.errors import (
     AlreadyExists,
     ApiError,
@@ -19,9 +19,19 @@ from ddpjob_core.api.errors import (
     WebhookFailed,
 )
 from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
+from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.resources import JOBS, PODS
+from ddpjob_core.api.status import Membership
 from ddpjob_core.api.text import one_line
-from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.children.actions import (
+    Action,
+    AnnounceMembership,
+    Create,
+    CreatePod,
+    DeleteJob,
+    DeletePod,
+    DeleteStray,
+)
 from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
@@ -79,6 +89,8 @@ class ActionRunner:
         """
         outcome = Outcome()
         chosen = [action for action in actions if not skip(object_of(action))]
+        # Nodes that stay hear of it before others leave, whose ranks ask all ranks to stop.
+        announced = [action for action in chosen if isinstance(action, AnnounceMembership)]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
         shared = [action for action in chosen if isinstance(action, Create)]
         pods = [action for action in chosen if isinstance(action, CreatePod)]
@@ -87,7 +99,7 @@ class ActionRunner:
         async def carry_out(action: Action) -> None:
             await self._one(job, action, outcome, manifests)
 
-        await in_window((*deletions, *shared), carry_out)
+        await in_window((*announced, *deletions, *shared), carry_out)
         # A pod without its service or launcher would start only to wait, or to fail.
         if not outcome.failures and not outcome.rejected:
 
@@ -131,6 +143,8 @@ class ActionRunner:
                     await self._create(job, manifests.of(action), outcome)
             case Create(manifest):
                 await self._create(job, manifest, outcome)
+            case AnnounceMembership(name, uid, membership):
+                await self._announce(job.namespace, name, uid, membership)
             case DeletePod(name, uid, grace_seconds):
                 await self._delete_pod(job.namespace, name, uid, grace_seconds)
             case DeleteStray(name, grace_seconds):
@@ -185,6 +199,20 @@ class ActionRunner:
             # A pod that is being deleted is an observed one: it has failed.
             raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
         return raw
+
+    async def _announce(self, namespace: str, name: str, uid: str, membership: Membership) -> None:
+        change = {"metadata": {"uid": uid, "annotations": {ANNOTATION_MEMBERSHIP: membership_text(membership)}}}
+        try:
+            answer = await self._kube.patch(PODS, namespace, name, change)
+        except NotFound:
+            self._caches.pods.forget(namespace, name, uid)
+            return
+        except Conflict as failure:
+            # Another pod has the name, which the watch will show, or others change this one at the same moment.
+            raise Unavailable(str(failure)) from failure
+        record = pod_record(answer)
+        if record is not None:
+            self._caches.pods.remember(record)
 
     async def _delete_pod(self, namespace: str, name: str, uid: str, grace_seconds: int | None) -> None:
         try:
@@ -252,15 +280,15 @@ class _Manifests:
 
     def __init__(self, job: JobRecord) -> None:
         self._job = job
-        self._builder: tuple[int, tuple[str, ...], PodBuilder] | None = None
+        self._builder: tuple[int, tuple[str, ...], Membership | None, PodBuilder] | None = None
 
     def of(self, action: CreatePod) -> Manifest:
         """The manifest of one pod."""
-        wanted = (action.attempt, action.lost_nodes)
-        if self._builder is None or self._builder[:2] != wanted:
+        wanted = (action.attempt, action.lost_nodes, action.membership)
+        if self._builder is None or self._builder[:3] != wanted:
             assert self._job.spec is not None  # noqa: S101 nothing is created for a job that cannot be understood
             self._builder = (*wanted, PodBuilder(self._job, self._job.spec, *wanted))
-        return self._builder[2].build(action.ordinal)
+        return self._builder[3].build(action.ordinal)
 
 
 def object_of(action: Action) -> ObjectName:
@@ -270,6 +298,8 @@ def object_of(action: Action) -> ObjectName:
             return object_name(manifest)
         case CreatePod(name):
             return ObjectName("Pod", name)
+        case AnnounceMembership(name):
+            return ObjectName("membership of pod", name)
         case DeletePod(name) | DeleteStray(name):
             return ObjectName("deletion of pod", name)
         case DeleteJob(uid):

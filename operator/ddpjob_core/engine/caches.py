@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ddpjob_core.api.kubernetes import Manifest, ObjectName
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.host_network import on_host_network, ports_in_common, ports_of
-from ddpjob_core.children.pod import processes_of
+from ddpjob_core.children.processes import processes_of
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observe import pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord

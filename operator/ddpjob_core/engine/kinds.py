@@ -55,7 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         PODS, strict=True, vital=(*_NAMED, "spec.restartPolicy", "spec.hostname", "spec.subdomain"), watched=True
     ),
     "Service": Kind(SERVICES, watched=True),
-    "ConfigMap": Kind(CONFIG_MAPS, vital=("metadata.name", "binaryData")),
+    "ConfigMap": Kind(CONFIG_MAPS, vital=("metadata.name", "data", "binaryData")),
     "PersistentVolumeClaim": Kind(CLAIMS, is_own=_is_own_claim),
     # Reading Secrets is a right that the operator does not ask for.
     "Secret": Kind(SECRETS, readable=False),

@@ -46,6 +46,7 @@ class JobMemory:
         rejections: objects that the API server refused, with the refusal and when it was last received.
         failing: since when each object could not be created, each try having failed in a way that may pass by itself.
         taken_over: since when this process decides about the job.
+        inherited: whether another process decided about it before, and this one has not written its status since.
         brake: how often its reconciles have acted lately.
         last_status_write: when this process last wrote the status.
         refused: the status that the API server last refused, None if it has accepted the last one.
@@ -61,6 +62,7 @@ class JobMemory:
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
     failing: dict[ObjectName, datetime] = field(default_factory=dict)
     taken_over: datetime | None = None
+    inherited: bool = False
     brake: Brake = field(default_factory=Brake)
     last_status_write: datetime | None = None
     refused: RefusedStatus | None = None
@@ -107,6 +109,7 @@ class Memories:
             memory.forget_answers()
             # The times in the status are those of another clock again.
             memory.taken_over = memory.last_status_write = memory.refused = None
+            memory.inherited = True
 
     def __iter__(self) -> Iterator[JobMemory]:
         return iter(tuple(self._jobs.values()))

@@ -1,10 +1,11 @@
-"""Which endpoint is asked next: each job has its share, and those that do not answer are asked less and less often."""
+"""Which endpoint is asked next: each job has its share, and those of no use are asked less and less often."""
 
 import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final
 
 from ddpjob_core.engine.fair import FairQueue
@@ -23,6 +24,21 @@ QUICK: Final = 0.5
 _MOST_DOUBLINGS: Final = 3
 _SLOW_EVERY: Final = 4
 """Of so many polls one is of a slow endpoint if any waits: it may have become quick."""
+_PATIENCE_WITH_REFUSALS: Final = 0.2
+"""An endpoint that has never served anything is asked again after this part of the time for which it has not."""
+_LONGEST_REFUSED: Final = 60.0
+"""Seconds between two polls of it. Programs that serve no progress are thousands in a fleet."""
+
+
+class Answer(Enum):
+    """What came of a poll."""
+
+    SERVED = auto()
+    """A report, or the page of a launcher that waits."""
+    REFUSED = auto()
+    """The connection was refused, or the answer was something else."""
+    SILENT = auto()
+    """Nothing came before the end of patience."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +50,8 @@ class Endpoint:
         target: where it answers.
         due: when it is to be asked next.
         quick: whether it answered quickly the last time.
+        served: whether it has ever served anything.
+        first_asked: when the first poll began.
         timeouts: polls in a row that it did not answer.
         entry: number of its place in the calendar.
         begun: when the last poll began.
@@ -46,6 +64,8 @@ class Endpoint:
     target: PollTarget
     due: float
     quick: bool = False
+    served: bool = False
+    first_asked: float | None = None
     timeouts: int = 0
     entry: int = 0
     begun: float = 0.0
@@ -147,19 +167,32 @@ class PollSchedule:
             return max(0.0, self._not_before - now)
         return max(0.0, self._calendar[0][0] - now) if self._calendar else None
 
-    def ended(self, endpoint: Endpoint, now: float, *, answered: bool) -> None:
-        """A poll has ended, by an answer or a refusal or, `answered` being False, by the end of patience."""
+    def ended(self, endpoint: Endpoint, now: float, answer: Answer) -> None:
+        """A poll has ended."""
         self._running -= 1
         self._slow_running -= endpoint.in_slow_slot
+        answered = answer is not Answer.SILENT
         endpoint.quick = answered and now - endpoint.begun <= QUICK
         endpoint.timeouts = 0 if answered else endpoint.timeouts + 1
+        endpoint.served = endpoint.served or answer is Answer.SERVED
+        if endpoint.first_asked is None:
+            endpoint.first_asked = endpoint.begun
         self._free(endpoint)
         if endpoint.gone:
             return
         if endpoint.due <= now:
-            doublings = min(max(0, endpoint.timeouts - 1), _MOST_DOUBLINGS)
-            endpoint.due = endpoint.begun + self._interval * 2.0**doublings
+            endpoint.due = endpoint.begun + self._pause(endpoint, answer, endpoint.begun - endpoint.first_asked)
         self._enter(endpoint)
+
+    def _pause(self, endpoint: Endpoint, answer: Answer, refused_for: float) -> float:
+        """Seconds from the begin of one poll to the next."""
+        if answer is Answer.SILENT:
+            doublings = min(max(0, endpoint.timeouts - 1), _MOST_DOUBLINGS)
+            return self._interval * 2.0**doublings
+        # One that has served is asked as before: its process may be starting again.
+        if endpoint.served:
+            return self._interval
+        return max(self._interval, min(_PATIENCE_WITH_REFUSALS * refused_for, _LONGEST_REFUSED))
 
     def _leave(self, job: FollowedJob) -> None:
         for endpoint in job.endpoints.values():

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from ddpjob_core.engine.memory import JobMemory, Memories
-from ddpjob_core.engine.poll_schedule import Endpoint, PollSchedule
+from ddpjob_core.engine.poll_schedule import Answer, Endpoint, PollSchedule
 from ddpjob_core.engine.protocols import OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
@@ -118,19 +118,19 @@ class ProgressPoller:
                         await self._wake.wait()
 
     async def _ask(self, transport: Transport, endpoint: Endpoint) -> None:
-        answered = True
+        answer = Answer.SERVED
         job = endpoint.job.memory
         try:
             if self._memories.get(job.uid) is job:
-                answered = await self._poll(transport, job.uid, endpoint.target)
+                answer = await self._poll(transport, job.uid, endpoint.target)
             else:
                 self._schedule.follow(job, (), asyncio.get_running_loop().time())
         finally:
-            self._schedule.ended(endpoint, asyncio.get_running_loop().time(), answered=answered)
+            self._schedule.ended(endpoint, asyncio.get_running_loop().time(), answer)
             self._wake.set()
 
-    async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> bool:
-        """Ask an endpoint; whether it answered, with whatever, before the end of patience."""
+    async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> Answer:
+        """Ask an endpoint."""
         try:
             async with asyncio.timeout(self._patience):
                 raw = await _fetch(transport, *self._locate(target.ordinal, target.address, target.port))
@@ -140,7 +140,7 @@ class ProgressPoller:
             progress, loss = parse_progress(fields, answered)
         except TimeoutError:
             self._fail(uid, target, "timeout")
-            return False
+            return Answer.SILENT
         except OSError:
             # A refused connection is ordinary: the pod runs, but its program has not opened the endpoint yet.
             self._fail(uid, target, "unreachable")
@@ -158,7 +158,8 @@ class ProgressPoller:
             else:
                 self._end_wait(uid, target)
                 self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
-        return True
+            return Answer.SERVED
+        return Answer.REFUSED
 
     def _asked(self, uid: str, target: PollTarget) -> JobMemory | None:
         """The job; None if it moved on to another attempt or was deleted while its old pod was being polled."""

@@ -30,6 +30,10 @@ class ObjectApi(Protocol):
         """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
         ...
 
+    async def patch(self, resource: Resource, namespace: str, name: str, change: Json) -> Json:
+        """Merge a change into an object; Conflict where the change names another uid. Returns the object."""
+        ...
+
     async def delete(
         self,
         resource: Resource,

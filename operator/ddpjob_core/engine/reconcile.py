@@ -202,6 +202,7 @@ class Reconciler:
             last_status_write=memory.last_status_write,
             status_refused=memory.refused.message if memory.refused is not None else "",
             taken_over=memory.taken_over,
+            inherited=memory.inherited,
         )
 
     async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> JobRecord | None:
@@ -219,6 +220,7 @@ class Reconciler:
             return None
         self._metrics.status_written(job.status, plan.status)
         memory.last_status_write = self._now()
+        memory.inherited = False
         self._progress_writes.leave(memory.turn)
         record = job_record(written.answer)
         if record is not None:

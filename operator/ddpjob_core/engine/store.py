@@ -6,7 +6,7 @@ that is known to be deleted stays deleted. Events that arrive twice, late or in 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 Key: TypeAlias = tuple[str, str]
@@ -73,6 +73,14 @@ class Store(Generic[R]):
     def get(self, namespace: str, name: str) -> R | None:
         """The record of this name."""
         return self._records.get((namespace, name))
+
+    def shows(self, metadata: Mapping[str, object]) -> bool:
+        """Whether this very version of an object is cached, given the metadata of the raw object."""
+        namespace, name, version = (metadata.get(key) for key in ("namespace", "name", "resourceVersion"))
+        if not isinstance(namespace, str) or not isinstance(name, str):
+            return False
+        current = self.get(namespace, name)
+        return current is not None and (current.uid, current.resource_version) == (metadata.get("uid"), version)
 
     def group(self, name: str) -> tuple[R, ...]:
         """The records of a group, in the order in which they came."""

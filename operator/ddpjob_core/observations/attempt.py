@@ -62,7 +62,8 @@ class Attempt:
     """The current attempt: the pod of each ordinal, None where there is none, and the pods of older attempts.
 
     `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `vanished` are pods of the
-    current attempt that had ended or were being removed and no longer exist, by name.
+    current attempt that had ended or were being removed and no longer exist, by name. `others` are the current
+    attempt's pods, by ordinal, that do not train with `nodes`: they join or leave an elastic job.
     """
 
     number: int
@@ -71,6 +72,7 @@ class Attempt:
     older: Mapping[str, tuple[int, PodRecord]]
     succeeded: frozenset[int] = frozenset()
     vanished: Mapping[str, PodRecord] = field(default_factory=dict)
+    others: Mapping[int, PodRecord] = field(default_factory=dict)
     _states: tuple[NodeState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,7 @@ def view_attempt(
     nodes: int,
     pods: tuple[PodRecord, ...],
     *,
+    most: int | None = None,
     succeeded: frozenset[int] = frozenset(),
     vanished: tuple[PodRecord, ...] = (),
 ) -> Attempt:
@@ -114,22 +117,39 @@ def view_attempt(
 
     A pod is identified by its name, which cannot be changed, and not by its labels, which can. What has none of this
     attempt's names, such as the pods of a size that was changed while suspended, counts as older.
+
+    Args:
+        job: name of the job.
+        number: of the attempt.
+        nodes: how many nodes train together.
+        pods: of all attempts.
+        most: how many nodes the attempt can have; None if that is `nodes`.
+        succeeded: ordinals that were seen to succeed.
+        vanished: pods that no longer exist.
     """
     by_name = {pod.name: pod for pod in pods}
-    names = tuple(pod_name(job, number, ordinal, nodes) for ordinal in range(nodes))
+    most = nodes if most is None else most
+    names = tuple(pod_name(job, number, ordinal, most) for ordinal in range(nodes))
     current = tuple(by_name.pop(name, None) for name in names)
+    others: dict[int, PodRecord] = {}
     older: dict[str, tuple[int, PodRecord]] = {}
     for name, pod in by_name.items():
         identity = parse_pod_name(job, name)
-        if identity is not None:
+        if identity is None:
+            continue
+        # An elastic job may have ten thousand names, and has a few pods.
+        ordinal = identity.ordinal
+        if identity.attempt == number and nodes <= ordinal < most and name == pod_name(job, number, ordinal, most):
+            others[ordinal] = pod
+        else:
             older[name] = (identity.attempt, pod)
     left = {pod.name: pod for pod in vanished if pod.name in names}
-    return Attempt(number, current, names, older, succeeded, left)
+    return Attempt(number, current, names, older, succeeded, left, dict(sorted(others.items())))
 
 
 def all_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
     """The job's pods of all attempts."""
-    return (*attempt.present, *(pod for _, pod in attempt.older.values()))
+    return (*attempt.present, *attempt.others.values(), *(pod for _, pod in attempt.older.values()))
 
 
 def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:

@@ -11,6 +11,7 @@ from ddpjob_core.api.status import Failure
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.awaited_pods import as_wait
 from ddpjob_core.observations.failure_class import FailureClass
+from ddpjob_core.observations.membership import missed
 from ddpjob_core.observations.observed import Running, Terminated
 from ddpjob_core.observations.rendezvous import waiting_for_nobody
 from ddpjob_core.observations.root_cause import POD_MISSING, find_root_cause, is_consequence
@@ -22,6 +23,7 @@ SETTLE: Final = timedelta(seconds=5)
 SETTLE_FOR_GOOD: Final = timedelta(seconds=60)
 """The same if the job fails permanently: no next attempt is delayed, and the cause is what is left of the job."""
 NODE_0_ENDED: Final = "Node0Ended"
+MISSED_CHANGE: Final = "MissedChangeOfSize"
 LEAVE_TOGETHER: Final = timedelta(seconds=5)
 """How long after the end of a node that was asked to stop the others may take to end, as they have agreed to."""
 
@@ -31,6 +33,9 @@ def find_failure(situation: Situation) -> Failure | None:
 
     Before all pods were created a missing pod is yet to be created; after that it has failed.
     """
+    changed = _missed_a_change(situation)
+    if changed is not None:
+        return changed
     states = situation.attempt.states()
     created = situation.status.pods_created
     # The other ranks would wait for the lost one until their collective times out. As long as steps are made, the node
@@ -46,6 +51,23 @@ def find_failure(situation: Situation) -> Failure | None:
         # It was seen being removed before it was gone.
         return known if known.pod == found.pod else found
     return found if found is None else as_wait(situation, found)
+
+
+def _missed_a_change(situation: Situation) -> Failure | None:
+    """A node that ended before it had heard of a change of size; not counted, since it may have come of the change."""
+    ordinal, membership, attempt = missed(situation), situation.membership, situation.attempt
+    pod = None if ordinal is None else attempt.nodes[ordinal]
+    if pod is None or membership is None:
+        return None
+    return Failure(
+        ordinal=ordinal,
+        pod=pod.name,
+        node_name=pod.node_name,
+        attempt=attempt.number,
+        failure_class=FailureClass.DISRUPTION.value,
+        reason=MISSED_CHANGE,
+        message=f"node {ordinal} ended before it had heard that {membership.nodes} nodes train together from now on",
+    )
 
 
 def _too_late(situation: Situation) -> Failure | None:

@@ -33,6 +33,9 @@ def none_later(status: DDPJobStatus, latest: datetime) -> DDPJobStatus:
             condition.model_copy(update={"last_transition_time": min(condition.last_transition_time, latest)})
             for condition in status.conditions
         ]
+    membership = status.membership
+    if membership is not None and membership.time is not None and membership.time > latest:
+        changed["membership"] = membership.model_copy(update={"time": latest})
     restarts = status.restarts
     moments = [*(restarts.recent_times or []), *([restarts.last_time] if restarts.last_time is not None else [])]
     if any(moment > latest for moment in moments):

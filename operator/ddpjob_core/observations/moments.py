@@ -5,6 +5,7 @@ from datetime import datetime
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.active_time import active_due
 from ddpjob_core.observations.expiry import expires_at
+from ddpjob_core.observations.membership import join_at, shrink_at
 from ddpjob_core.observations.node_lost import lost_at
 from ddpjob_core.observations.rendezvous import next_rendezvous_check
 from ddpjob_core.observations.situation import Situation
@@ -25,5 +26,6 @@ def next_moments(situation: Situation, status: DDPJobStatus) -> tuple[datetime, 
     silent = (*lost_at(situation.observed.pods), *next_rendezvous_check(situation))
     if status.holds(ConditionType.SUSPENDED):
         return silent
-    dues = (active_due(situation), None if has_started(situation) else startup_due(situation))
+    startup = None if has_started(situation) else startup_due(situation)
+    dues = (active_due(situation), startup, join_at(situation), shrink_at(situation))
     return (*(due for due in dues if due is not None), *next_stall_check(situation), *silent)

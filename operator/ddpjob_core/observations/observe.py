@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ddpjob_core.api.base import parse_time
 from ddpjob_core.api.constants import (
+    ANNOTATION_MEMBERSHIP,
     ANNOTATION_SPEC_HASH,
     LABEL_ATTEMPT,
     LABEL_JOB,
@@ -107,6 +108,7 @@ def pod_record(raw: object) -> PodRecord | None:
         unadmitted_since=_unadmitted_since(status, conditions) if node_name is not None else None,
         unmounted_since=_unmounted_since(status, conditions, scheduled=node_name is not None),
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
+        membership=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_MEMBERSHIP)),
         containers=_shared_names(
             tuple(_word(each.get("name")) for key in _CONTAINERS for each in _maps(spec.get(key)))
         ),

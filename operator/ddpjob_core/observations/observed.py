@@ -72,8 +72,8 @@ class PodRecord:
     answer the control plane, `unadmitted_since` since when its node has not acknowledged it, `unmounted_since` since
     when it waits for its volumes or its network on that node, or for a claim without a node. `deletion_time` is when
     the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
-    created from, None if unknown. `containers` are the names of all its containers, the trainer's and those of its init
-    containers included.
+    created from, None if unknown; `membership` is the annotation that says which nodes train together. `containers` are
+    the names of all its containers, the trainer's and those of its init containers included.
 
     `deletion_time`, `unadmitted_since` and `unmounted_since` are of the operator's clock once the record has been
     cached (sightings.py).
@@ -106,6 +106,7 @@ class PodRecord:
     unadmitted_since: datetime | None = None
     unmounted_since: datetime | None = None
     spec_hash: str | None = None
+    membership: str | None = None
     containers: tuple[str, ...] = ()
 
 
@@ -185,7 +186,8 @@ class Observed:
     the ranks whose last poll brought none, `waits` the newest answers of nodes that wait for another. `port_rivals` are
     jobs of its namespace on the host network whose pods have ports that it wants, with their ports. `last_status_write`
     is when this process last wrote the job's status, `taken_over` when it began to decide about the job; both are None
-    where it has not. `status_refused` is what the API server refused of the last status.
+    where it has not. `inherited` is whether another process decided about the job before, and may have written a newer
+    status than the one that is known. `status_refused` is what the API server refused of the last status.
     """
 
     job: JobRecord
@@ -204,3 +206,4 @@ class Observed:
     last_status_write: datetime | None = None
     status_refused: str = ""
     taken_over: datetime | None = None
+    inherited: bool = False

@@ -1,11 +1,13 @@
 """The input of a policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ddpjob_core.api.membership import parse_membership
+from ddpjob_core.api.names import parse_pod_name
 from ddpjob_core.api.ordinals import parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.api.status import DDPJobStatus, Membership
 from ddpjob_core.observations.advice import Advice
 from ddpjob_core.observations.attempt import Attempt, current_attempt, view_attempt
 from ddpjob_core.observations.observed import JobRecord, Observed
@@ -16,7 +18,8 @@ from ddpjob_core.observations.progress import reported_progress, with_restarts
 class Situation:
     """One job with a spec that can be understood, and its pods seen as attempts.
 
-    `status` is what was last written, or what could be rebuilt from the pods where nothing was.
+    `status` is what was last written, or what could be rebuilt from the pods where nothing was. `membership` says which
+    nodes of an elastic job train together; it is None for other jobs, and before an attempt has one.
     """
 
     observed: Observed
@@ -24,6 +27,7 @@ class Situation:
     status: DDPJobStatus
     attempt: Attempt
     advice: Advice
+    membership: Membership | None = None
 
     @property
     def job(self) -> JobRecord:
@@ -38,16 +42,54 @@ class Situation:
 
 def situation_of(observed: Observed, spec: DDPJobSpec, advice: Advice) -> Situation:
     """The situation of a job with this spec, as the pods show it."""
-    written = observed.job.status
-    attempt = view_attempt(
+    number = current_attempt(observed.job, observed.pods)
+    # What is lost with a status, the pods still know: spec.nodes may ask for fewer than train, or for more.
+    membership = membership_of(observed.job.status, spec, number) or _known_to_pods(observed, spec, number)
+    attempt = _view(observed, spec, number, membership)
+    return Situation(observed, spec, _up_to_date(observed, attempt), attempt, advice, membership)
+
+
+def as_decided(situation: Situation, status: DDPJobStatus) -> Situation:
+    """The situation in which the nodes that a decided status names train together."""
+    number = situation.attempt.number
+    membership = membership_of(status, situation.spec, number) or situation.membership
+    if membership == situation.membership:
+        return situation
+    attempt = _view(situation.observed, situation.spec, number, membership)
+    return replace(situation, attempt=attempt, membership=membership)
+
+
+def membership_of(status: DDPJobStatus | None, spec: DDPJobSpec, attempt: int) -> Membership | None:
+    """The membership of an elastic job's attempt; None where it has not been written, or cannot be meant."""
+    written = status.membership if status is not None and spec.elastic is not None else None
+    if written is None or written.attempt != attempt or written.nodes > spec.most_nodes:
+        return None
+    return written
+
+
+def _known_to_pods(observed: Observed, spec: DDPJobSpec, attempt: int) -> Membership | None:
+    """The newest membership that a pod of the attempt knows."""
+    if spec.elastic is None:
+        return None
+    known = []
+    for pod in observed.pods:
+        identity = parse_pod_name(observed.job.name, pod.name)
+        if identity is not None and identity.attempt == attempt:
+            known.append(parse_membership(pod.membership, attempt, spec.most_nodes))
+    return max((each for each in known if each is not None), key=lambda each: each.generation, default=None)
+
+
+def _view(observed: Observed, spec: DDPJobSpec, number: int, membership: Membership | None) -> Attempt:
+    nodes = spec.nodes if membership is None else membership.nodes
+    return view_attempt(
         observed.job.name,
-        current_attempt(observed.job, observed.pods),
-        spec.nodes,
+        number,
+        nodes,
         observed.pods,
-        succeeded=_succeeded(written, spec.nodes),
+        most=spec.most_nodes,
+        succeeded=_succeeded(observed.job.status, nodes, elastic=spec.elastic is not None),
         vanished=observed.vanished,
     )
-    return Situation(observed, spec, _up_to_date(observed, attempt), attempt, advice)
 
 
 def _up_to_date(observed: Observed, attempt: Attempt) -> DDPJobStatus:
@@ -60,8 +102,9 @@ def _up_to_date(observed: Observed, attempt: Attempt) -> DDPJobStatus:
     return with_restarts(status.model_copy(update={"progress": reported[0]}), written)
 
 
-def _succeeded(written: DDPJobStatus | None, nodes: int) -> frozenset[int]:
+def _succeeded(written: DDPJobStatus | None, nodes: int, *, elastic: bool) -> frozenset[int]:
     known = written.nodes if written is not None and written.pods_created else None
-    if known is None or known.desired != nodes:
+    # What an elastic job asks for may have changed since; its members have not, once one has succeeded.
+    if known is None or (known.desired != nodes and not elastic):
         return frozenset()
     return parse_ordinals(known.succeeded_ordinals or "", nodes)

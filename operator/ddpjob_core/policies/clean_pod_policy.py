@@ -3,7 +3,7 @@
 from ddpjob_core.api.spec import CleanPodPolicy
 from ddpjob_core.children.actions import Action
 from ddpjob_core.children.deletions import deletions
-from ddpjob_core.observations.attempt import all_pods, live_pods
+from ddpjob_core.observations.attempt import all_pods, is_terminal, live_pods
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
 
@@ -19,7 +19,9 @@ def pods_to_clean(situation: Situation) -> tuple[Action, ...]:
     """Deletions of the pods that a finished job does not keep."""
     match situation.spec.clean_pod_policy:
         case CleanPodPolicy.NONE:
-            return ()
+            # A node that waits to join would wait forever.
+            others = situation.attempt.others.values()
+            return deletions(pod for pod in others if not is_terminal(pod))
         case CleanPodPolicy.ALL:
             return deletions(all_pods(situation.attempt))
         case CleanPodPolicy.RUNNING:

@@ -1,8 +1,10 @@
 """Creating the pods of an attempt, all of them or none."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from ddpjob_core.api.kubernetes import ObjectName, object_name
+from ddpjob_core.api.names import pod_name
 from ddpjob_core.children.actions import Create, CreatePod
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
 from ddpjob_core.children.service import build_service
@@ -76,7 +78,14 @@ def _object_of(child: Create | CreatePod) -> ObjectName:
 
 def _pods(situation: Situation) -> tuple[CreatePod, ...]:
     states = situation.attempt.states()
-    missing = [ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING]
+    return pods_of([ordinal for ordinal, state in enumerate(states) if state is NodeState.MISSING], situation)
+
+
+def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, ...]:
+    """Creations of the pods of these ordinals in the current attempt."""
+    if not ordinals:
+        return ()
+    job, number, width = situation.job.name, situation.attempt.number, situation.spec.most_nodes
     lost = tuple(sorted(nodes_lost(situation.observed.pods)))
-    attempt = situation.attempt
-    return tuple(CreatePod(attempt.names[ordinal], attempt.number, ordinal, lost) for ordinal in missing)
+    names = {ordinal: pod_name(job, number, ordinal, width) for ordinal in ordinals}
+    return tuple(CreatePod(name, number, ordinal, lost, situation.membership) for ordinal, name in names.items())

@@ -4,8 +4,8 @@ from ddpjob_core.api.constants import INVALID_SPEC, MAX_PROCESSES, MAX_RANKS
 from ddpjob_core.api.spec import Backend, DDPJobSpec
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.api.template import template_errors
-from ddpjob_core.children.pod import processes_of, resources_of
-from ddpjob_core.children.processes import gpus_of, unknown_devices
+from ddpjob_core.children.processes import gpus_of, processes_of, unknown_devices
+from ddpjob_core.children.template import resources_of
 from ddpjob_core.observations.observed import JobRecord, RejectionKind
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision, give_up

@@ -35,6 +35,7 @@ def mended_spec(situation: Situation) -> Decision | None:
         # The wall time of an attempt that could not work is not held against the job.
         "start_time": None,
         "attempt_start_time": None,
+        "membership": None,
         "completion_time": None,
         "restarts": after_leaving(status),
     }

@@ -23,6 +23,7 @@ def spec_changed(situation: Situation) -> Decision | None:
         "attempt": status.attempt + 1,
         "pods_created": False,
         "attempt_start_time": None,
+        "membership": None,
         "restarts": after_leaving(status),
     }
     return Decision(status.model_copy(update=update), transition=True)

@@ -11,6 +11,7 @@ from typing import Final
 from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.membership import missed
 from ddpjob_core.observations.observed import Terminated
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
@@ -26,7 +27,7 @@ def succeeded(situation: Situation) -> Decision | None:
     states = situation.attempt.states()
     launcher = situation.spec.launcher
     decisive = states[:1] if launcher.traits.decided_by_node_0 else states
-    if any(state is not NodeState.SUCCEEDED for state in decisive):
+    if any(state is not NodeState.SUCCEEDED for state in decisive) or missed(situation) is not None:
         return None
     first = situation.attempt.nodes[0]
     ended = first.trainer.seen if first is not None and isinstance(first.trainer, Terminated) else None

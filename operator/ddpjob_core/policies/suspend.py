@@ -80,6 +80,7 @@ def resuming(situation: Situation) -> Decision | None:
         "attempt": number,
         "pods_created": False,
         "attempt_start_time": None,
+        "membership": None,
         "restarts": after_leaving(status),
     }
     resumed = status.model_copy(update=update)

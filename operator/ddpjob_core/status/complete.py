@@ -10,6 +10,7 @@ from ddpjob_core.status.nodes import count_nodes, nodes_left
 from ddpjob_core.status.phase import phase_of
 from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
+from ddpjob_core.status.resizing import resizing_facts
 from ddpjob_core.status.resolved import resolved_fields
 from ddpjob_core.status.stacks import kept_stacks
 from ddpjob_core.status.state import state_of
@@ -31,7 +32,7 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
         update={
             "observed_generation": situation.job.generation,
             "nodes": count_nodes(situation, decided),
-            "replicas": len(situation.attempt.present) if decided.attempt == situation.attempt.number else 0,
+            "replicas": _pods(situation) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
             **resolved_fields(situation.spec, decided),
             "stacks": kept_stacks(situation, decided),
@@ -68,13 +69,14 @@ def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStat
 
 
 def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
-    stalled = (ConditionType.TRAINING_STALLED,) if status.holds(ConditionType.TRAINING_STALLED) else ()
+    passing = (ConditionType.TRAINING_STALLED, ConditionType.RESIZING)
+    held = tuple(kind for kind in passing if status.holds(kind))
     if status.finished:
-        ended = (ConditionType.TRAINING, *stalled)
+        ended = (ConditionType.TRAINING, *held)
         return tuple(Fact(kind, "False", "Finished", "the job has finished") for kind in ended)
     suspended = status.condition(ConditionType.SUSPENDED)
     if suspended is not None and (suspended.status == "True" or is_stopping(status)):
-        ended = (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING, *stalled)
+        ended = (ConditionType.PODS_SCHEDULED, ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING, *held)
         return tuple(Fact(kind, "False", suspended.reason, suspended.message) for kind in ended)
     return (*_of_attempt(situation, status, steps=steps), *stall_facts(situation, status))
 
@@ -87,10 +89,22 @@ def _of_attempt(situation: Situation, status: DDPJobStatus, *, steps: bool) -> t
         waits = f"attempt {status.attempt} has no pods yet: see {ConditionType.PODS_SCHEDULED.value}"
         return (
             Fact(ConditionType.PODS_SCHEDULED, "False", reason, message),
-            *(Fact(kind, "False", reason, waits) for kind in (ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING)),
+            *(
+                Fact(kind, "False", reason, waits)
+                for kind in (ConditionType.RENDEZVOUS_READY, ConditionType.TRAINING, *_resizing(status))
+            ),
         )
     return (
         pods_scheduled(situation),
         rendezvous_ready(situation),
         training(situation, steps=steps),
+        *resizing_facts(situation, status),
     )
+
+
+def _resizing(status: DDPJobStatus) -> tuple[ConditionType, ...]:
+    return (ConditionType.RESIZING,) if status.holds(ConditionType.RESIZING) else ()
+
+
+def _pods(situation: Situation) -> int:
+    return len(situation.attempt.present) + len(situation.attempt.others)

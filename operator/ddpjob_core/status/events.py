@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ddpjob_core.api.display import format_seconds
-from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Membership
 from ddpjob_core.observations.observed import RejectionKind
 
 _BLOCKED: Final = tuple(kind for kind in RejectionKind if kind is not RejectionKind.BEING_DELETED)
@@ -47,6 +47,9 @@ def events_between(
         )
         if remark and new.attempt == 0:
             events.append(Event("Warning", "UnknownAccelerator", remark))
+    change = _resized(before.membership, new.membership)
+    if change:
+        events.append(Event("Normal", "Resized", change))
     if new.first_step_time is not None and before.first_step_time is None:
         events.append(Event("Normal", "Training", _first_step(new)))
     mended = _newly(before, new, ConditionType.FAILED, "False")
@@ -98,6 +101,12 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
     if late is not None and late.reason == "StartupDeadlineExceeded" and not new.finished:
         events.append(Event("Warning", late.reason, late.message))
     return events
+
+
+def _resized(before: Membership | None, new: Membership | None) -> str:
+    if before is None or new is None or before.attempt != new.attempt or before.nodes == new.nodes:
+        return ""
+    return f"the training goes on with {new.nodes} node{'s' if new.nodes != 1 else ''} instead of {before.nodes}"
 
 
 def _newly(old: DDPJobStatus, new: DDPJobStatus, kind: ConditionType, status: str) -> Condition | None:

@@ -11,6 +11,7 @@ from ddpjob_core.observations.suspension import is_stopping
 def count_nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
     """The counts for a decided status, which may already name the next attempt."""
     states = situation.attempt.states() if status.attempt == situation.attempt.number else ()
+    # Of an elastic job as many are desired as it asks for, and those count that train together.
     desired, ready = situation.spec.nodes, states.count(NodeState.RUNNING)
     if status.holds(ConditionType.SUSPENDED) or is_stopping(status):
         # However they exit, they were asked to: it is neither a failure nor the end of the training.

@@ -4,8 +4,8 @@ from ddpjob_core.api.constants import MAX_PROCESSES
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.api.template import template_errors
-from ddpjob_core.children.pod import resources_of
 from ddpjob_core.children.processes import resolve_backend, resolve_procs_per_node
+from ddpjob_core.children.template import resources_of
 
 
 def resolved_fields(spec: DDPJobSpec, decided: DDPJobStatus) -> dict[str, object]:

@@ -47,4 +47,7 @@ def _is_same_stall(known: list[Stack] | None, shown: list[Stack], culprits: int)
     """Whether what matters of a stall is known: the stacks of those that the others wait for, else any of them."""
     of = {(stack.attempt, stack.rank, stack.step) for stack in known or ()}
     found = [(stack.attempt, stack.rank, stack.step) in of for stack in shown]
+    if found.count(True) == len(of) < len(found):
+        # The same stall, of which more is known now.
+        return False
     return all(found[:culprits]) if culprits else any(found)

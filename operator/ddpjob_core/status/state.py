@@ -10,4 +10,6 @@ def state_of(status: DDPJobStatus) -> str | None:
     """The phase with what it does not say; None if it says all."""
     if status.phase is Phase.SUCCEEDED and status.holds(ConditionType.SEPARATE_GROUPS):
         return f"{status.phase.value},{ConditionType.SEPARATE_GROUPS.value}"
+    if status.phase is Phase.RUNNING and status.holds(ConditionType.RESIZING):
+        return f"{status.phase.value},{ConditionType.RESIZING.value}"
     return None

@@ -3,8 +3,8 @@
 from typing import Final
 
 from ddpjob_core.api.spec import Backend, DDPJobSpec
-from ddpjob_core.children.pod import resources_of
 from ddpjob_core.children.processes import gpus_of, resolve_backend, resolve_procs_per_node, unknown_devices
+from ddpjob_core.children.template import resources_of
 from ddpjob_core.observations.listing import first_few
 
 _NAMED: Final = 3

@@ -3,14 +3,16 @@
 The launcher (`ddpjob_launcher/report.py`, which cannot import this module) writes one line of compact JSON
 of at most 2,048 bytes:
 
-    {"exitCode": 1, "stopped": true, "stoppedBy": "SIGTERM", "processRestarts": 1, "groupSize": 1, "jobSize": 4,
+    {"exitCode": 1, "stopped": true, "stoppedBy": "SIGTERM", "generation": 2, "processRestarts": 1,
+     "groupSize": 1, "jobSize": 4,
      "failures": [{"rank": 3, "localRank": 1, "exitCode": 7, "signal": "SIGKILL", "oom": true, "time": 1700000000.0,
                    "errorType": "ValueError", "message": "ValueError: bad", "traceback": "...",
                    "permanent": true}],
      "progress": {...}}
 
 `exitCode` is the node's own; `stopped` says that the end was requested, `stoppedBy` by which signal to the container's
-first process, if not by the ranks among themselves; `processRestarts` is how often the workers of
+first process, if not by the ranks among themselves; `generation` is that of the membership in which a node of an
+elastic job trained; `processRestarts` is how often the workers of
 this node were restarted in place; `groupSize` is that of a process group that is smaller than the job, which has at
 least `jobSize` processes; `failures` are the worker processes of this node that failed, `exitCode` or
 `signal` being what the process itself ended with, `oom` that the kernel killed it because of its memory, `errorType`
@@ -65,6 +67,7 @@ class WorkerFailure:
 class Report:
     """A node's end as its launcher reported it: `stopped` if it was requested, `stopped_by` from outside by a signal.
 
+    `generation` is that of the membership in which it trained, None where it had joined none.
     `group_size` is that of a process group which is smaller than the job, of at least `job_size` processes.
     `progress` and `loss_text` are the last progress of rank 0, as in a `ProgressReport`. `dropped` are names of fields
     whose values could not be used.
@@ -76,6 +79,7 @@ class Report:
     process_restarts: int = 0
     stopped: bool = False
     stopped_by: str | None = None
+    generation: int | None = None
     group_size: int | None = None
     job_size: int | None = None
     dropped: frozenset[str] = frozenset()
@@ -96,6 +100,7 @@ def parse_report(termination_message: str) -> Report | None:
         process_restarts=fields.whole("processRestarts", MOST_RESTARTS) or 0,
         stopped=fields.flag("stopped"),
         stopped_by=fields.word("stoppedBy", _SIGNAL),
+        generation=fields.whole("generation", _LARGEST_CODE),
         group_size=fields.whole("groupSize", _LAST_RANK, least=1),
         job_size=fields.whole("jobSize", _LAST_RANK + 1, least=2),
         dropped=frozenset(fields.dropped),

@@ -24,6 +24,8 @@ from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, J
 API = "ddpjob.dev/v1alpha1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TRAINER = {"image": "i", "script": "train.py"}
+HIGHEST_PRIORITY = 1_000_000_000
+"""Of a class that is not reserved for Kubernetes' own."""
 NAMES = itertools.count()
 
 Make = Callable[..., Json]
@@ -82,6 +84,35 @@ INVALID: dict[str, tuple[Json, str]] = {
     "more processes than a job may have": (
         {"nodes": 10_000, "procsPerNode": 256},
         r"spec\.nodes: .*spec.nodes x spec.procsPerNode must be at most 100,000 processes: reduce one of them",
+    ),
+    "more processes than an elastic job may have": (
+        {"procsPerNode": 256, "elastic": {"maxNodes": 10_000}},
+        r"spec\.elastic\.maxNodes: .*spec\.elastic\.maxNodes x spec\.procsPerNode must be at most 100,000 processes",
+    ),
+    "fewer nodes than the least": (
+        {"nodes": 1, "elastic": {"minNodes": 2, "maxNodes": 4}},
+        r"spec\.nodes: .*must be from spec\.elastic\.minNodes to spec\.elastic\.maxNodes",
+    ),
+    "more nodes than the most": (
+        {"nodes": 5, "elastic": {"maxNodes": 4}},
+        r"spec\.nodes: .*must be from spec\.elastic\.minNodes to spec\.elastic\.maxNodes",
+    ),
+    "a least size above the most": (
+        {"nodes": 2, "elastic": {"minNodes": 3, "maxNodes": 2}},
+        r"spec\.elastic\.minNodes: .*must be at most spec\.elastic\.maxNodes",
+    ),
+    "elastic without a greatest size": ({"elastic": {"minNodes": 1}}, r"spec\.elastic\.maxNodes: Required value"),
+    "elastic under mpirun": (
+        {"launcher": "mpirun", "elastic": {"maxNodes": 2}},
+        r"spec\.elastic: .*only with the launcher torchrun or torch\.distributed\.launch",
+    ),
+    "elastic with the static rendezvous": (
+        {"rendezvous": {"backend": "static"}, "elastic": {"maxNodes": 2}},
+        r"spec\.elastic: .*rendezvous\.backend c10d",
+    ),
+    "elastic with a command": (
+        {"elastic": {"maxNodes": 2}, "trainer": {"image": "i", "command": ["a"]}},
+        r"spec\.elastic: .*trainer\.script or module",
     ),
     "an unknown launcher": ({"launcher": "srun"}, r'spec\.launcher.*"srun": supported values: "torchrun"'),
     "an unknown rendezvous": ({"rendezvous": {"backend": "etcd"}}, r'spec\.rendezvous\.backend.*"c10d", "static"'),
@@ -354,6 +385,8 @@ FIXED: dict[str, tuple[Json, Json, str]] = {
         {"template": {"metadata": {"labels": {"c": "b"}}}},
         "template",
     ),
+    "the limits of the size": ({"elastic": {"maxNodes": 2}}, {"elastic": {"maxNodes": 3}}, "elastic"),
+    "limits of the size that were none": ({}, {"elastic": {"maxNodes": 2}}, "elastic"),
     "the grace period": ({}, {"gracePeriodSeconds": 3}, "gracePeriodSeconds"),
     "the metrics' port": ({}, {"metrics": {"port": 3000}}, "metrics"),
 }
@@ -523,6 +556,18 @@ def test_a_job_is_scaled_by_the_scale_subresource_under_the_same_rules(admin: Cl
         admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 2}})
 
 
+def test_an_elastic_job_is_scaled_within_its_limits_while_it_runs(admin: Client, make: Make) -> None:
+    job = make(elastic={"minNodes": 1, "maxNodes": 4})
+    admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": 4}})
+    assert admin.get(path_of(job))["spec"]["nodes"] == 4
+    for replicas in (0, 5):
+        with pytest.raises(ApiError, match=r"spec\.nodes"):
+            admin.patch(f"{path_of(job)}/scale", {"spec": {"replicas": replicas}})
+    # Neither is the size free once the limits go with it.
+    with pytest.raises(ApiError, match=r"spec\.nodes can change only while the job is suspended"):
+        admin.patch(path_of(job), {"spec": {"nodes": 2, "elastic": None}})
+
+
 def test_kubectl_explain_teaches_every_field(admin: Client, kubectl: Kubectl) -> None:
     # The page that kubectl reads is put together some moments after the API is served.
     wait_for(lambda: admin.find(f"/openapi/v3/apis/{API}"), "the API's own description")
@@ -577,7 +622,9 @@ def test_the_operator_of_a_list_of_namespaces_has_roles_in_these_and_nothing_in_
     own = [(kind, "ddpjob-system") for kind in ("Deployment", "Role", "RoleBinding", "ServiceAccount")]
     assert places == sorted([*teams, *own])
     cluster = list(yaml.safe_load_all(kubectl("kustomize", str(folder / "cluster"))))
-    assert [(each["kind"], each["metadata"]["name"]) for each in cluster] == [("Namespace", "ddpjob-system")]
+    names = [(each["kind"], each["metadata"]["name"]) for each in cluster]
+    policies = [("ValidatingAdmissionPolicy", "ddpjob-pods"), ("ValidatingAdmissionPolicyBinding", "ddpjob-pods")]
+    assert sorted(names) == [("Namespace", "ddpjob-system"), ("PriorityClass", "ddpjob-critical"), *policies]
     # Two of the namespaces of this run stand for those of the example.
     teams_here = {f"team-{letter}": control_plane.new_namespace() for letter in "ab"}
     for each in built:
@@ -605,13 +652,15 @@ def test_the_operator_is_accepted_as_kustomize_puts_it_together(
     kubectl("apply", "--dry-run=server", "--server-side", "--force-conflicts", "-f", str(tmp_path / "base.yaml"))
     kinds = [each["kind"] for each in yaml.safe_load_all(text)]
     roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
-    assert sorted(kinds) == sorted([*roles, *more, "Deployment", "Namespace", "ServiceAccount"])
+    policies = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    others = ["Deployment", "Namespace", "PriorityClass", "ServiceAccount"]
+    assert sorted(kinds) == sorted([*roles, *more, *policies, *others])
     deployment = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Deployment")
     assert deployment["spec"]["replicas"] == 1 + len(more)
     pod = deployment["spec"]["template"]
     namespace = deployment["metadata"]["namespace"]
     # The namespace refuses what the restricted Pod Security Standard refuses.
-    admin.create(
+    created = admin.create(
         {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -620,3 +669,4 @@ def test_the_operator_is_accepted_as_kustomize_puts_it_together(
         },
         dryRun="All",
     )
+    assert created["spec"]["priority"] == HIGHEST_PRIORITY

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
 from tests.apiserver.client.program import DIGITS, Program, jobs
-from tests.apiserver.controlplane import Client, ControlPlane
+from tests.apiserver.controlplane import Client, ControlPlane, wait_for
+from tests.apiserver.rights import CHANGE_JOBS, READ_JOBS, grant
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,6 +27,24 @@ def test_a_user_without_permission_learns_what_is_missing_with_exit_code_3(
     assert checks["Permissions"]["outcome"] == "FAIL"
     assert "create ddpjobs" in checks["Permissions"]["message"]
     assert checks["Nodes"]["outcome"] == "SKIP"
+
+
+def test_a_user_who_may_create_jobs_but_no_pods_learns_that_and_where_the_rights_are_listed(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    user = Program(control_plane.new_user(namespace), namespace)
+    grant(control_plane, namespace, "nobody", CHANGE_JOBS)
+
+    def refused() -> str:
+        done = user("run", "--no-follow", "-f", str(DIGITS))
+        assert done.exit_code == 3
+        return done.stderr if "cannot create resource" not in done.stderr else ""
+
+    said = wait_for(refused, "the Role to hold")
+    assert f"may not create pods in namespace {namespace}: ask for the permission to" in said
+    assert "docs/security.md" in said
+    permissions = {check["name"]: check for check in user.json("doctor")}["Permissions"]
+    assert "create pods (every job: the policy ddpjob-pods)" in permissions["message"]
 
 
 def test_the_doctor_finds_an_installation_without_an_operator(program: Program) -> None:
@@ -93,10 +112,11 @@ def test_the_namespace_comes_from_the_context_unless_one_is_named(
 
 
 def test_a_user_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_story(
-    control_plane: ControlPlane, namespace: str, admin: Client, program: Program, tmp_path: Path
+    control_plane: ControlPlane, namespace: str, admin: Client, program: Program
 ) -> None:
     program("run", "--no-follow", "-f", str(DIGITS))
-    reader = Program(reader_of_jobs(control_plane, namespace, tmp_path / "kubeconfig"), namespace)
+    grant(control_plane, namespace, "nobody", READ_JOBS)
+    reader = Program(control_plane.new_user(namespace), namespace)
     assert reader("status", "digits").exit_code == 0
     story = reader("why", "digits")
     assert story.exit_code == 0
@@ -107,27 +127,3 @@ def test_a_user_who_may_only_read_jobs_still_gets_their_status_and_most_of_the_s
         assert refused.exit_code == 3
         assert "forbidden" in refused.stderr
     assert jobs(admin, namespace) == ["digits"]
-
-
-def reader_of_jobs(control_plane: ControlPlane, namespace: str, path: Path) -> Path:
-    """The kubeconfig of an account that may read DDPJobs and nothing else."""
-    admin, group = control_plane.admin, "rbac.authorization.k8s.io"
-    metadata = {"name": "reader", "namespace": namespace}
-    rules = [{"apiGroups": ["ddpjob.dev"], "resources": ["ddpjobs"], "verbs": ["get", "list", "watch"]}]
-    admin.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    admin.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
-    admin.create(
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        }
-    )
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    answer = admin.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/reader/token", asked)
-    config = yaml.safe_load(control_plane.admin_kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": answer["status"]["token"]}
-    path.write_text(yaml.safe_dump(config))
-    return path

@@ -86,7 +86,7 @@ async def test_a_job_is_resized_only_while_it_is_suspended(control_plane: Contro
         await until("the pods run", lambda: all_run(stage, "digits", 2))
         refused = await asyncio.to_thread(ddpjob, "scale", "digits", "--nodes", "3")
         assert refused.exit_code == 2
-        assert "can change only while it is suspended" in refused.stderr
+        assert "its size changes only while it is suspended" in refused.stderr
         assert "ddpjob suspend digits" in refused.stderr
         assert (await asyncio.to_thread(ddpjob, "suspend", "digits", "--wait")).exit_code == 0
         assert await phase_is(stage, "digits", "Suspended")

@@ -25,13 +25,16 @@ from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
 from ddpjob_core.engine.protocols import Json
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import Write
-from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
+from tests.apiserver.stage import Stage, all_run, phase_is, pods_created, set_stage, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
+FULL = os.environ.get("DDPJOB_FULL") == "1"
 LANES = 3
-NODES = 3
-"""Of a job: its pods are made one, then two at a time."""
+NODES = 3 if FULL else 2
+"""Of a job: two are enough for an operator that is killed between two pods that it makes, or that it deletes."""
+FAILING = NODES - 1
+"""Ordinal of the pod that fails."""
 
 Step = Callable[[Stage, str], Awaitable[None]]
 
@@ -58,31 +61,58 @@ async def nothing(_: Stage, __: str) -> None:
 
 async def created(stage: Stage, name: str, **spec: Any) -> None:
     # A claim that goes with its job, so that nothing is left behind by a phase.
-    await stage.create(name, nodes=NODES, checkpoint={"size": "1Gi", "retain": "Delete"}, **spec)
+    await stage.create(name, **{"nodes": NODES, "checkpoint": {"size": "1Gi", "retain": "Delete"}, **spec})
 
 
 async def running(stage: Stage, name: str, **spec: Any) -> None:
     await created(stage, name, **spec)
-    await until(f"{name} runs", lambda: all_run(stage, name, NODES))
+    await until(f"{name} runs", lambda: all_run(stage, name, spec.get("nodes", NODES)))
     await until(f"{name} says that its pods were created", lambda: pods_created(stage, name))
 
 
-async def pods_created(stage: Stage, name: str, attempt: int = 0) -> bool:
-    status = await stage.status(name)
-    return bool(status.get("podsCreated") and status.get("attempt") == attempt)
-
-
 async def one_pod_fails(stage: Stage, name: str) -> None:
-    stage.kubelet.exits[f"{name}-a0-2"] = 1
+    stage.kubelet.exits[f"{name}-a0-{FAILING}"] = 1
 
 
 async def running_for_once(stage: Stage, name: str) -> None:
     await running(stage, name, restart={"maxRestarts": 0})
 
 
+async def running_with_less(stage: Stage, name: str) -> None:
+    await running(stage, name, nodes=NODES - 1, elastic={"maxNodes": NODES})
+
+
+async def running_with_all(stage: Stage, name: str) -> None:
+    await running(stage, name, elastic={"maxNodes": NODES})
+
+
+async def asked_to_grow(stage: Stage, name: str) -> None:
+    await stage.set_spec(name, nodes=NODES)
+
+
+async def asked_to_shrink(stage: Stage, name: str) -> None:
+    await stage.set_spec(name, nodes=NODES - 1)
+
+
+async def has_grown(stage: Stage, name: str) -> bool:
+    return await has_size(stage, name, NODES)
+
+
+async def has_shrunk(stage: Stage, name: str) -> bool:
+    return await has_size(stage, name, NODES - 1)
+
+
+async def has_size(stage: Stage, name: str, nodes: int) -> bool:
+    """Whether so many nodes train together, all of them know it, and no others are left."""
+    status, pods = await stage.status(name), await stage.pods(name)
+    resizing = next(each for each in status["conditions"] if each["type"] == "Resizing")
+    known = [json.loads(pod["metadata"]["annotations"]["ddpjob.dev/membership"]) for pod in pods]
+    return bool(resizing["status"] == "False" and known == [{"generation": 1, "nodes": nodes}] * nodes)
+
+
 async def has_failed(stage: Stage, name: str) -> bool:
     left = {pod["metadata"]["name"] for pod in await stage.pods(name)}
-    return await phase_is(stage, name, "Failed") and left == {f"{name}-a0-2"}
+    return await phase_is(stage, name, "Failed") and left == {f"{name}-a0-{FAILING}"}
 
 
 async def is_restarted(stage: Stage, name: str) -> bool:
@@ -129,13 +159,17 @@ def pods_of(attempt: int, verb: str) -> frozenset[str]:
 # Neither is watched: whether they are there is asked by creating them.
 ASKED = frozenset({"POST configmaps/@-launcher-#", "POST persistentvolumeclaims/@-checkpoints"})
 # The pod that failed stays, for its log.
-LEFT = pods_of(0, "DELETE") - {"DELETE pods/@-a0-2"}
+LEFT = pods_of(0, "DELETE") - {f"DELETE pods/@-a0-{FAILING}"}
 RESTARTED = LEFT | ASKED | pods_of(1, "POST")
+GROWN = pods_of(0, "PATCH") | {f"POST pods/@-a0-{FAILING}"}
+SHRUNK = (pods_of(0, "PATCH") - {f"PATCH pods/@-a0-{FAILING}"}) | {f"DELETE pods/@-a0-{FAILING}"}
 PHASES = (
     Phase("create", nothing, created, pods_created, 1, ASKED | pods_of(0, "POST") | {"POST services/@"}),
     Phase("restart", running, one_pod_fails, is_restarted, 2, RESTARTED, restarts=1, attempts=2),
     Phase("fail", running_for_once, one_pod_fails, has_failed, 1, LEFT),
     Phase("suspend", running, suspended, is_suspended, 2, pods_of(0, "DELETE")),
+    Phase("grow", running_with_less, asked_to_grow, has_grown, 2, GROWN),
+    Phase("shrink", running_with_all, asked_to_shrink, has_shrunk, 2, SHRUNK),
     Phase("finish", running, all_pods_end, is_finished, 1, frozenset()),
     Phase("delete", finished, expires, is_gone, 0, frozenset({"DELETE ddpjobs/@"})),
 )
@@ -146,9 +180,13 @@ class Crash:
     """Where the operator is killed."""
 
     write: str
-    """As `POST pods/@-a0-0`, with `@` for the name of the job."""
+    """Such as `POST pods/@-a0-0`, with `@` for the name of the job and `#` for the digest of the launcher."""
     occurrence: int
     answered: bool
+
+    def pattern(self, name: str) -> str:
+        """A regular expression for this write of a job; the digest is that of the job's own launcher."""
+        return re.escape(self.write.replace("@", name)).replace(re.escape("#"), "[0-9a-f]+")
 
     @property
     def of_status(self) -> bool:
@@ -191,8 +229,9 @@ class Lane:
         await phase.before(stage, name)
         await self._come_to_rest(name)
         if crash is not None:
-            at = crash.write.replace("@", name)
-            proxy.crash(stage.operator.kill, at=at, occurrence=crash.occurrence, answered=crash.answered)
+            proxy.crash(
+                stage.operator.kill, at=crash.pattern(name), occurrence=crash.occurrence, answered=crash.answered
+            )
         before = len(proxy.writes)
         await phase.begin(stage, name)
         crashed = await self._over_or_crashed(phase, name)
@@ -211,7 +250,7 @@ class Lane:
         await self._come_to_rest(name)
         writes = proxy.writes[before:]
         await self._check(phase, name, writes)
-        played = Played(tuple(str(write).replace(name, "@") for write in writes), await self._end(name), crashed)
+        played = Played(tuple(_of_any_job(str(write), name) for write in writes), await self._end(name), crashed)
         await stage.delete(name)
         return played
 
@@ -302,7 +341,7 @@ class Lane:
         kept = {key: status.get(key) for key in _LASTING}
         kept["children"] = sorted(await self.stage.children(name))
         kept["conditions"] = {one["type"]: one["status"] for one in status["conditions"] if one["type"] in _TURNING}
-        end: Json = json.loads(json.dumps(kept).replace(name, "@"), object_hook=_without_times)
+        end: Json = json.loads(_of_any_job(json.dumps(kept), name), object_hook=_without_times)
         return end
 
     async def _check_intent(self, phase: Phase, name: str) -> None:
@@ -368,8 +407,12 @@ _ONCE = (
     "DELETE ddpjobs",
 )
 # What follows from counts of pods is written every five seconds at most: it may be late.
-_LASTING = ("attempt", "podsCreated", "restarts", "failure", "observedGeneration")
+_LASTING = ("attempt", "podsCreated", "restarts", "failure", "observedGeneration", "membership")
 _TURNING = ("Succeeded", "Failed", "Suspended")
+
+
+def _of_any_job(text: str, name: str) -> str:
+    return re.sub(r"(configmaps/@-launcher)-[0-9a-f]+", r"\1-#", text.replace(name, "@"))
 
 
 def _without_times(value: Json) -> Json:
@@ -406,7 +449,7 @@ def crashes_of(writes: Sequence[str]) -> list[Crash]:
 
 
 IN_FULL_RUNS = pytest.mark.skipif(
-    os.environ.get("DDPJOB_FULL") != "1",
+    not FULL,
     reason="it deletes pods and writes the status, as the restart does: make test-full",
 )
 
@@ -419,7 +462,7 @@ async def test_a_crash_at_any_write_leads_to_the_same_end(lanes: tuple[Lane, ...
     whole = await lanes[0].play(phase)
     events = {write for write in whole.writes if write.startswith("POST events/")}
     others = set(whole.writes) - events - {STATUS_WRITE}
-    assert {re.sub(r"-launcher-[0-9a-f]+$", "-launcher-#", write) for write in others} == phase.other_writes
+    assert others == phase.other_writes
     assert whole.writes.count(STATUS_WRITE) >= phase.status_writes
     crashes = crashes_of(whole.writes)
 

@@ -22,7 +22,7 @@ from ddpjob_operator.connection import connect
 from ddpjob_operator.lease import LEASE_NAMESPACE
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
-from tests.apiserver.stage import ForkedOperator, Stage, all_run, phase_is, set_stage, until
+from tests.apiserver.stage import ForkedOperator, Stage, all_run, phase_is, pods_created, set_stage, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -140,6 +140,44 @@ async def shows_step(stage: Stage, name: str, step: str) -> bool:
     return str((await stage.status(name)).get("summary", {}).get("step")) == step
 
 
+async def test_a_standby_that_has_missed_what_became_of_a_job_does_nothing_to_it_before_it_knows(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_pair(control_plane, tmp_path, "--lease-duration=60") as pair:
+        stage = pair.stage
+        leader, standby = await pair.leader()
+        leader.proxy.open.clear()
+        await stage.create("digits", nodes=NODES)
+        await until("the standby knows the job", lambda: is_shown(standby, "digits"))
+        standby.proxy.block("ddpjobs")
+        leader.proxy.open.set()
+        await until("it runs", lambda: all_run(stage, "digits", NODES))
+        await stage.set_spec("digits", suspend=True)
+        await until("it is suspended", lambda: phase_is(stage, "digits", "Suspended"))
+        await until("its pods are gone", lambda: has_no_pods(standby))
+        assert await leader.operator.stop() == 0
+        await until("the standby has tried to write", lambda: has_tried(standby))
+        await asyncio.sleep(1)
+        assert not [str(write) for write in standby.proxy.writes if write.done and "events" not in write.what]
+        standby.proxy.blocked.clear()
+        await stage.set_spec("digits", suspend=False)
+        await until("it runs again", lambda: all_run(stage, "digits", NODES))
+        await until("all pods are noted", lambda: pods_created(stage, "digits", 1))
+        assert (await stage.status("digits"))["restarts"]["counted"] == 0
+
+
+async def is_shown(replica: Replica, name: str) -> bool:
+    return name in replica.proxy.shown.get("ddpjobs", {})
+
+
+async def has_no_pods(replica: Replica) -> bool:
+    return not replica.proxy.shown.get("pods")
+
+
+async def has_tried(replica: Replica) -> bool:
+    return bool(replica.proxy.writes)
+
+
 class Lane:
     """One job, which is restarted and suspended as soon as it runs again."""
 
@@ -170,9 +208,8 @@ class Lane:
         await until(f"{self.name} runs in attempt {self.attempts - 1}", self._is_running)
 
     async def _is_running(self) -> bool:
-        status = await self.stage.status(self.name)
-        created = status.get("podsCreated") and status.get("attempt") == self.attempts - 1
-        return bool(created) and await all_run(self.stage, self.name, NODES)
+        created = await pods_created(self.stage, self.name, self.attempts - 1)
+        return created and await all_run(self.stage, self.name, NODES)
 
     async def _is_suspended(self) -> bool:
         return await phase_is(self.stage, self.name, "Suspended")

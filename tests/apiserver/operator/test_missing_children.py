@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from ddpjob_core.api.errors import NotFound
-from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, PODS, SERVICES, Resource
-from ddpjob_core.children.launcher_config import launcher_config_name
 from tests.apiserver.controlplane import ControlPlane
-from tests.apiserver.stage import Stage, phase_is, set_stage, until
+from tests.apiserver.stage import Stage, phase_is, pods_created, set_stage, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -21,8 +19,8 @@ async def test_what_pods_wait_for_and_what_running_pods_are_found_by_comes_back(
         stage.kubelet.run_pods = False
         await stage.operator.start()
         await stage.create("digits", nodes=2, checkpoint={"size": "1Gi", "retain": "Delete"})
-        await until("its pods were created", lambda: created(stage, "digits"))
-        launcher = launcher_config_name("digits", Launcher.TORCHRUN)
+        await until("its pods were created", lambda: pods_created(stage, "digits"))
+        (launcher,) = (each["metadata"]["name"] for each in await stage.admin.all(CONFIG_MAPS, stage.namespace))
         # A claim that something uses stays until that is gone, as here by its finalizer.
         await keep(stage, ["example.com/kept"])
         old = [await delete(stage, CLAIMS, "digits-checkpoints"), await delete(stage, CONFIG_MAPS, launcher)]
@@ -45,10 +43,6 @@ async def keep(stage: Stage, finalizers: list[str]) -> None:
     await stage.admin.change(
         CLAIMS, stage.namespace, "digits-checkpoints", lambda raw: raw["metadata"].update(finalizers=finalizers)
     )
-
-
-async def created(stage: Stage, name: str) -> bool:
-    return bool((await stage.status(name)).get("podsCreated"))
 
 
 async def wait_for_volumes(stage: Stage, pod: str) -> None:

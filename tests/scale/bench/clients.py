@@ -41,28 +41,30 @@ async def post_all(session: aiohttp.ClientSession, path: str, bodies: Sequence[b
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
 
-async def pods_of(scene: Scene, nodes: int) -> list[bytes]:
-    """The pods that the operator would create for a job of so many nodes, for another namespace."""
+async def pods_of(scene: Scene, nodes: int, namespace: str) -> AsyncIterator[dict[str, Any]]:
+    """The pods that the operator would create for a job of so many nodes, in a namespace that it does not serve."""
     manifest = scene.manifest(scene.name("model"), nodes)
-    manifest["metadata"]["namespace"] = scene.bare
-    raw = await scene.admin.kube.create(JOBS, manifest)
-    job = job_record(raw)
+    manifest["metadata"]["namespace"] = namespace
+    job = job_record(await scene.admin.kube.create(JOBS, manifest))
     assert job is not None
     assert job.spec is not None
     builder = PodBuilder(job, job.spec, 0, ())
-    return [json.dumps(builder.build(ordinal)).encode() for ordinal in range(nodes)]
+    for ordinal in range(nodes):
+        yield builder.build(ordinal)
 
 
 async def post_pods(scene: Scene, nodes: int) -> None:
     """The bare client creates what a job is made of."""
-    bodies = await pods_of(scene, nodes)
+    bodies = [json.dumps(pod).encode() async for pod in pods_of(scene, nodes, scene.bare)]
     async with bare_session(scene) as session:
         await post_all(session, PODS.path(scene.bare), bodies)
 
 
-def indexed_job(scene: Scene, nodes: int) -> dict[str, Any]:
-    """Kubernetes' own job of so many pods at a time."""
-    container = {"name": "trainer", "image": "i", "command": ["python3", "train.py"]}
+async def indexed_job(scene: Scene, nodes: int) -> dict[str, Any]:
+    """Kubernetes' own job of so many of the same pods at a time."""
+    pod = await anext(pods_of(scene, nodes, scene.jobs))
+    # It gives each pod a name and a host name of its own.
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("hostname", "subdomain")}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -71,6 +73,6 @@ def indexed_job(scene: Scene, nodes: int) -> dict[str, Any]:
             "completions": nodes,
             "parallelism": nodes,
             "completionMode": "Indexed",
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+            "template": {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": spec},
         },
     }

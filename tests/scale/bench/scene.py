@@ -73,7 +73,8 @@ class Scene:
 
     async def clear(self) -> None:
         """Remove all jobs and pods, and wait until everything is at rest."""
-        await self.admin.ask("DELETE", JOBS.path(self.served), None)
+        for namespace in (self.served, self.bare, self.jobs):
+            await self.admin.ask("DELETE", JOBS.path(namespace), None)
         await self.admin.ask("DELETE", f"/apis/batch/v1/namespaces/{self.jobs}/jobs?propagationPolicy=Background", None)
         for namespace in (self.served, self.bare, self.jobs):
 
@@ -100,7 +101,7 @@ async def wait(what: str, look: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline, f"not reached within {seconds:g} s: {what}"
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from world import START, World, running_world
 
 from ddpjob_core.api.status import Progress
@@ -74,3 +75,38 @@ def test_what_is_due_within_a_second_is_not_slept_through() -> None:
         world.now += world.reconcile().requeue_after or timedelta()
     assert world.status is not None
     assert world.status.attempt == 1
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_a_new_leader_has_a_status_accepted_before_it_does_anything_to_a_job_of_another_leader(writes: int) -> None:
+    world = World()
+    world.reconcile(crash_after=writes)
+    plan = decide(world.observe())
+    assert plan.actions
+    assert plan.status is not None
+    assert plan.urgent
+
+
+def test_it_writes_the_status_of_its_predecessor_again_where_nothing_has_changed() -> None:
+    world = running_world()
+    world.end("digits-a0-1", 1)
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(5)
+    world.reconcile(crash_after=1)
+    plan = decide(world.observe())
+    assert plan.actions
+    assert plan.status == world.status
+    assert not plan.events
+
+
+def test_a_leader_of_its_own_jobs_and_one_that_has_nothing_to_do_write_no_status_for_it() -> None:
+    world = World()
+    plan = world.reconcile()
+    assert plan.actions
+    assert plan.status is None
+    world = running_world()
+    world.take_over(0)
+    writes = len(world.status_writes)
+    world.settle()
+    assert len(world.status_writes) == writes

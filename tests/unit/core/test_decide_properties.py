@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from world import World, spec_of
 
 from ddpjob_core.api import ConditionType, DDPJobStatus
-from ddpjob_core.api.status import Progress
+from ddpjob_core.api.status import Membership, Progress
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.observations.observed import Terminated
 from ddpjob_core.wire.progress import ProgressReport
@@ -22,7 +22,7 @@ steps = st.one_of(
     st.tuples(st.just("delete"), st.integers(0, 7)),
     st.tuples(st.just("remove"), st.none()),
     st.tuples(st.just("suspend"), st.booleans()),
-    # Suspended, edited and resumed before the operator looked.
+    # Of an elastic job while it runs; another one is suspended, edited and resumed before the operator looks.
     st.tuples(st.just("respecify"), st.integers(1, 3)),
     st.tuples(st.just("assign"), st.integers(0, 7)),
     st.tuples(st.just("unmount"), st.integers(0, 7)),
@@ -118,20 +118,22 @@ def finish(world: World) -> None:
     nodes=st.integers(1, 3),
     walk=st.lists(steps, max_size=40),
     action=st.sampled_from(["Warn", "Restart", "Fail"]),
+    elastic=st.sampled_from([None, {"maxNodes": 3}]),
 )
 def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
-    nodes: int, walk: list[tuple[object, ...]], action: str
+    nodes: int, walk: list[tuple[object, ...]], action: str, elastic: dict[str, int] | None
 ) -> None:
     deadlines = {
         "progressDeadline": {"seconds": 20, "action": action},
         "startupDeadline": {"seconds": 30, "action": action},
     }
-    world = World(spec=spec_of(nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}, **deadlines))
+    world = World(spec=spec_of(nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}, elastic=elastic, **deadlines))
     for step in walk:
         before = world.status
         play(world, step)
         if before is not None and world.status is not None:
             assert world.status.attempt >= before.attempt
+            assert order_of(world.status.membership) >= order_of(before.membership)
             assert 0 <= world.status.restarts.counted - before.restarts.counted <= 1
             assert 0 <= world.status.restarts.ignored - before.restarts.ignored <= 1
             assert world.status.restarts.process >= before.restarts.process
@@ -150,15 +152,21 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(
     assert not world.live(), "a finished job leaves no live pod"
     if status.holds(ConditionType.SUCCEEDED):
         assert status.nodes is not None
-        assert status.nodes.succeeded == world.spec.nodes
+        assert status.nodes.succeeded == (world.spec.nodes if status.membership is None else status.membership.nodes)
         made_of = {pod.spec_hash for name, pod in world.pods.items() if f"-a{status.attempt}-" in name}
         assert made_of <= {spec_hash(world.spec)}, "what has succeeded is what the spec asks for"
 
 
+def order_of(membership: Membership | None) -> tuple[int, int]:
+    return (-1, -1) if membership is None else (membership.attempt, membership.generation)
+
+
 @settings(max_examples=200, deadline=None)
-@given(walk=st.lists(steps, max_size=40))
-def test_a_second_look_at_the_same_moment_never_writes_again(walk: list[tuple[object, ...]]) -> None:
-    world = World(spec=spec_of(nodes=2))
+@given(walk=st.lists(steps, max_size=40), elastic=st.sampled_from([None, {"maxNodes": 3}]))
+def test_a_second_look_at_the_same_moment_never_writes_again(
+    walk: list[tuple[object, ...]], elastic: dict[str, int] | None
+) -> None:
+    world = World(spec=spec_of(nodes=2, elastic=elastic))
     for step in walk:
         play(world, step)
     world.settle()

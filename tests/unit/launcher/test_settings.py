@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ddpjob_core.api.launchers import Launcher
-from ddpjob_core.api.spec import Backend, DDPJobSpec
-from ddpjob_core.children.environment import pod_environment
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.children.environment import pod_environment, shared_environment
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_launcher.errors import CannotStart
 from ddpjob_launcher.settings import read_master, read_settings
@@ -14,12 +14,17 @@ from tests.unit.launcher.running import ENVIRONMENT
 
 
 def environment_of(launcher: Launcher) -> dict[str, str]:
-    raw: dict[str, Any] = {"nodes": 2, "launcher": launcher.value, "trainer": {"image": "i", "script": "train.py"}}
+    raw: dict[str, Any] = {
+        "nodes": 2,
+        "procsPerNode": 4,
+        "launcher": launcher.value,
+        "trainer": {"image": "i", "script": "train.py"},
+    }
     spec = DDPJobSpec.model_validate(raw)
     job = JobRecord(
         namespace="ml", name="digits", uid="u", resource_version="1", generation=1, deleting=False, spec=spec
     )
-    return pod_environment(job, spec, 3, 1, processes=4, backend=Backend.GLOO)
+    return {**shared_environment(job, spec), **pod_environment(job, spec, 3, 1)}
 
 
 @pytest.mark.parametrize("launcher", Launcher)

@@ -10,6 +10,7 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from ddpjob_operator.connection import Connection
+from ddpjob_operator.kubeconfig import KubeConfig
 from tests.ports import free_port
 
 LIMITS = aiohttp.ClientTimeout(total=10)
@@ -57,7 +58,7 @@ async def test_a_request_arrives_as_it_was_made_and_is_signed_with_the_newest_to
     tokens = iter(("first", "second"))
     made.refresh_api_key_hook = lambda each: each.api_key.update(BearerToken=f"Bearer {next(tokens)}")
     made.api_key["BearerToken"] = "Bearer none"
-    connection = Connection(made)
+    connection = Connection(KubeConfig(made))
     assert await ask(connection, "GET", "/api/v1/pods?labelSelector=a%2Fb%3Dc%2Cd&limit=5") == 200
     assert await ask(connection, "PUT", "/api/v1/pods", {"a": "ä"}) == 200
     await connection.close()
@@ -70,7 +71,7 @@ async def test_a_request_arrives_as_it_was_made_and_is_signed_with_the_newest_to
 
 
 async def test_a_token_is_not_taken_elsewhere(server: Server) -> None:
-    connection = Connection(configuration(server.url))
+    connection = Connection(KubeConfig(configuration(server.url)))
     assert await ask(connection, "GET", "/moved") == 302
     await connection.close()
     assert len(server.requests) == 1
@@ -94,7 +95,7 @@ async def test_a_proxy_of_the_environment_is_used_for_the_addresses_that_it_is_f
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(server.url.removeprefix("http://")))
-    connection = Connection(configuration("http://api.example:1"))
+    connection = Connection(KubeConfig(configuration("http://api.example:1")))
     try:
         status = await ask(connection, "GET", "/api")
     except aiohttp.ClientError:

@@ -48,9 +48,10 @@ def test_a_suspended_job_is_resized() -> None:
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        (raw("Running"), "digits is not suspended: its number of nodes can change only while it is suspended"),
-        # No such field.
-        (raw("Running", elastic={"minNodes": 1}), "can change only while it is suspended"),
+        (raw("Running"), "digits is not suspended: without spec.elastic its size changes only while it is suspended"),
+        # maxNodes is missing.
+        (raw("Running", elastic={"minNodes": 1}), "its size changes only while it is suspended"),
+        (raw("Running", elastic={"maxNodes": 2}), "can have from 1 to 2 nodes, as its spec.elastic says, and not 3"),
         (raw("Succeeded", suspend=True), "digits has succeeded: its size can no longer change"),
     ],
 )
@@ -59,6 +60,12 @@ def test_a_job_that_is_not_suspended_keeps_its_size(job: dict[str, Any], told: s
     with pytest.raises(UsageProblem, match=told):
         set_nodes(cluster, job_of(job), 3)
     assert cluster.specs == []
+
+
+def test_an_elastic_job_is_resized_while_it_runs() -> None:
+    cluster = Changes()
+    set_nodes(cluster, job_of(raw("Running", elastic={"minNodes": 2, "maxNodes": 4})), 3)
+    assert cluster.specs == [{"nodes": 3}]
 
 
 def unfit() -> dict[str, Any]:

@@ -26,6 +26,12 @@ def test_a_namespace_that_is_not_a_label_does_not_name_a_folder(namespace: str, 
         local_manifest([Document("job.yaml", job)], namespace if option else None)
 
 
+def test_a_job_that_could_change_its_size_keeps_it_on_a_machine() -> None:
+    manifest = manifest_of(nodes=2, elastic={"maxNodes": 4})
+    assert manifest.spec.elastic is None
+    assert manifest == manifest_of(nodes=2)
+
+
 def test_mpirun_runs_on_one_node_of_a_machine_and_says_how_to_have_as_many_processes() -> None:
     with pytest.raises(
         LocalError, match=r"spec\.nodes: mpirun reaches other nodes by ssh.*nodes: 1 .*procsPerNode: 6 here"

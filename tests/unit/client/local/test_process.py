@@ -18,6 +18,7 @@ def test_a_pod_becomes_the_launcher_with_addresses_of_this_machine(tmp_path: Pat
     assert environment["PET_RDZV_ENDPOINT"] == "127.0.0.1:29500"
     assert environment["DDPJOB_METRICS_PORT"] == "9403"
     assert environment["PET_NNODES"] == "2"
+    assert environment["PET_NPROC_PER_NODE"] == "2"
     assert environment["HOME"] == "/home/me"
     assert environment["DDPJOB_LOCAL"] == "1"
     # What this process was itself launched with is not its programs' business.

@@ -30,6 +30,13 @@ def test_a_suspended_job_is_rendered_as_if_it_were_not() -> None:
     assert sum(each["kind"] == "Pod" for each in rendered(job, START)) == 2
 
 
+def test_an_elastic_job_is_rendered_with_the_pods_that_it_begins_with() -> None:
+    job = record_of(read(JOB.replace("nodes: 2", "nodes: 2\n  elastic: {maxNodes: 12}")), "ns")
+    pods = [each["metadata"] for each in rendered(job, START) if each["kind"] == "Pod"]
+    assert [pod["name"] for pod in pods] == ["digits-a0-00", "digits-a0-01"]
+    assert {pod["annotations"]["ddpjob.dev/membership"] for pod in pods} == {'{"generation":0,"nodes":2}'}
+
+
 def test_what_the_operator_would_refuse_is_not_rendered() -> None:
     job = record_of(read(JOB.replace("nodes: 2", "nodes: 2\n  template: {spec: {subdomain: x}}")), "ns")
     with pytest.raises(UsageProblem, match="subdomain"):

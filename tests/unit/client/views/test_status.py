@@ -22,6 +22,17 @@ def test_the_status_of_a_running_job_tells_nodes_progress_and_pace() -> None:
     assert "Root cause" not in shown
 
 
+def test_the_status_of_a_job_that_changes_its_size_says_what_it_waits_for() -> None:
+    joining = "2 nodes train of the 4 that spec.nodes asks for; pods digits-a0-2, digits-a0-3 (2): waiting for a node"
+    condition = {**RUNNING["conditions"][0], "type": "Resizing", "status": "True", "message": joining}
+    changing = {**RUNNING, "state": "Running,Resizing", "conditions": [*RUNNING["conditions"], condition]}
+    lines = status_lines(job(**changing), LATER)
+    assert "Phase: Running,Resizing" in text_of(lines)
+    assert f"Note: {joining}" in text_of(lines)
+    changing["conditions"][-1] = {**condition, "status": "False"}
+    assert "Note" not in text_of(status_lines(job(**changing), LATER))
+
+
 def test_before_its_first_report_an_attempt_shows_whose_checkpoint_it_goes_on_from() -> None:
     left = {**RUNNING["progress"], "attempt": 0, "lastCheckpointStep": 180}
     resumed = {**RUNNING, "attempt": 1, "progress": left, "summary": {"nodes": "2/2", "step": "180/600"}}

@@ -161,10 +161,11 @@ def test_what_is_granted_without_a_reason_is_refused() -> None:
         permissions_page([each for each in granted() if each[0] != "events"])
 
 
-def test_the_operator_asks_for_no_right_to_patch_to_read_secrets_or_to_reach_beyond_its_objects() -> None:
+def test_the_operator_asks_for_no_right_to_patch_jobs_to_read_secrets_or_to_reach_beyond_its_objects() -> None:
     verbs = {verb for _, verb in granted()}
     resources = {resource for resource, _ in granted()}
-    assert verbs == {"create", "delete", "get", "list", "update", "watch"}
+    assert verbs == {"create", "delete", "get", "list", "patch", "update", "watch"}
+    assert [resource for resource, verb in granted() if verb == "patch"] == ["pods"]
     assert resources == {
         "configmaps",
         "ddpjobs.ddpjob.dev",

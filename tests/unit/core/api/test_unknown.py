@@ -20,7 +20,7 @@ TRAINER = {"image": "i", "script": "train.py"}
         ({"trainer": {**TRAINER, "resources": {"limits": {"example.com/new": 1}}}}, None),
         ({"trainer": {**TRAINER, "securityContext": {"anything": True}}}, None),
         ({"template": {"metadata": {"creationTimestamp": None, "labels": {"a": "b"}}}}, None),
-        ({"elastic": {"minNodes": 1}}, "spec.elastic"),
+        ({"quota": {"minNodes": 1}}, "spec.quota"),
         ({"launcher": "deepspeed"}, "spec.launcher: deepspeed"),
         (
             {"restart": {"rules": [{"action": "Fail", "exitCodes": [2]}, {"action": "Pause"}]}},

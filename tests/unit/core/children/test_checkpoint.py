@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from world import World, spec_of, words
+from world import World, environment_of, spec_of, words
 
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.pod import build_pod
@@ -16,21 +16,18 @@ def pod(ordinal: int = 0, template: dict[str, Any] | None = None, **checkpoint: 
     return build_pod(JOB, spec_of(checkpoint=checkpoint, template=template or {}), 0, ordinal)
 
 
-def environment(manifest: dict[str, Any]) -> dict[str, str]:
-    return {item["name"]: item["value"] for item in manifest["spec"]["containers"][0]["env"]}
-
-
 def mounts(manifest: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item["mountPath"] for item in manifest["spec"]["containers"][0]["volumeMounts"]}
 
 
 def test_an_existing_claim_is_mounted_and_the_program_gets_the_jobs_own_folder() -> None:
-    manifest = pod(claimName="shared", path="/data/runs", keepLast=5, resumeFrom="older")
+    shared = {"claimName": "shared", "path": "/data/runs", "keepLast": 5, "resumeFrom": "older"}
+    manifest = pod(**shared)
     assert mounts(manifest)["ddpjob-checkpoints"] == "/data/runs"
     assert {"name": "ddpjob-checkpoints", "persistentVolumeClaim": {"claimName": "shared"}} in manifest["spec"][
         "volumes"
     ]
-    told = environment(manifest)
+    told = environment_of(JOB, spec_of(checkpoint=shared))
     assert told["DDPJOB_CHECKPOINT_PATH"] == "/data/runs/job-uid"
     assert (told["DDPJOB_CHECKPOINT_KEEP_LAST"], told["DDPJOB_RESUME_FROM"]) == ("5", "older")
 
@@ -40,12 +37,13 @@ def test_a_volume_for_one_node_is_mounted_on_ordinal_0_alone_and_told_to_all() -
     assert "ddpjob-checkpoints" in mounts(first)
     assert "ddpjob-checkpoints" not in mounts(second)
     assert all("persistentVolumeClaim" not in volume for volume in second["spec"]["volumes"])
-    assert environment(second)["DDPJOB_CHECKPOINT_PATH"] == environment(first)["DDPJOB_CHECKPOINT_PATH"]
+    spec = spec_of(checkpoint={"claimName": "disk", "accessMode": "ReadWriteOnce"})
+    assert "DDPJOB_CHECKPOINT_PATH" in environment_of(JOB, spec, ordinal=1)
 
 
 def test_without_checkpoint_nothing_is_mounted_or_told() -> None:
     manifest = build_pod(JOB, spec_of(), 0, 0)
-    assert not [name for name in environment(manifest) if "CHECKPOINT" in name]
+    assert not [name for name in environment_of(JOB, spec_of()) if "CHECKPOINT" in name]
     assert "securityContext" not in manifest["spec"]
 
 

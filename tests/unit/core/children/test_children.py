@@ -1,5 +1,6 @@
 """What a job's objects look like."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -7,25 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from world import spec_of
+from world import environment_of, spec_of
 
 from ddpjob_core.api.kubernetes import ResourceRequirements
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.names import parse_pod_name, pod_name
 from ddpjob_core.api.quantity import parse_quantity
 from ddpjob_core.api.template import template_errors
 from ddpjob_core.children.affinity import away_from
 from ddpjob_core.children.hashes import spec_hash
-from ddpjob_core.children.pod import build_pod, processes_of
-from ddpjob_core.children.processes import resolve_procs_per_node
+from ddpjob_core.children.launcher_config import build_launcher
+from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.processes import processes_of, resolve_procs_per_node
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.ssh_key import build_ssh_key
 from ddpjob_core.observations.observed import JobRecord
 
 JOB = JobRecord("ml", "digits", "uid-1", "1", 1, deleting=False, spec=None)
-
-
-def environment_of(pod: dict[str, Any]) -> dict[str, str]:
-    return {v["name"]: v["value"] for v in pod["spec"]["containers"][0]["env"] if "value" in v}
 
 
 @given(nodes=st.integers(1, 10_000), attempt=st.integers(0, 9_999), data=st.data())
@@ -52,7 +51,7 @@ def test_every_child_is_owned_by_the_job_without_blocking_its_deletion() -> None
 
 
 def test_c10d_gets_neither_node_rank_nor_master_address() -> None:
-    environment = environment_of(build_pod(JOB, spec_of(nodes=3), 2, 1))
+    environment = environment_of(JOB, spec_of(nodes=3), 2, 1)
     assert "PET_NODE_RANK" not in environment
     assert not [name for name in environment if name.startswith("PET_MASTER")]
     assert environment["PET_RDZV_ENDPOINT"] == "digits-a2-0.digits:29500"
@@ -63,7 +62,7 @@ def test_c10d_gets_neither_node_rank_nor_master_address() -> None:
 
 def test_static_gets_node_rank_and_master_address_and_no_endpoint() -> None:
     spec = spec_of(nodes=3, rendezvous={"backend": "static", "port": 12355, "timeoutSeconds": 60})
-    environment = environment_of(build_pod(JOB, spec, 0, 2))
+    environment = environment_of(JOB, spec, 0, 2)
     assert environment["PET_NODE_RANK"] == "2"
     assert (environment["PET_MASTER_ADDR"], environment["PET_MASTER_PORT"]) == ("digits-a0-0.digits", "12355")
     assert "PET_RDZV_ENDPOINT" not in environment
@@ -72,7 +71,7 @@ def test_static_gets_node_rank_and_master_address_and_no_endpoint() -> None:
 
 def test_under_python_a_process_knows_its_node_and_nothing_of_torchruns() -> None:
     spec = spec_of(nodes=3, procsPerNode=2, launcher="python", rendezvous={"port": 12355})
-    environment = environment_of(build_pod(JOB, spec, 1, 2))
+    environment = environment_of(JOB, spec, 1, 2)
     assert not [name for name in environment if name.startswith("PET_")]
     assert (environment["RANK"], environment["WORLD_SIZE"], environment["DDPJOB_PROCS_PER_NODE"]) == ("2", "3", "2")
     assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("digits-a1-0.digits", "12355")
@@ -81,7 +80,7 @@ def test_under_python_a_process_knows_its_node_and_nothing_of_torchruns() -> Non
 
 def test_under_mpirun_the_operator_tells_where_rank_0_is_and_mpirun_the_rest() -> None:
     spec = spec_of(nodes=3, procsPerNode=2, launcher="mpirun", rendezvous={"port": 12355})
-    environment = environment_of(build_pod(JOB, spec, 1, 2))
+    environment = environment_of(JOB, spec, 1, 2)
     assert not [name for name in environment if name.startswith(("PET_", "RANK", "WORLD_SIZE", "LOCAL_"))]
     assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("digits-a1-0.digits", "12355")
     assert (environment["DDPJOB_LAUNCHER"], environment["DDPJOB_PROCS_PER_NODE"]) == ("mpirun", "2")
@@ -106,9 +105,53 @@ def test_the_secret_of_a_key_is_this_very_jobs_and_goes_with_it() -> None:
     assert [owner["uid"] for owner in metadata["ownerReferences"]] == [JOB.uid]
 
 
+def test_what_all_pods_have_alike_stands_in_the_launchers_config_map_which_wins_over_the_users() -> None:
+    trainer = {"image": "i", "script": "train.py", "envFrom": [{"configMapRef": {"name": "mine"}}]}
+    spec = spec_of(nodes=3, trainer=trainer)
+    pods = [build_pod(JOB, spec, attempt, ordinal) for attempt, ordinal in ((0, 0), (0, 2), (1, 0))]
+    config = build_launcher(JOB, spec)
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        assert [source["configMapRef"]["name"] for source in container["envFrom"]] == [
+            "mine",
+            config["metadata"]["name"],
+        ]
+        assert not {each["name"] for each in container["env"]} & set(config["data"])
+        (volume,) = [volume for volume in pod["spec"]["volumes"] if "configMap" in volume]
+        assert [item["key"] for item in volume["configMap"]["items"]] == list(config["binaryData"])
+
+
+@pytest.mark.parametrize(
+    "fields", [{"suspend": True}, {"restart": {"maxProcessRestarts": 1}}, {"progressDeadline": {"seconds": 77}}]
+)
+def test_a_field_that_may_change_while_pods_run_needs_no_other_config_map(fields: dict[str, object]) -> None:
+    assert build_launcher(JOB, spec_of(**fields)) == build_launcher(JOB, spec_of())
+    assert spec_hash(spec_of(**fields)) == spec_hash(spec_of())
+
+
+@given(
+    job=st.sampled_from([JOB, replace(JOB, uid="uid-2"), replace(JOB, namespace="other")]),
+    fields=st.fixed_dictionaries(
+        {},
+        optional={
+            "procsPerNode": st.sampled_from([1, 2]),
+            "launcher": st.sampled_from(list(Launcher)),
+            "metrics": st.sampled_from([{"port": 9500}, {"port": 9501}]),
+            "gracePeriodSeconds": st.sampled_from([5, 6]),
+            "rendezvous": st.sampled_from([{"port": 29501}, {"backend": "static"}]),
+            "template": st.just({"spec": {"hostNetwork": True}}),
+        },
+    ),
+)
+def test_config_maps_with_another_content_have_another_name(job: JobRecord, fields: dict[str, object]) -> None:
+    one, other = build_launcher(JOB, spec_of()), build_launcher(job, spec_of(**fields))
+    same = (one["data"], one["binaryData"]) == (other["data"], other["binaryData"])
+    assert (one["metadata"]["name"] == other["metadata"]["name"]) is same
+
+
 def test_a_users_rendezvous_keys_win() -> None:
     spec = spec_of(rendezvous={"conf": {"keep_alive_interval": "2", "join_timeout": "30"}})
-    conf = environment_of(build_pod(JOB, spec, 0, 0))["PET_RDZV_CONF"].split(",")
+    conf = environment_of(JOB, spec, 0, 0)["PET_RDZV_CONF"].split(",")
     assert {"keep_alive_interval=2", "join_timeout=30"} <= set(conf)
     assert "join_timeout=600" not in conf
 
@@ -133,7 +176,8 @@ def test_a_command_is_the_whole_command_and_gets_the_launchers_variables() -> No
     pod = build_pod(JOB, spec, 0, 0)
     container = pod["spec"]["containers"][0]
     assert (container["command"], container["args"]) == (["bash", "-c"], ["torchrun train.py"])
-    assert "PET_NNODES" in environment_of(pod)
+    assert {"PET_NNODES", "PET_NPROC_PER_NODE", "DDPJOB_UID"} <= {each["name"] for each in container["env"]}
+    assert "envFrom" not in container
     assert not [v for v in pod["spec"]["volumes"] if "configMap" in v]
 
 
@@ -159,18 +203,19 @@ def test_the_templates_trainer_is_merged_by_name_and_spec_trainer_wins() -> None
         "env": [{"name": "B", "value": "2"}],
         "resources": {"limits": {"memory": "2Gi"}},
     }
-    pod = build_pod(JOB, spec_of(template=template, trainer=trainer), 0, 0)
+    spec = spec_of(template=template, trainer=trainer)
+    pod = build_pod(JOB, spec, 0, 0)
     container, sidecar = pod["spec"]["containers"]
     assert sidecar == {"name": "sidecar", "image": "s"}
     assert container["resources"] == {"limits": {"cpu": "4", "memory": "2Gi"}}
     assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 1}}}
-    assert {name: environment_of(pod)[name] for name in ("A", "B")} == {"A": "1", "B": "2"}
+    assert {name: environment_of(JOB, spec)[name] for name in ("A", "B")} == {"A": "1", "B": "2"}
     assert pod["spec"]["nodeSelector"] == {"gpu": "yes"}
     assert pod["metadata"]["labels"]["team"] == "a"
     assert pod["metadata"]["annotations"] == {
         "note": "b",
         "kubectl.kubernetes.io/default-container": "trainer",
-        "ddpjob.dev/spec-hash": spec_hash(spec_of(template=template, trainer=trainer)),
+        "ddpjob.dev/spec-hash": spec_hash(spec),
     }
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from world import World, spec_of
+from world import World, environment_of, spec_of
 
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.template import template_errors
@@ -44,9 +44,11 @@ def test_pods_on_the_host_network_ask_the_cluster_s_name_server_unless_told_othe
     template: dict[str, Any], policy: str | None, *, announced: bool
 ) -> None:
     assert template_errors(template) == []
-    spec = pod_of(job(template=template))
+    record = job(template=template)
+    assert record.spec is not None
+    spec = pod_of(record)
     assert spec.get("dnsPolicy") == policy
-    assert ("DDPJOB_HOST_NETWORK" in {variable["name"] for variable in spec["containers"][0]["env"]}) is announced
+    assert ("DDPJOB_HOST_NETWORK" in environment_of(record, record.spec)) is announced
     assert (spec["hostname"], spec["subdomain"]) == ("digits-a0-1", "digits")
 
 

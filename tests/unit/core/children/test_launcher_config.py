@@ -7,7 +7,7 @@ import pytest
 from world import spec_of
 
 from ddpjob_core.api.launchers import Launcher
-from ddpjob_core.children.launcher_config import build_launcher, launcher_config_name
+from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_launcher.archive import FILE, archive
@@ -36,9 +36,3 @@ def test_the_pods_mount_the_archive_of_their_launcher(launcher: Launcher) -> Non
     assert container["command"] == ["python3", f"{mount['mountPath']}/{FILE}"]
     # 78 KB per job is what the sources would take.
     assert len(json.dumps(config)) < 36_000
-
-
-def test_launchers_with_the_same_files_share_the_name_and_others_do_not() -> None:
-    names = {launcher: launcher_config_name("digits", launcher) for launcher in Launcher}
-    assert names[Launcher.TORCHRUN] == names[Launcher.LAUNCH]
-    assert len(set(names.values())) == len({launcher.traits.module for launcher in Launcher})

@@ -10,7 +10,7 @@ from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.metrics import NoMetrics
 from ddpjob.local.transport import open_transport
 from ddpjob_core.api.kubernetes import ObjectName
-from ddpjob_core.api.status import Progress
+from ddpjob_core.api.status import DDPJobStatus, Progress
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import terminated
@@ -119,6 +119,11 @@ async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_lo
     assert controller.queue.depth == 2
     assert memory.known == {}, "another process may have deleted it since"
     assert (memory.taken_over, memory.last_status_write) == (None, None), "what it wrote has the times of its clock"
+    assert memory.inherited
+    controller.caches.jobs.seen(replace(JOB, name="later", uid="later"))
+    assert not controller.memories.of("later", ("default", "later")).inherited, "no other process has decided about it"
+    controller.caches.jobs.seen(replace(JOB, name="missed", uid="missed", status=DDPJobStatus()))
+    assert controller.memories.of("missed", ("default", "missed")).inherited
 
 
 async def test_a_controller_that_takes_over_once_more_has_forgotten_what_it_read_in_its_former_term(

@@ -6,23 +6,33 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pytest
 
 from ddpjob_core.engine.memory import JobMemory
-from ddpjob_core.engine.poll_schedule import POLLS_PER_SECOND, SLOTS, Endpoint, PollSchedule
+from ddpjob_core.engine.poll_schedule import POLLS_PER_SECOND, SLOTS, Answer, Endpoint, PollSchedule
 from ddpjob_core.wire.progress import PollTarget
 
 INTERVAL = PATIENCE = 2.0
-ANSWER = 0.01
+Behaviour: TypeAlias = Callable[[float], tuple[float, Answer]]
+"""Given the time of a poll, the seconds that it takes and what comes of it."""
 
 
-def answers(_: float) -> float | None:
-    return ANSWER
+def answers(_: float) -> tuple[float, Answer]:
+    return 0.01, Answer.SERVED
 
 
-def silent(_: float) -> float | None:
-    return None
+def refuses(_: float) -> tuple[float, Answer]:
+    return 0.001, Answer.REFUSED
+
+
+def silent(_: float) -> tuple[float, Answer]:
+    return PATIENCE, Answer.SILENT
+
+
+def until(end: float, first: Behaviour, then: Behaviour) -> Behaviour:
+    return lambda now: first(now) if now < end else then(now)
 
 
 @dataclass
@@ -37,12 +47,12 @@ class Simulation:
     busiest: int = 0
 
     def __post_init__(self) -> None:
-        self._behave: dict[str, Callable[[float], float | None]] = {}
-        self._ends: list[tuple[float, int, Endpoint, bool]] = []
+        self._behave: dict[str, Behaviour] = {}
+        self._ends: list[tuple[float, int, Endpoint, Answer]] = []
         self._order = itertools.count()
         self.memories: dict[str, JobMemory] = {}
 
-    def job(self, namespace: str, name: str, behave: Callable[[float], float | None], ranks: int = 1) -> None:
+    def job(self, namespace: str, name: str, behave: Behaviour, ranks: int = 1) -> None:
         memory = self.memories.setdefault(name, JobMemory(f"uid-{name}", (namespace, name)))
         self._behave[name] = behave
         targets = tuple(PollTarget(0, f"10.0.0.{rank}", 9401, rank, rank) for rank in range(ranks))
@@ -58,15 +68,14 @@ class Simulation:
             moments = [until, *([self.now + wait] if wait is not None else []), *(end[0] for end in self._ends[:1])]
             self.now = min(moments)
             while self._ends and self._ends[0][0] <= self.now:
-                _, _, ended, answered = heapq.heappop(self._ends)
-                self.schedule.ended(ended, self.now, answered=answered)
+                _, _, ended, answer = heapq.heappop(self._ends)
+                self.schedule.ended(ended, self.now, answer)
 
     def _begin(self, endpoint: Endpoint) -> None:
         name = endpoint.job.memory.key[1]
         self.asked[f"{name}/{endpoint.target.rank}"].append(self.now)
-        takes = self._behave[name](self.now)
-        end = self.now + (PATIENCE if takes is None else takes)
-        heapq.heappush(self._ends, (end, next(self._order), endpoint, takes is not None))
+        seconds, answer = self._behave[name](self.now)
+        heapq.heappush(self._ends, (self.now + seconds, next(self._order), endpoint, answer))
         self.busiest = max(self.busiest, len(self._ends))
         assert len(self._ends) <= SLOTS
 
@@ -91,7 +100,7 @@ def ten_thousand_dead(simulation: Simulation) -> None:
 
 def a_thousand_that_answer_at_the_last_moment(simulation: Simulation) -> None:
     for number in range(1_000):
-        simulation.job("team", f"slow-{number}", lambda _: 0.95 * PATIENCE)
+        simulation.job("team", f"slow-{number}", lambda _: (0.95 * PATIENCE, Answer.SERVED))
 
 
 def two_thousand_healthy_of_another_namespace(simulation: Simulation) -> None:
@@ -120,12 +129,41 @@ def test_a_healthy_job_is_asked_every_two_seconds_whatever_the_others_do(others:
 
 def test_an_endpoint_that_does_not_answer_is_asked_less_and_less_often_and_every_two_seconds_once_it_does() -> None:
     simulation = Simulation()
-    simulation.job("team", "back", lambda now: None if now < 60 else ANSWER)
+    simulation.job("team", "back", until(60, silent, answers))
     simulation.run(120)
     asked = simulation.asked["back/0"]
     assert len([at for at in asked if at < 60]) <= 8
     assert next(at for at in asked if at >= 60) <= 60 + 16
     assert simulation.longest_gap("back/0", since=80) == pytest.approx(INTERVAL)
+
+
+def test_a_program_that_serves_no_progress_is_asked_less_and_less_often_at_last_once_a_minute() -> None:
+    simulation = Simulation()
+    simulation.job("team", "plain", refuses)
+    simulation.run(3600)
+    asked = simulation.asked["plain/0"]
+    # A start takes seconds: until then nothing is lost.
+    assert len([at for at in asked if at < 10]) >= 5
+    assert len([at for at in asked if at < 600]) < 40
+    assert len([at for at in asked if at >= 600]) == pytest.approx(50, abs=1)
+
+
+@pytest.mark.parametrize("begins", [3, 20, 100, 1000])
+def test_a_program_that_begins_to_serve_is_found_within_a_fifth_of_the_time_that_it_took(begins: float) -> None:
+    simulation = Simulation()
+    simulation.job("team", "late", until(begins, refuses, answers))
+    simulation.run(begins + 200)
+    found = next(at for at in simulation.asked["late/0"] if at >= begins)
+    assert found - begins <= max(INTERVAL, 0.25 * begins)
+    assert found - begins <= 60
+    assert simulation.longest_gap("late/0", since=found) == pytest.approx(INTERVAL)
+
+
+def test_a_program_that_has_served_is_asked_every_two_seconds_while_its_processes_start_again() -> None:
+    simulation = Simulation()
+    simulation.job("team", "restarts", until(30, answers, until(600, refuses, answers)))
+    simulation.run(700)
+    assert simulation.longest_gap("restarts/0") == pytest.approx(INTERVAL)
 
 
 def test_all_ranks_that_answer_are_asked_at_once_when_a_stall_is_suspected_although_others_do_not() -> None:

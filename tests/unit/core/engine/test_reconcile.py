@@ -228,6 +228,18 @@ async def test_children_of_an_older_job_of_the_same_name_are_seen_as_foreign(ben
     }
 
 
+async def test_a_job_that_another_process_led_counts_as_inherited_until_a_status_of_it_is_accepted(
+    bench: Bench,
+) -> None:
+    bench.memory.inherited = True
+    bench.kube.failures["status at 7"] = Conflict("changed")
+    await bench.look(Plan(status=STATUS, urgent=True, actions=pods(1)))
+    bench.kube.failures.clear()
+    await bench.look(Plan(status=STATUS, urgent=True, actions=pods(1)))
+    await bench.look()
+    assert [seen.inherited for seen in bench.observed] == [True, True, False]
+
+
 class Term:
     """The term of a leader: it writes over older ones, and nothing over a newer one."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,25 @@ def test_an_old_event_does_not_undo_a_newer_one() -> None:
     things.seen(NEW)
     assert things.get("default", "a") == NEW
     assert changes == [(None, NEW)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({}, True),
+        ({"resourceVersion": "6"}, False),
+        ({"uid": "2"}, False),
+        ({"name": "b"}, False),
+        ({"namespace": "other"}, False),
+        ({"resourceVersion": None}, False),
+        ({"name": ["a"]}, False),
+        ({"namespace": {}}, False),
+    ],
+)
+def test_only_the_very_version_that_is_cached_counts_as_shown(changed: dict[str, object], *, shown: bool) -> None:
+    things, _ = store()
+    things.seen(OLD)
+    assert things.shows({"namespace": "default", "name": "a", "uid": "1", "resourceVersion": "5", **changed}) is shown
 
 
 def test_the_answer_of_a_write_stands_until_the_watch_has_caught_up() -> None:

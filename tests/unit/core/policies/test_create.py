@@ -9,7 +9,6 @@ from world import World, running_world, spec_of, words
 
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
-from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.children.actions import CreatePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.observations.node_lost import SILENCE_OF_LOST
@@ -127,7 +126,7 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world.rejections = (
         Rejection(
             RejectionKind.NAME_TAKEN,
-            ObjectName("ConfigMap", launcher_config_name("digits", Launcher.TORCHRUN)),
+            ObjectName("ConfigMap", launcher_config_name(world.observe().job, world.spec)),
             "it has another owner",
         ),
     )

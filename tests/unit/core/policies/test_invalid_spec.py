@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from world import START, World, running_world, spec_of
+from world import START, World, environment_of, running_world, spec_of
 
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
-from ddpjob_core.children.pod import build_pod
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import Observed, Rejection, RejectionKind
@@ -163,8 +162,7 @@ def test_the_backend_follows_the_gpus_unless_it_is_set(fields: dict[str, object]
     world.settle()
     assert world.status is not None
     assert world.status.backend == backend
-    pod = build_pod(world.observe().job, world.spec, 0, 0)
-    assert {"name": "DDPJOB_BACKEND", "value": backend} in pod["spec"]["containers"][0]["env"]
+    assert environment_of(world.observe().job, world.spec)["DDPJOB_BACKEND"] == backend
 
 
 @pytest.mark.parametrize("resource", ["cpu", "gpu.intel.com/xe", "example.com/rdma"])

@@ -250,6 +250,25 @@ def test_of_ranks_at_one_step_the_one_whose_stack_is_in_no_collective_is_named_w
     assert world.status.stacks[0].text == SPINS
 
 
+def test_the_stacks_of_ranks_that_are_slow_to_report_are_kept_too() -> None:
+    world = training(nodes=4, progressDeadline={"seconds": 20, "action": "Fail"})
+    world.advance(21)
+    # The rank that hangs has time to say so, those that wait for it are on a busy machine.
+    world.report_rank(0, 39, since_step=27, activity=Activity.STEP, stack=SPINS)
+    for rank in range(1, 4):
+        world.report_rank(rank, 40, since_step=27, activity=Activity.STEP)
+    world.settle()
+    assert world.status is not None
+    assert [stack.rank for stack in world.status.stacks or ()] == [0]
+    world.advance(2)
+    for rank in range(4):
+        stack = WAITS if rank else SPINS
+        world.report_rank(rank, 40 if rank else 39, since_step=29, activity=Activity.STEP, stack=stack)
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert [stack.rank for stack in world.status.stacks or ()] == [0, 1, 2, 3]
+
+
 def test_a_warning_names_the_rank_as_soon_as_the_stacks_are_there_and_is_not_written_again() -> None:
     world = training()
     world.advance(21)

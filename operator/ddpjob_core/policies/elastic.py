@@ -1,0 +1,89 @@
+"""spec.elastic: the size of a job changes while it trains.
+
+Which nodes are members is written first. Then it is announced to them, and nodes that the job no longer asks for are
+asked to stop; both may be repeated, by another operator as well.
+"""
+
+from ddpjob_core.api.status import Membership
+from ddpjob_core.children.actions import Action, AnnounceMembership
+from ddpjob_core.children.deletions import deletions
+from ddpjob_core.observations.membership import (
+    are_training,
+    first_membership,
+    have_ended,
+    join_at,
+    joining,
+    leaving,
+    outdated,
+    ready_to_join,
+    resized,
+    running,
+    shrink_at,
+)
+from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.observations.situation import Situation, membership_of
+from ddpjob_core.policies.create import pods_of
+from ddpjob_core.policies.decision import Decision
+
+
+def elastic(situation: Situation) -> Decision | None:
+    """An elastic job whose members are to be others than the status says."""
+    if situation.spec.elastic is None:
+        return None
+    written = membership_of(situation.job.status, situation.spec, situation.attempt.number)
+    if situation.membership is None:
+        # Before the first pod: were spec.nodes to change meanwhile, pods of one attempt would know different sizes.
+        return _written(situation, first_membership(situation))
+    nodes = _nodes(situation)
+    if nodes != situation.membership.nodes:
+        return _written(situation, resized(situation.membership, nodes, situation.now))
+    return None if written is not None else _written(situation, situation.membership)
+
+
+def _written(situation: Situation, membership: Membership) -> Decision:
+    return Decision(situation.status.model_copy(update={"membership": membership}), transition=True)
+
+
+def _nodes(situation: Situation) -> int:
+    """How many nodes are to train together now."""
+    size, asked = len(situation.attempt.nodes), situation.spec.nodes
+    without_room = shrink_at(situation)
+    if without_room is not None and situation.now >= without_room:
+        return min(asked, running(situation))
+    if not situation.status.pods_created or have_ended(situation):
+        return size
+    if asked <= size:
+        return asked
+    if not are_training(situation):
+        return size
+    alone_at = join_at(situation)
+    return size if alone_at is not None and situation.now < alone_at else size + ready_to_join(situation)
+
+
+def member_actions(situation: Situation) -> tuple[Action, ...]:
+    """What makes the pods of an elastic job's attempt follow its membership.
+
+    Args:
+        situation: in which the members are those of the status that has been written.
+    """
+    membership = situation.membership
+    if membership is None or situation.spec.suspend or not situation.status.pods_created or have_ended(situation):
+        return ()
+    lagging = outdated(situation)
+    announced = (AnnounceMembership(pod.name, pod.uid, membership) for pod in lagging)
+    # One that is asked to stop may take the others with it: they have to know first that it leaves them.
+    return (*announced, *(() if lagging else deletions(leaving(situation))), *_joining(situation))
+
+
+def _joining(situation: Situation) -> tuple[Action, ...]:
+    """Pods for the nodes that were asked for; one that has failed by itself is kept, so that its log can be read."""
+    nodes = joining(situation)
+    gone = [pod for pod in nodes.values() if pod is not None and _was_removed(pod)]
+    return (*deletions(gone), *pods_of([ordinal for ordinal, pod in nodes.items() if pod is None], situation))
+
+
+def _was_removed(pod: PodRecord) -> bool:
+    """Whether it was ended from outside, as by an eviction or an earlier change of size: another takes its place."""
+    if isinstance(pod.trainer, Terminated):
+        return pod.disruption is not None or (pod.trainer.report is not None and pod.trainer.report.stopped)
+    return pod.node_lost or pod.disruption is not None or pod.phase == "Failed"
