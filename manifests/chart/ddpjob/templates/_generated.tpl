@@ -1,0 +1,99 @@
+{{- /* Generated from manifests/base/cluster-role.yaml, manifests/base/role.yaml, manifests/overlays/prometheus-operator/pod-monitors.yaml by `python -m hack.generate`; do not edit. */}}
+{{- define "ddpjob.rules.jobs" -}}
+- apiGroups:
+  - ddpjob.dev
+  resources:
+  - ddpjobs
+  verbs:
+  - list
+  - watch
+  - delete
+- apiGroups:
+  - ddpjob.dev
+  resources:
+  - ddpjobs/status
+  verbs:
+  - update
+- apiGroups:
+  - ''
+  resources:
+  - pods
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - patch
+  - watch
+- apiGroups:
+  - ''
+  resources:
+  - services
+  verbs:
+  - create
+  - get
+  - list
+  - watch
+- apiGroups:
+  - ''
+  resources:
+  - configmaps
+  verbs:
+  - create
+  - get
+- apiGroups:
+  - ''
+  resources:
+  - persistentvolumeclaims
+  verbs:
+  - create
+  - get
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  verbs:
+  - create
+- apiGroups:
+  - ''
+  resources:
+  - events
+  verbs:
+  - create
+{{- end -}}
+{{- define "ddpjob.rules.leases" -}}
+- apiGroups:
+  - coordination.k8s.io
+  resources:
+  - leases
+  verbs:
+  - create
+  - get
+  - list
+  - watch
+  - update
+{{- end -}}
+{{- define "ddpjob.scrape.operator" -}}
+- port: http
+  honorLabels: true
+  relabelings:
+  - sourceLabels:
+    - __meta_kubernetes_pod_node_name
+    targetLabel: node
+{{- end -}}
+{{- define "ddpjob.scrape.trainer" -}}
+- relabelings:
+  - sourceLabels:
+    - __meta_kubernetes_pod_container_port_name
+    action: keep
+    regex: metrics-.*
+  - sourceLabels:
+    - __meta_kubernetes_pod_node_name
+    targetLabel: node
+  - sourceLabels:
+    - __meta_kubernetes_pod_label_ddpjob_dev_job
+    targetLabel: ddpjob
+  metricRelabelings:
+  - action: labeldrop
+    regex: exported_ddpjob
+{{- end -}}
