@@ -1,5 +1,8 @@
 """spec.restart: what happens after a failure."""
 
+from dataclasses import replace
+from datetime import datetime
+
 from ddpjob_core.api.constants import MAX_ATTEMPT
 from ddpjob_core.api.restart import WAITING_FOR_PODS, RestartAction
 from ddpjob_core.api.status import Failure, Restarts
@@ -59,6 +62,7 @@ def _next_attempt(situation: Situation, failure: Failure, restarts: Restarts) ->
     # The pods are deleted only after this has been written: an operator that dies in between still knows why they go.
     left = situation.status.model_copy(
         update={
+            "start_time": _started(situation),
             "attempt": situation.status.attempt + 1,
             "pods_created": False,
             # The job still waits as it did: spec.startupDeadline counts on.
@@ -72,4 +76,10 @@ def _next_attempt(situation: Situation, failure: Failure, restarts: Restarts) ->
 
 def _give_up(situation: Situation, reason: str, why: str, failure: Failure) -> Decision:
     message = f"{failure.message} (attempt {situation.status.attempt}; {why})"
-    return give_up(situation, reason, message, failure, missing_pods(situation))
+    decision = give_up(situation, reason, message, failure, missing_pods(situation))
+    return replace(decision, status=decision.status.model_copy(update={"start_time": _started(situation)}))
+
+
+def _started(situation: Situation) -> datetime:
+    """When the job started: a pod may fail before all of the first attempt have been seen."""
+    return situation.status.start_time or situation.now

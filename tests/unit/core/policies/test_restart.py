@@ -61,6 +61,23 @@ def test_a_job_that_makes_newer_steps_continues() -> None:
     assert (world.status.restarts.counted, world.status.restarts.furthest_step) == (9, 450)
 
 
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_a_job_whose_pod_failed_before_all_were_seen_has_started_all_the_same(restarts: int) -> None:
+    world = World(spec=spec_of(restart={"maxRestarts": restarts}))
+    while len(world.pods) < 2:
+        world.reconcile()
+    assert world.status is None or not world.status.pods_created
+    created = world.now
+    world.end("digits-a0-0", 7)
+    for _ in range(3):
+        world.advance(1)
+        world.settle()
+    assert world.status is not None
+    assert world.status.finished == (restarts == 0)
+    assert world.status.start_time is not None
+    assert world.status.start_time - created <= timedelta(seconds=2)
+
+
 def test_a_program_that_reports_no_step_has_only_its_budget() -> None:
     world = started(maxRestarts=6, noProgressLimit=1)
     for _ in range(6):
