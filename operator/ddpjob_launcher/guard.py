@@ -16,6 +16,7 @@ from .agent import leave
 from .cgroup import oom_kills
 from .errors import CannotStart, LaunchError
 from .failures import killed_program, own_failure
+from .home import give_home
 from .log import say
 from .report import encode_report, is_reported, write_report
 from .settings import read_settings
@@ -33,6 +34,7 @@ def launch() -> int:
     """Launch the program that the environment names; return the container's exit code."""
     try:
         settings, folder = read_settings(os.environ), private_folder()
+        give_home(os.environ, folder)
     except LaunchError as error:
         return _report_own(error)
     with contextlib.suppress(OSError, AttributeError):

@@ -22,11 +22,15 @@ def operator() -> datetime:
 
 
 @pytest.fixture
-def kubectl(operator: datetime) -> Iterator[Kubectl]:
+def kubectl(operator: datetime, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """A namespace that enforces the standard of the marker `pod_security`, the strictest one without it."""
     assert operator
     cluster = Kubectl()
     namespace = f"test-{uuid.uuid4().hex[:8]}"
-    cluster("create", "namespace", namespace)
+    marker = request.node.get_closest_marker("pod_security")
+    level = marker.args[0] if marker else "restricted"
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
     yield Kubectl(namespace)
     cluster("delete", "namespace", namespace, "--wait=false")
 

@@ -1,8 +1,11 @@
 """What a user with few rights sees on a cluster on which the operator was installed as the README says."""
 
+import pytest
 import yaml
 from jobs import digits
 from kubectl import Kubectl, KubectlError, wait_until
+
+pytestmark = pytest.mark.pod_security("privileged")
 
 RBAC = "rbac.authorization.k8s.io"
 

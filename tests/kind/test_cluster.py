@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from kubectl import Kubectl, wait_until
 
+pytestmark = pytest.mark.pod_security("baseline")
+
 SHARED_CLASS = "ddpjob-shared"
 TRAINER_UID = 1000
 

@@ -7,6 +7,8 @@ from jobs import digits, program, scripted
 from kubectl import Kubectl, wait_until
 from test_examples import EPOCH, example
 
+pytestmark = pytest.mark.pod_security("privileged")
+
 HOST = {"spec": {"hostNetwork": True}}
 # Tests run side by side, on the same nodes.
 MEET_PORTS: dict[str, Any] = {"rendezvous": {"port": 29620}, "metrics": {"port": 19420}}

@@ -8,6 +8,8 @@ import pytest
 from jobs import digits, program, scripted
 from kubectl import Kubectl, wait_until
 
+pytestmark = pytest.mark.pod_security("privileged")
+
 # Node 0's name has its addresses when that node is up: the ranks have met before they look.
 LOOK = """
 import os, socket, torch, torch.distributed as dist

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ddpjob.cli.app import app
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.pod_security("baseline")]
 
 # What each of the programs finds, however it was started; plain python says nothing, which is rank 0 of 1.
 PLACE = """

@@ -118,6 +118,7 @@ print([line.split()[2] for line in open("/proc/mounts") if line.split()[1] == "/
 """
 
 
+@pytest.mark.pod_security("baseline")
 def test_names_that_another_user_holds_are_named_and_waited_for(kubectl: Kubectl) -> None:
     foreign = [
         {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}},

@@ -17,6 +17,7 @@ from hack.cluster.kind import LOG
 
 pytestmark = [
     pytest.mark.alone,
+    pytest.mark.pod_security("baseline"),
     pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="a node is lost for minutes: make test-full"),
     pytest.mark.skipif(os.environ.get("USE_EXISTING_CLUSTER") == "1", reason="stops nodes"),
     pytest.mark.timeout(900),

@@ -8,6 +8,8 @@ import pytest
 from jobs import TORCH_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
 
+pytestmark = pytest.mark.pod_security("baseline")
+
 
 @pytest.fixture
 def elsewhere(kubectl: Kubectl) -> Iterator[Kubectl]:

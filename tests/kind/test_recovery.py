@@ -161,6 +161,7 @@ def preemptor(node_selector: dict[str, str], cpus: float) -> tuple[dict[str, Any
 
 
 @pytest.mark.alone
+@pytest.mark.pod_security("baseline")
 @pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="goes the way of an eviction: make test-full")
 def test_a_preempted_job_saves_and_goes_on_at_that_step_when_there_is_room_again(kubectl: Kubectl) -> None:
     node = next(node for node in kubectl.list("nodes") if not node["spec"].get("taints"))

@@ -85,10 +85,11 @@ def test_digits_train_on_two_nodes_with_live_progress_that_is_kept_and_again_onc
 
 PLAIN = (
     """
-import os, sys
+import getpass, os, sys
 import torch
 import torch.distributed as dist
 
+print("user", os.getuid(), getpass.getuser(), os.access(os.path.expanduser("~"), os.W_OK), flush=True)
 try:
     import ddpjob_trainer
     sys.exit("ddpjob_trainer must not be in the plain torch image")
@@ -115,7 +116,9 @@ if os.environ.get("FAIL") == str(dist.get_rank()):
 
 
 def test_a_script_trains_in_a_plain_torch_image_and_its_crash_has_a_root_cause(kubectl: Kubectl) -> None:
-    kubectl.apply(program("plain", PLAIN), scripted("plain", config_map="plain"))
+    # As with an image that was made for root, the user has neither a name in the image nor a home.
+    unknown = {"spec": {"securityContext": {"runAsUser": 4242}}}
+    kubectl.apply(program("plain", PLAIN), scripted("plain", config_map="plain", template=unknown))
     kubectl.wait_for_phase("plain", "Succeeded")
     said = "".join(kubectl.logs(f"plain-a0-{ordinal}") for ordinal in (0, 1))
     losses = {
@@ -123,6 +126,7 @@ def test_a_script_trains_in_a_plain_torch_image_and_its_crash_has_a_root_cause(k
     }
     assert sorted(losses) == [0, 1]
     assert max(losses.values()) < 0.1
+    assert re.findall(r"^user (.*)$", said, re.MULTILINE) == ["4242 ddpjob True"] * 2
 
     failing = scripted(
         "failing", config_map="plain", nodes=1, procs=2, restart={"maxRestarts": 1, "maxProcessRestarts": 1}

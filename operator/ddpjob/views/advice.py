@@ -72,6 +72,11 @@ _WITHOUT_GPUS: Final = re.compile(
     r"|ProcessGroupNCCL is only supported with GPUs|CUDA driver version is insufficient|libcuda\.so",
     re.IGNORECASE,
 )
+_DENIED: Final = re.compile(r"PermissionError|Permission denied")
+_AS_ANOTHER_USER: Final = (
+    "a pod runs as user 1000 unless its job names another one: write to the home folder, to /tmp or to a volume, "
+    "or set spec.template.spec.securityContext.runAsUser to the user that the files belong to"
+)
 _WRONG_GPU: Final = re.compile(r"invalid device ordinal", re.IGNORECASE)
 _BY_REASON: Final[Mapping[str, str]] = {
     **dict.fromkeys(START_REASONS, "check spec.trainer.command: the container's program could not be started"),
@@ -112,6 +117,8 @@ def advice(failure: Failure, failed_reason: str = "", *, gpus: bool | None = Non
     """
     found = [_BY_REASON[failure.reason]] if failure.reason in _BY_REASON else []
     found += _about_gpus(failure, gpus=gpus)
+    if _DENIED.search(_text_of(failure)):
+        found.append(_AS_ANOTHER_USER)
     kind = class_of(failure)
     if kind is not None:
         text = _BY_SIGNAL.get(failure.signal or "", "") if kind is FailureClass.SIGNAL else ""
@@ -123,9 +130,13 @@ def advice(failure: Failure, failed_reason: str = "", *, gpus: bool | None = Non
     return found
 
 
+def _text_of(failure: Failure) -> str:
+    return f"{failure.message}\n{failure.traceback or ''}"
+
+
 def _about_gpus(failure: Failure, *, gpus: bool | None) -> list[str]:
     """What errors of CUDA and NCCL mean that come from a program without GPUs."""
-    text = f"{failure.message}\n{failure.traceback or ''}"
+    text = _text_of(failure)
     if _WITHOUT_CUDA.search(text):
         return ["the torch of spec.trainer.image has no CUDA: use an image whose torch has, or the CPU and gloo"]
     if _WRONG_GPU.search(text):

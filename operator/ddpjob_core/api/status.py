@@ -273,6 +273,8 @@ class DDPJobStatus(ApiModel):
     """Number of worker processes per node that spec.procsPerNode resolved to."""
     backend: Word | None = None
     """Backend that spec.backend resolved to."""
+    pod_security: Word | None = None
+    """Restricted if the pods of this job get the defaults with which they pass the Pod Security Standard of that name; nothing if its first pods were created by an operator without them."""
     start_time: Time | None = None
     """Time at which the first pods were created."""
     attempt_start_time: Time | None = None

@@ -25,6 +25,7 @@ from ddpjob_core.children.host_network import host_network_fields
 from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.children.metadata import pod_labels
 from ddpjob_core.children.processes import resolve_procs_per_node
+from ddpjob_core.children.restricted import is_restricted, pod_defaults, restricted_container
 from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
 from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key
 from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
@@ -83,10 +84,15 @@ class PodBuilder:
         self._attempt = attempt
         self._lost_nodes = lost_nodes
         self._metadata = spec.template.get("metadata") or {}
-        self._template = copy.deepcopy(spec.template.get("spec") or {})
+        template: dict[str, Any] = copy.deepcopy(spec.template.get("spec") or {})
         self._launcher = launcher_config_name(job, spec) if spec.trainer.command is None else None
         self._trainer = _merged_trainer(job, spec, self._launcher)
         self._others = others_of(spec.template)
+        self._template = template
+        if is_restricted(job.status):
+            self._trainer = restricted_container(self._trainer, template)
+            self._others = [restricted_container(each, template) for each in self._others]
+            self._template = {**template, **pod_defaults(template)}
         self._spec_hash = spec_hash(spec)
 
     def build(self, ordinal: int) -> Manifest:

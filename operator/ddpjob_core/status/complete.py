@@ -2,6 +2,7 @@
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.metadata import pod_selector
+from ddpjob_core.children.restricted import RESTRICTED, is_restricted
 from ddpjob_core.observations.progress import is_beyond, reported_progress, without_pace
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import is_stopping
@@ -35,6 +36,7 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             "replicas": _pods(situation) if decided.attempt == situation.attempt.number else 0,
             "selector": pod_selector(situation.job),
             **resolved_fields(situation.spec, decided),
+            "pod_security": RESTRICTED if is_restricted(situation.job.status) else None,
             "stacks": kept_stacks(situation, decided),
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },

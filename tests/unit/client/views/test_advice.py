@@ -63,3 +63,16 @@ def test_an_error_for_want_of_a_gpu_says_whether_one_was_requested(
 def test_other_errors_say_nothing_of_gpus() -> None:
     found = advice(Failure(failure_class="Error", reason="ExitCode", message="ValueError: bad batch"), gpus=False)
     assert "GPU" not in " ".join(found)
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("PermissionError: [Errno 13] Permission denied: 'model.pt'", True),
+        ("RuntimeError: cannot open /root/out: Permission denied", True),
+        ("ValueError: the data ran out", False),
+    ],
+)
+def test_a_file_that_may_not_be_written_is_explained_by_the_user_of_the_pod(message: str, named: bool) -> None:  # noqa: FBT001
+    said = " ".join(advice(Failure(failure_class="Error", reason="Error", message=message)))
+    assert ("securityContext.runAsUser" in said) is named

@@ -1,0 +1,89 @@
+"""Defaults with which pods pass the Pod Security Standard `restricted`. What a job itself says stays.
+
+The CRD does not know them: a job that began with an operator without them keeps its user, and its spec hash.
+
+Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ddpjob_core.api.status import DDPJobStatus
+
+RESTRICTED: Final = "Restricted"
+"""status.podSecurity of a job whose pods have these defaults."""
+USER: Final = 1000
+"""User and group of a pod whose job names no user."""
+_ROOT: Final = 0
+
+
+def is_restricted(status: DDPJobStatus | None) -> bool:
+    """Whether the pods of a job with this status get the defaults: not if earlier ones were created without them."""
+    return status is None or status.start_time is None or status.pod_security == RESTRICTED
+
+
+def pod_defaults(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a pod's spec that change.
+
+    Args:
+        template: spec.template.spec; its values may be of any type, which the API server judges.
+    """
+    context = template.get("securityContext") or {}
+    if _is_for_windows(template) or not isinstance(context, Mapping):
+        return {}
+    fields: dict[str, Any] = {"securityContext": {**_pod_context(context), **_given(context)}}
+    init = template.get("initContainers")
+    if isinstance(init, list):
+        fields["initContainers"] = [restricted_container(each, template) for each in init]
+    return fields
+
+
+def restricted_container(container: Any, template: Mapping[str, Any]) -> Any:  # noqa: ANN401 a part of any type stays
+    """A container with its defaults.
+
+    Args:
+        container: as the job has it.
+        template: spec.template.spec, whose securityContext counts for it too.
+    """
+    context = (container.get("securityContext") or {}) if isinstance(container, Mapping) else None
+    pods = template.get("securityContext") or {}
+    if _is_for_windows(template) or not isinstance(context, Mapping) or not isinstance(pods, Mapping):
+        return container
+    return {**container, "securityContext": _container_context(context, pods)}
+
+
+def _pod_context(context: Mapping[str, Any]) -> dict[str, Any]:
+    seccomp = {"seccompProfile": {"type": "RuntimeDefault"}}
+    user = context.get("runAsUser")
+    if user is None:
+        # With a user of its own, the image may have a group for it as well.
+        group = {} if context.get("runAsGroup") is not None else {"runAsGroup": USER}
+        return {"runAsNonRoot": True, "runAsUser": USER, **group, **seccomp}
+    return seccomp if user == _ROOT else {"runAsNonRoot": True, **seccomp}
+
+
+def _container_context(context: Mapping[str, Any], pods: Mapping[str, Any]) -> dict[str, Any]:
+    given, own = _given(context), context.get("runAsUser")
+    if own == _ROOT:
+        return {"runAsNonRoot": False, **given}
+    # Root that may not even read files of others would be root in name only, and a privileged container is refused with
+    # any of this.
+    if (own is None and pods.get("runAsUser") == _ROOT) or given.get("privileged"):
+        return given
+    capabilities = given.get("capabilities", {})
+    if not isinstance(capabilities, Mapping):
+        return given
+    added = capabilities.get("add")
+    # The API server refuses the one with the other.
+    escalates = isinstance(added, list) and any(each in added for each in ("SYS_ADMIN", "CAP_SYS_ADMIN"))
+    escalation = {} if escalates else {"allowPrivilegeEscalation": False}
+    return {**escalation, **given, "capabilities": {"drop": ["ALL"], **_given(capabilities)}}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_for_windows(template: Mapping[str, Any]) -> bool:
+    system = template.get("os")
+    return isinstance(system, Mapping) and system.get("name") == "windows"
