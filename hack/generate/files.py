@@ -10,6 +10,7 @@ from typing import Final
 from ddpjob_core.api.crd import custom_resource_definition, render
 from hack.cache import ROOT
 from hack.generate.api_reference import api_reference
+from hack.generate.chart.about import chart_file
 from hack.generate.chart.templates import CHART, admission_policy_template, crd_template, named_templates
 from hack.generate.chart.values import PAGE as INSTALL_PAGE
 from hack.generate.chart.values import install_page, values_file
@@ -34,6 +35,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "manifests/overlays/prometheus-operator/rules.yaml": prometheus_rule,
     "manifests/grafana/job.json": lambda: dashboard(JOB_DASHBOARD),
     "manifests/grafana/fleet.json": lambda: dashboard(FLEET_DASHBOARD),
+    f"{CHART}/Chart.yaml": chart_file,
     f"{CHART}/templates/crd.yaml": crd_template,
     f"{CHART}/templates/admission-policy.yaml": admission_policy_template,
     f"{CHART}/templates/_generated.tpl": named_templates,
