@@ -4,11 +4,11 @@ PYTHON := .venv/bin/python
 PYTHON_RUN := @PYTHONUNBUFFERED=1 $(PYTHON) -m
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench-recovery bench-resize bench-training bench-scale lint verify images cluster clean clean-cache bootstrap
+.PHONY: help demo test test-full bench-recovery bench-resize bench-training bench-scale lint verify images release cluster clean clean-cache bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
-	@echo "Variables: DDPJOB_CLUSTER=registry|build  DDPJOB_CLUSTER_NAME=name  DDPJOB_IP_FAMILY=ipv4|ipv6|dual  USE_EXISTING_CLUSTER=1  IMAGE_REGISTRY=host/path  KUBEBUILDER_ASSETS=folder  KEEP_GOING=1"
+	@echo "Variables: DDPJOB_CLUSTER=registry|build  DDPJOB_CLUSTER_NAME=name  DDPJOB_IP_FAMILY=ipv4|ipv6|dual  USE_EXISTING_CLUSTER=1  IMAGE_REGISTRY=host/path  RELEASE_URL=url  KUBEBUILDER_ASSETS=folder  KEEP_GOING=1"
 
 bootstrap:
 	@hack/bootstrap.sh
@@ -42,6 +42,9 @@ verify: bootstrap ## check that generated files match their sources
 
 images: bootstrap ## build the operator and trainer images and load them onto the workers
 	$(PYTHON_RUN) hack.cluster.session
+
+release: bootstrap ## build all files of a release from the last commit into .build/release: docs/release.md
+	$(PYTHON_RUN) hack.release $(ARGS)
 
 cluster: bootstrap ## create a kind cluster: one control plane, two workers
 	$(PYTHON_RUN) hack.cluster.kind

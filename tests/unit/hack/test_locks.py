@@ -12,6 +12,7 @@ from hack.cache import ROOT
 
 WHOLE = ROOT / "requirements.lock"
 OPERATOR = ROOT / "images/operator/requirements.lock"
+PLUGIN = ROOT / "hack/release/plugin/requirements.lock"
 TORCH_TESTS = ROOT / "tests/torch/requirements.lock"
 
 
@@ -42,7 +43,7 @@ def closure(wanted: Iterable[Requirement]) -> set[str]:
     return {name for name, _ in seen}
 
 
-@pytest.mark.parametrize("lock", [OPERATOR, TORCH_TESTS], ids=["operator", "torch tests"])
+@pytest.mark.parametrize("lock", [OPERATOR, PLUGIN, TORCH_TESTS], ids=["operator", "plugin", "torch tests"])
 def test_a_smaller_lock_pins_what_requirements_lock_pins(lock: Path) -> None:
     whole = {(str(requirement), hashes) for requirement, hashes in pins(WHOLE)}
     assert {(str(requirement), hashes) for requirement, hashes in pins(lock)} <= whole, (
@@ -61,9 +62,10 @@ def test_the_lock_of_full_runs_pins_each_package_by_hashes() -> None:
     ("lock", "wanted"),
     [
         (OPERATOR, ["ddpjob[operator]"]),
+        (PLUGIN, ["ddpjob[cli]"]),
         (TORCH_TESTS, [line for line in TORCH_TESTS.with_suffix(".in").read_text().splitlines() if line[0] != "#"]),
     ],
-    ids=["operator", "torch tests"],
+    ids=["operator", "plugin", "torch tests"],
 )
 def test_a_smaller_lock_has_all_that_is_needed_and_nothing_else(lock: Path, wanted: list[str]) -> None:
     locked = {str(canonicalize_name(one.name)) for one, _ in pins(lock) if applies(one.marker)}
