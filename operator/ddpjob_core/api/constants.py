@@ -22,6 +22,9 @@ ANNOTATION_SPEC_HASH: Final = f"{GROUP}/spec-hash"
 ANNOTATION_MEMBERSHIP: Final = f"{GROUP}/membership"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "ddpjob"
+LABEL_NAME: Final = "app.kubernetes.io/name"
+OPERATOR_NAME: Final = "ddpjob-operator"
+"""The label's value by which the operator's pods are found, for example to be scraped."""
 
 TRAINER_CONTAINER: Final = "trainer"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ddpjob_core.api.constants import GROUP, TRAINER_CONTAINER, is_reserved_env
+from ddpjob_core.api.constants import GROUP, LABEL_NAME, OPERATOR_NAME, TRAINER_CONTAINER, is_reserved_env
 from ddpjob_core.api.extent import excess
 from ddpjob_core.api.quantity import LONGEST_QUANTITY, parse_quantity
 
@@ -65,6 +65,10 @@ def _metadata_problems(metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for name in given if isinstance(given, dict) else ():
             if str(name).startswith(f"{GROUP}/"):
                 yield f".metadata.{key}[{name}]", f"{key} of {GROUP} are set by the operator; remove it"
+    labels = metadata.get("labels")
+    if isinstance(labels, dict) and labels.get(LABEL_NAME) == OPERATOR_NAME:
+        # Prometheus takes the word of such a pod for the metrics of any job.
+        yield f".metadata.labels[{LABEL_NAME}]", f"{OPERATOR_NAME} is the operator itself; use another value"
 
 
 def _spec_problems(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:

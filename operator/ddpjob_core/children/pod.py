@@ -84,7 +84,9 @@ class PodBuilder:
         self._attempt = attempt
         self._lost_nodes = lost_nodes
         self._metadata = spec.template.get("metadata") or {}
-        template: dict[str, Any] = copy.deepcopy(spec.template.get("spec") or {})
+        given = spec.template.get("spec") or {}
+        # Null is what is left out. As a value it would take the place of ours, and mean the default of Kubernetes.
+        template = copy.deepcopy({field: value for field, value in given.items() if value is not None})
         self._launcher = launcher_config_name(job, spec) if spec.trainer.command is None else None
         self._trainer = _merged_trainer(job, spec, self._launcher)
         self._others = others_of(spec.template)

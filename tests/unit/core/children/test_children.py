@@ -164,6 +164,11 @@ def test_the_pod_has_no_credential_no_service_variables_and_shared_memory_of_the
     assert {"name": "ddpjob-shared-memory", "mountPath": "/dev/shm"} in spec["containers"][0]["volumeMounts"]
 
 
+@pytest.mark.parametrize("field", ["automountServiceAccountToken", "enableServiceLinks"])
+def test_null_in_the_template_is_not_the_default_of_kubernetes_but_ours(field: str) -> None:
+    assert build_pod(JOB, spec_of(template={"spec": {field: None}}), 0, 0)["spec"][field] is False
+
+
 def test_each_local_rank_has_a_named_metrics_port() -> None:
     spec = spec_of(procsPerNode=3, metrics={"port": 9500})
     ports = build_pod(JOB, spec, 0, 0)["spec"]["containers"][0]["ports"]
@@ -237,6 +242,11 @@ def test_ports_of_one_number_and_two_protocols_are_two_ports() -> None:
         ({"spec": "x"}, "spec.template.spec"),
         ({"metadata": {"name": "x"}}, "spec.template.metadata.name"),
         ({"metadata": {"labels": {"ddpjob.dev/job": "x"}}}, "spec.template.metadata.labels[ddpjob.dev/job]"),
+        (
+            {"metadata": {"labels": {"app.kubernetes.io/name": "ddpjob-operator"}}},
+            "spec.template.metadata.labels[app.kubernetes.io/name]",
+        ),
+        ({"metadata": {"labels": {"app.kubernetes.io/name": "digits"}}}, None),
         ({"spec": {"restartPolicy": "Always"}}, "spec.template.spec.restartPolicy"),
         ({"spec": {"hostname": "x"}}, "spec.template.spec.hostname"),
         ({"spec": {"terminationGracePeriodSeconds": 600}}, "spec.template.spec.terminationGracePeriodSeconds"),

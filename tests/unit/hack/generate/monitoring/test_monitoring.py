@@ -160,6 +160,18 @@ def test_pod_monitors_relabel_as_the_plain_configuration_does() -> None:
         assert rules == own
 
 
+def test_the_operator_whose_labels_count_is_looked_for_in_its_own_namespace_alone() -> None:
+    scrapes = yaml.safe_load((PROMETHEUS / "prometheus.yaml").read_text())["scrape_configs"]
+    (honoured,) = [scrape for scrape in scrapes if scrape.get("honor_labels")]
+    (discovery,) = honoured["kubernetes_sd_configs"]
+    assert discovery["namespaces"] == {"names": ["ddpjob-system"]}
+    monitors = list(yaml.safe_load_all((OVERLAY / "pod-monitors.yaml").read_text()))
+    (monitor,) = [each for each in monitors if each["spec"]["podMetricsEndpoints"][0].get("honorLabels")]
+    # Without one, that of the monitor.
+    assert "namespaceSelector" not in monitor["spec"]
+    assert yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())["namespace"] == "ddpjob-system"
+
+
 def test_the_page_has_every_metric_once_with_its_labels() -> None:
     lines = re.findall(r"^\| `(\S+)` \| (counter|gauge|histogram) \| (.*?) \|", metrics_page(), re.MULTILINE)
     names = [name for name, _, _ in lines]
