@@ -1,80 +1,40 @@
 """Who may have the operator create which pods, as the API server itself decides it."""
 
 import http
-import itertools
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.apiserver.controlplane import ApiError, Client, ControlPlane, Json, wait_for
-from tests.apiserver.rights import CHANGE_JOBS, CREATE_PODS, USE_PRIVILEGES, grant
+from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, path_of
+from tests.apiserver.rights import CHANGE_JOBS, CREATE_PODS, USE_PRIVILEGES
+from tests.apiserver.tenants import TRAINER, Tenant, affinity, containers, context, new_tenant, volume
 
-API = "ddpjob.dev/v1alpha1"
-TRAINER = {"image": "i", "script": "train.py"}
-NAMES = itertools.count()
-
-
-@dataclass(frozen=True)
-class Tenant:
-    """A user with some rights in a namespace."""
-
-    client: Client
-    namespace: str
-
-    def job(self, template: Any = None, trainer: Json | None = None, **spec: Any) -> Json:
-        job: Json = {
-            "apiVersion": API,
-            "kind": "DDPJob",
-            "metadata": {"name": f"job-{next(NAMES)}", "namespace": self.namespace},
-            "spec": {"trainer": {**TRAINER, **(trainer or {})}, **spec},
-        }
-        if template is not None:
-            job["spec"]["template"] = template
-        return job
-
-    def refusal(self, job: Json) -> str:
-        """Why the API server refuses a job, "" where it does not."""
-        try:
-            self.client.create(job, strict=False, dryRun="All")
-        except ApiError as error:
-            if error.code != http.HTTPStatus.FORBIDDEN:
-                raise
-            return error.message
-        return ""
-
-
-def tenant(plane: ControlPlane, *rules: Json) -> Tenant:
-    namespace, name = plane.new_namespace(), "tenant"
-    metadata = {"name": name, "namespace": namespace}
-    plane.admin.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    grant(plane, namespace, name, *rules)
-    found = Tenant(plane.sign_in(namespace, name), namespace)
-    # Neither a binding nor a policy holds in the moment in which it is created.
-    harmless, bad = found.job(), found.job({"spec": {"hostPID": True}})
-
-    def holds() -> bool:
-        allowed = found.refusal(harmless) == "" or CREATE_PODS not in rules
-        return allowed and (bool(found.refusal(bad)) or USE_PRIVILEGES in rules)
-
-    wait_for(holds, "the rights of a tenant")
-    return found
+PATCH_JOBS: Json = {
+    "apiGroups": ["ddpjob.dev"],
+    "resources": ["ddpjobs", "ddpjobs/scale"],
+    "verbs": ["patch", "update"],
+}
 
 
 @pytest.fixture(scope="module")
 def allowed(control_plane: ControlPlane) -> Tenant:
     """May create jobs and pods."""
-    return tenant(control_plane, CHANGE_JOBS, CREATE_PODS)
+    control_plane.admin.apply(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    )
+    return new_tenant(control_plane, CHANGE_JOBS, PATCH_JOBS, CREATE_PODS)
 
 
 @pytest.fixture(scope="module")
 def privileged(control_plane: ControlPlane) -> Tenant:
     """May create everything."""
-    return tenant(control_plane, CHANGE_JOBS, CREATE_PODS, USE_PRIVILEGES)
+    return new_tenant(control_plane, CHANGE_JOBS, CREATE_PODS, USE_PRIVILEGES)
 
 
 def test_who_may_not_create_pods_may_create_no_job_but_may_suspend_one(control_plane: ControlPlane) -> None:
-    other = tenant(control_plane, CHANGE_JOBS)
+    other = new_tenant(control_plane, CHANGE_JOBS)
     job = other.job()
     said = other.refusal(job)
     assert f"system:serviceaccount:{other.namespace}:tenant may not create pods in namespace {other.namespace}" in said
@@ -94,22 +54,6 @@ def test_who_may_not_create_pods_may_create_no_job_but_may_suspend_one(control_p
             other.client.replace({**stored, "spec": {**stored["spec"], **change}})
 
 
-def containers(**fields: Any) -> Json:
-    return {"spec": {"containers": [{"name": "sidecar", "image": "i", **fields}]}}
-
-
-def context(**fields: Any) -> Json:
-    return containers(securityContext=fields)
-
-
-def volume(**kind: Any) -> Json:
-    return {"spec": {"volumes": [{"name": "v", **kind}]}}
-
-
-def affinity(**node_affinity: Any) -> Json:
-    return {"spec": {"affinity": {"nodeAffinity": node_affinity}}}
-
-
 TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
 PLACE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/trainer"
@@ -127,6 +71,42 @@ SAFE: dict[str, Any] = {
     "dropped capabilities": context(capabilities={"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
     "a profile": context(seccompProfile={"type": "RuntimeDefault"}),
     "a group": {"spec": {"securityContext": {"fsGroup": 1000, "supplementalGroups": [5]}}},
+    "root's group": {"spec": {"securityContext": {"fsGroup": 0, "supplementalGroups": [0], "runAsGroup": 0}}},
+    "no port of the node": containers(ports=[{"containerPort": 80, "hostPort": 0, "hostIP": ""}]),
+    "null in its parts": {
+        "spec": {
+            "containers": [{"name": "a", "image": "i", "securityContext": None, "ports": None, "livenessProbe": None}],
+            "securityContext": None,
+            "tolerations": None,
+            "volumes": [{"name": "v", "emptyDir": {}, "hostPath": None}],
+            "serviceAccountName": None,
+            "priorityClassName": None,
+        }
+    },
+    "null in a securityContext": context(runAsUser=None, privileged=None, capabilities={"add": None}),
+    "null in projected files": volume(projected={"sources": None}),
+    "annotations that Kubernetes once read": {
+        "metadata": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}}
+    },
+    "a class of storage": volume(
+        ephemeral={
+            "volumeClaimTemplate": {
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "storageClassName": "x",
+                    "resources": {"requests": {"storage": "1Gi"}},
+                }
+            }
+        }
+    ),
+    "what concerns the pod's inside": {
+        "spec": {
+            "shareProcessNamespace": True,
+            "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
+            "dnsPolicy": "Default",
+            "schedulerName": "other",
+        }
+    },
     "a claim": volume(persistentVolumeClaim={"claimName": "c"}),
     "a Secret": volume(secret={"secretName": "s"}),
     "memory": volume(emptyDir={"medium": "Memory"}),
@@ -139,6 +119,12 @@ SAFE: dict[str, Any] = {
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "hostNetwork": ({"spec": {"hostNetwork": True}}, "spec.template.spec.hostNetwork"),
+    "hostNetwork as text": ({"spec": {"hostNetwork": "true"}}, "spec.template.spec.hostNetwork"),
+    "hostNetwork in other case": ({"spec": {"HostNetwork": True}}, "spec.template.spec.HostNetwork"),
+    "ephemeral containers": (
+        {"spec": {"ephemeralContainers": [{"name": "e", "image": "i", "securityContext": {"privileged": True}}]}},
+        "spec.template.spec.ephemeralContainers",
+    ),
     "several": ({"spec": {"hostPID": True, "hostIPC": True}}, "hostIPC"),
     "nodeName": ({"spec": {"nodeName": "node-1"}}, "spec.template.spec.nodeName"),
     "what Kubernetes adds": ({"spec": {"rootTheNode": {"please": True}}}, "spec.template.spec.rootTheNode"),
@@ -147,8 +133,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "procMount": (context(procMount="Unmasked"), "securityContext of a container"),
     "SELinux": (context(seLinuxOptions={"type": "spc_t"}), "securityContext of a container"),
     "root": (context(runAsUser=0), "runAsUser 0"),
+    "root with a fraction": (context(runAsUser=0.0), "runAsUser 0"),
+    "root below nothing": (context(runAsUser=-0.0), "runAsUser 0"),
     "root of the pod": ({"spec": {"securityContext": {"runAsUser": 0}}}, "runAsUser 0"),
     "capabilities": (context(capabilities={"add": ["SYS_ADMIN"]}), "capabilities.add"),
+    "a capability in other case": (context(capabilities={"add": ["sys_admin"]}), "capabilities.add"),
+    "many capabilities": (context(capabilities={"add": ["NET_BIND_SERVICE"] * 2_000}), "capabilities.add"),
+    "Windows": (context(windowsOptions={"hostProcess": True}), "securityContext of a container"),
+    "Windows of the pod": ({"spec": {"securityContext": {"windowsOptions": {"hostProcess": True}}}}, "securityContext"),
     "a text of capabilities": (context(capabilities={"add": "SYS_ADMIN"}), "capabilities.add"),
     "init container": (
         {"spec": {"initContainers": [{"name": "i", "image": "i", "securityContext": {"privileged": True}}]}},
@@ -167,13 +159,24 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "AppArmor's annotation": ({"metadata": {"annotations": {APPARMOR: "unconfined"}}}, "an unconfined profile"),
     "sysctls": ({"spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}}, "sysctls"),
     "hostPath": (volume(hostPath={"path": "/"}), "hostPath"),
+    "hostPath and memory": (volume(hostPath={"path": "/"}, emptyDir={}), "hostPath"),
     "a kind of volume that is new": (volume(rawNode={}), "a volume of the node"),
     "nfs": (volume(nfs={"server": "s", "path": "/"}), "a volume of the node"),
     "a token": (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "a projected token"),
+    "a null among projected files": (volume(projected={"sources": [None]}), "a projected token"),
+    "sources that are an object": (volume(projected={"sources": {"serviceAccountToken": {}}}), "a projected token"),
+    "a certificate": (volume(projected={"sources": [{"podCertificate": {"signerName": "a/b"}}]}), "a projected token"),
     "hostPort": (containers(ports=[{"containerPort": 80, "hostPort": 80}]), "ports[].hostPort"),
+    "hostPort as text": (containers(ports=[{"containerPort": 80, "hostPort": "80"}]), "ports[].hostPort"),
+    "hostIP": (containers(ports=[{"containerPort": 80, "hostIP": "10.0.0.1"}]), "ports[].hostPort"),
     "an account": ({"spec": {"serviceAccountName": "admin"}}, "serviceAccountName"),
     "the old name of an account": ({"spec": {"serviceAccount": "admin"}}, "serviceAccountName"),
     "its token": ({"spec": {"automountServiceAccountToken": True}}, "automountServiceAccountToken"),
+    # What Kubernetes makes of null is what it makes of nothing: a token.
+    "its token by null": ({"spec": {"automountServiceAccountToken": None}}, "automountServiceAccountToken"),
+    "its token as text": ({"spec": {"automountServiceAccountToken": "false"}}, "automountServiceAccountToken"),
+    "a priority as a number": ({"spec": {"priority": 2_000_000_000}}, "spec.template.spec.priority"),
+    "a list of priorities": ({"spec": {"priorityClassName": ["system-node-critical"]}}, "priorityClassName"),
     "a priority of the system": ({"spec": {"priorityClassName": "system-node-critical"}}, "priorityClassName"),
     "the operator's priority": ({"spec": {"priorityClassName": "ddpjob-critical"}}, "priorityClassName"),
     "the control plane": (
@@ -181,6 +184,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "a toleration",
     ),
     "everything": ({"spec": {"tolerations": [{"operator": "Exists"}]}}, "a toleration"),
+    "a null key": ({"spec": {"tolerations": [{"key": None, "operator": "Exists"}]}}, "a toleration"),
     "an empty key": ({"spec": {"tolerations": [{"key": "", "operator": "Exists"}]}}, "a toleration"),
     "a node by name": (
         affinity(requiredDuringSchedulingIgnoredDuringExecution={"nodeSelectorTerms": [PLACE, TERM]}),
@@ -198,7 +202,20 @@ REFUSED: dict[str, tuple[Any, str]] = {
         containers(lifecycle={"preStop": {"httpGet": {"host": "10.0.0.1", "port": 80}}}),
         "a probe or hook of another host",
     ),
+    "a probe of an init container": (
+        {
+            "spec": {
+                "initContainers": [{"name": "i", "image": "i", "startupProbe": {"tcpSocket": {"host": "a", "port": 1}}}]
+            }
+        },
+        "a probe or hook of another host",
+    ),
     "a field of a container": (containers(hostUsersPlease=True), "a field of a container"),
+    "many fields": ({"spec": {f"field{number}": 1 for number in range(900)}}, "fields of spec.template.spec"),
+    "many volumes": ({"spec": {"volumes": [[]] * 100_000}}, "more than 1,000"),
+    "many containers": ({"spec": {"containers": [{"name": "c", "image": "i"}] * 2_000}}, "more than 1,000"),
+    "many ports": (containers(ports=[{"containerPort": 80}] * 2_000), "more than 1,000"),
+    "a pod that is false": ({"spec": False}, "the wrong type"),
     "a pod that is a list": ({"spec": ["hostPID"]}, "the wrong type"),
     "containers that are an object": ({"spec": {"containers": {"privileged": True}}}, "the wrong type"),
     "a container that is a text": ({"spec": {"containers": ["privileged"]}}, "the wrong type"),
@@ -209,9 +226,48 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
+NO_POD: dict[str, Any] = {
+    "root as text": context(runAsUser="0"),
+    "root as false": context(runAsUser=False),
+    "root by overflow": context(runAsUser=2**32),
+    "a fraction of root": context(runAsUser=1e-323),
+    "a profile in other case": context(seccompProfile={"type": "unconfined"}),
+    "a profile without a type": context(seccompProfile={}),
+    "a profile of an annotation": {"metadata": {"annotations": {APPARMOR: "Unconfined"}}},
+    "a key that is a number": {"spec": {"tolerations": [{"key": 0, "operator": "Exists"}]}},
+    "terms that are a list": affinity(requiredDuringSchedulingIgnoredDuringExecution=[TERM]),
+    "a preference that is an object": affinity(preferredDuringSchedulingIgnoredDuringExecution={"preference": TERM}),
+    "a probe that is a list": containers(livenessProbe=[{"httpGet": {"host": "10.0.0.1", "port": 80}}]),
+    "a mount into the node": containers(
+        volumeMounts=[{"name": "ddpjob-shared-memory", "mountPath": "/x", "mountPropagation": "Bidirectional"}]
+    ),
+    "a mirror of a node's pod": {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
+}
+
+
 @pytest.mark.parametrize("template", SAFE.values(), ids=list(SAFE))
-def test_what_stays_in_its_container_is_everybodys(allowed: Tenant, template: Json) -> None:
-    assert allowed.refusal(allowed.job(template)) == ""
+def test_what_stays_in_its_container_is_everybodys_and_pod_security_agrees(allowed: Tenant, template: Json) -> None:
+    job = allowed.admitted(allowed.job(template))
+    assert allowed.pod(job)["spec"]["automountServiceAccountToken"] is False
+
+
+def test_pod_security_does_not_agree_to_what_is_refused(allowed: Tenant, privileged: Tenant) -> None:
+    for template in (
+        volume(hostPath={"path": "/"}),
+        context(runAsUser=1, seLinuxOptions={"user": "x"}),
+        {"spec": {"hostPID": True}},
+    ):
+        job = privileged.admitted(privileged.job(template))
+        with pytest.raises(ApiError, match="violates PodSecurity"):
+            allowed.pod(job)
+
+
+@pytest.mark.parametrize("template", NO_POD.values(), ids=list(NO_POD))
+def test_what_is_written_wrongly_and_admitted_becomes_no_pod(allowed: Tenant, template: Json) -> None:
+    job = allowed.admitted(allowed.job(template))
+    with pytest.raises(ApiError) as refused:
+        allowed.pod(job)
+    assert refused.value.code in (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 @pytest.mark.parametrize(("template", "named"), REFUSED.values(), ids=list(REFUSED))
@@ -255,3 +311,58 @@ def test_a_job_of_an_administrator_can_be_suspended_and_resumed_by_anybody_who_m
     # What is deleted may still be changed by its finalizers' owners.
     stored["metadata"]["finalizers"] = ["example.com/wait"]
     assert allowed.client.replace(stored)["metadata"]["finalizers"]
+
+
+def _merge(client: Client, job: Json, template: Json) -> Json:
+    return client.patch(path_of(job), {"spec": {"template": template}})
+
+
+def _json_patch(client: Client, job: Json, template: Json) -> Json:
+    change: Any = [{"op": "add", "path": "/spec/template", "value": template}]
+    return client.request("PATCH", path_of(job), change, content_type="application/json-patch+json")
+
+
+def _apply(client: Client, job: Json, template: Json) -> Json:
+    metadata = {field: job["metadata"][field] for field in ("name", "namespace")}
+    return client.apply({**job, "metadata": metadata, "spec": {**job["spec"], "template": template}})
+
+
+def _apply_new(client: Client, job: Json, template: Json) -> Json:
+    name = f"{job['metadata']['name']}-new"
+    metadata = {"name": name, "namespace": job["metadata"]["namespace"]}
+    return client.apply({**job, "metadata": metadata, "spec": {"trainer": TRAINER, "template": template}})
+
+
+@pytest.mark.parametrize("change", [_merge, _json_patch, _apply, _apply_new])
+def test_every_way_to_change_a_job_is_judged(allowed: Tenant, change: Callable[[Client, Json, Json], Json]) -> None:
+    stored = allowed.client.create(allowed.job(suspend=True))
+    for field in ("apiVersion", "kind"):
+        assert stored[field]
+    stored.pop("status", None)
+    with pytest.raises(ApiError, match=r"spec\.template\.spec\.hostPID"):
+        change(allowed.client, stored, {"spec": {"hostPID": True}})
+    assert change(allowed.client, stored, {"spec": {"enableServiceLinks": True}})["spec"]["template"]
+
+
+def test_a_job_from_before_the_policy_is_suspended_and_resized_however_large_it_is(
+    allowed: Tenant, control_plane: ControlPlane
+) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": "/"}}] * 5_000
+    stored = control_plane.admin.create(allowed.job({"spec": {"volumes": volumes}}))
+    path = path_of(stored)
+    for change in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}}}):
+        allowed.client.patch(path, change)
+    allowed.client.patch(f"{path}/scale", {"spec": {"replicas": 2}})
+    with pytest.raises(ApiError, match=r"more than 1,000.*ask an administrator"):
+        allowed.client.patch(path, {"spec": {"trainer": {"image": "other"}}})
+
+
+def test_the_examples_need_no_more_than_pods_except_the_one_on_the_nodes_network(allowed: Tenant) -> None:
+    refused: dict[str, str] = {}
+    for example in sorted((ROOT / "manifests/examples").glob("*.yaml")):
+        for job in yaml.safe_load_all(example.read_text()):
+            if job["kind"] == "DDPJob":
+                job["metadata"]["namespace"] = allowed.namespace
+                refused[example.stem] = allowed.refusal(job)
+    assert {name for name, said in refused.items() if said} == {"host-network"}
+    assert "spec.template.spec.hostNetwork" in refused["host-network"]
