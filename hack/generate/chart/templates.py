@@ -1,5 +1,7 @@
 """Templates of the chart that are made from the manifests, so that nothing is written twice."""
 
+import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +15,7 @@ from hack.generate.permissions import CLUSTER_ROLE, ROLE
 
 CHART: Final = "manifests/chart/ddpjob"
 ADMISSION_POLICY: Final = ROOT / "manifests/base/admission-policy.yaml"
+STRICT_REFERENCES: Final = ROOT / "manifests/overlays/strict-references/admission-policy.yaml"
 POD_MONITORS: Final = ROOT / "manifests/overlays/prometheus-operator/pod-monitors.yaml"
 
 _LABELS: Final = '  labels:\n    {{- include "ddpjob.labels" . | nindent 4 }}\n'
@@ -39,7 +42,23 @@ def admission_policy_template() -> str:
     text = _escaped(ADMISSION_POLICY.read_text())
     text = _replaced(text, _PLAIN_LABELS, _LABELS, times=2)
     text = _replaced(text, _PRIORITY_CLASS, _PRIORITY_VALUE)
-    return _switched("admissionPolicy", ADMISSION_POLICY.relative_to(ROOT), text)
+    more = _escaped(STRICT_REFERENCES.read_text())
+    text = _replaced(text, "\n  validations:\n", f"\n{_strict(_added(more, 'variables'))}  validations:\n")
+    text = _replaced(text, "\n---\n", f"\n{_strict(_added(more, 'validations'))}---\n")
+    sources = (ADMISSION_POLICY.relative_to(ROOT), STRICT_REFERENCES.relative_to(ROOT))
+    return _switched("admissionPolicy", ", ".join(map(str, sources)), text)
+
+
+def _added(patch: str, field: str) -> str:
+    """The items that a patch adds to a list in the spec, as they stand in the patched text."""
+    operations = re.sub(r"^#.*\n", "", patch, flags=re.MULTILINE).split("- op: add\n")
+    start = f"  path: /spec/{field}/-\n  value:\n"
+    values = [textwrap.dedent(each.removeprefix(start)) for each in operations if each.startswith(start)]
+    return "".join(f"    - {textwrap.indent(value, ' ' * 6).lstrip()}" for value in values)
+
+
+def _strict(items: str) -> str:
+    return f"{{{{- if .Values.admissionPolicy.strictReferences }}}}\n{items}{{{{- end }}}}\n"
 
 
 def named_templates() -> str:

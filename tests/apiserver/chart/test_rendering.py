@@ -48,9 +48,10 @@ def pod_spec(objects: list[Json]) -> Json:
         ({}, "base"),
         ({"replicas": 2}, "overlays/high-availability"),
         ({"operator": {"install": False}}, "overlays/namespaces/cluster"),
+        ({"admissionPolicy": {"strictReferences": True}}, "overlays/strict-references"),
         ({"podMonitors": {"install": True}, "prometheusRule": {"install": True}}, "overlays/prometheus-operator"),
     ],
-    ids=["base", "high-availability", "cluster", "prometheus-operator"],
+    ids=["base", "high-availability", "cluster", "strict-references", "prometheus-operator"],
 )
 def test_the_chart_makes_the_same_objects_as_kustomize_except_the_namespace_that_helm_needs_before(
     helm: Helm, kubectl: Path, values: dict[str, Any], folder: str
