@@ -58,7 +58,22 @@ TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n
 PLACE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/trainer"
 
+PORTS = [{"containerPort": 8000 + number} for number in range(8)]
+BUSY: Json = {
+    "image": "i",
+    "ports": PORTS,
+    "securityContext": {"runAsUser": 1000, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}},
+    "env": [{"name": f"A{number}", "value": "x"} for number in range(100)],
+}
+
 SAFE: dict[str, Any] = {
+    "a pod of many parts": {
+        "spec": {
+            "containers": [{"name": f"c{number}", **BUSY} for number in range(20)],
+            "volumes": [{"name": f"v{number}", "secret": {"secretName": "s"}} for number in range(100)],
+            "tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(40)],
+        }
+    },
     "nothing": {},
     "no pod spec": {"metadata": {"labels": {"a": "b"}}},
     "null": {"spec": None},
