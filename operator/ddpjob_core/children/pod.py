@@ -94,7 +94,7 @@ class PodBuilder:
         if is_restricted(job.status):
             self._trainer = restricted_container(self._trainer, template)
             self._others = [restricted_container(each, template) for each in self._others]
-            self._template = {**template, **pod_defaults(template)}
+            self._template = {**template, **pod_defaults(template, self._metadata.get("annotations") or {})}
         self._spec_hash = spec_hash(spec)
 
     def build(self, ordinal: int) -> Manifest:

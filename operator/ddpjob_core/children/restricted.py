@@ -15,6 +15,7 @@ RESTRICTED: Final = "Restricted"
 USER: Final = 1000
 """User and group of a pod whose job names no user."""
 _ROOT: Final = 0
+_SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 
 
 def is_restricted(status: DDPJobStatus | None) -> bool:
@@ -22,16 +23,19 @@ def is_restricted(status: DDPJobStatus | None) -> bool:
     return status is None or status.start_time is None or status.pod_security == RESTRICTED
 
 
-def pod_defaults(template: Mapping[str, Any]) -> dict[str, Any]:
+def pod_defaults(template: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a pod's spec that change.
 
     Args:
         template: spec.template.spec; its values may be of any type, which the API server judges.
+        annotations: those of spec.template.
     """
     context = template.get("securityContext") or {}
     if _is_for_windows(template) or not isinstance(context, Mapping):
         return {}
-    fields: dict[str, Any] = {"securityContext": {**_pod_context(context), **_given(context)}}
+    # Of what annotations say, the API server refuses the opposite.
+    seccomp = {} if _SECCOMP in annotations else {"seccompProfile": {"type": "RuntimeDefault"}}
+    fields: dict[str, Any] = {"securityContext": {**seccomp, **_user(context), **_given(context)}}
     init = template.get("initContainers")
     if isinstance(init, list):
         fields["initContainers"] = [restricted_container(each, template) for each in init]
@@ -52,14 +56,12 @@ def restricted_container(container: Any, template: Mapping[str, Any]) -> Any:  #
     return {**container, "securityContext": _container_context(context, pods)}
 
 
-def _pod_context(context: Mapping[str, Any]) -> dict[str, Any]:
-    seccomp = {"seccompProfile": {"type": "RuntimeDefault"}}
+def _user(context: Mapping[str, Any]) -> dict[str, Any]:
     user = context.get("runAsUser")
     if user is None:
-        # With a user of its own, the image may have a group for it as well.
-        group = {} if context.get("runAsGroup") is not None else {"runAsGroup": USER}
-        return {"runAsNonRoot": True, "runAsUser": USER, **group, **seccomp}
-    return seccomp if user == _ROOT else {"runAsNonRoot": True, **seccomp}
+        return {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
+    # For a user of its own, the image may have a group as well.
+    return {} if user == _ROOT else {"runAsNonRoot": True}
 
 
 def _container_context(context: Mapping[str, Any], pods: Mapping[str, Any]) -> dict[str, Any]:

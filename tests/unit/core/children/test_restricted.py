@@ -93,6 +93,12 @@ def test_a_part_of_the_wrong_type_is_left_to_the_api_server(template: dict[str, 
             assert built[name] == value
 
 
+def test_a_seccomp_profile_that_an_old_annotation_names_is_not_contradicted() -> None:
+    annotations = {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}
+    spec = build_pod(JOB, spec_of(template={"metadata": {"annotations": annotations}}), 0, 0)["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000}
+
+
 def test_a_pod_for_windows_gets_none_of_it() -> None:
     spec = pod({"os": {"name": "windows"}})
     assert "securityContext" not in spec
