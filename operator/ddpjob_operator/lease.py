@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ddpjob_core.api.release import ANNOTATION_RELEASE, RELEASE
 from ddpjob_core.api.scope import Scope, scope_of_lease
 from ddpjob_core.engine.protocols import Json
 
@@ -105,10 +106,10 @@ def released(raw: Json) -> Json:
 
 
 def _marked(raw: Json, scope: Scope) -> Json:
-    # By its labels it is watched, and others read its scope; a user may have edited both.
+    # By its labels it is watched, and others read its scope and version; a user may have edited all of them.
     metadata = raw["metadata"]
     labels = {**(metadata.get("labels") or {}), **_LABELS}
-    annotations = {**(metadata.get("annotations") or {}), **scope.annotations}
+    annotations = {**(metadata.get("annotations") or {}), **scope.annotations, ANNOTATION_RELEASE: RELEASE}
     return {**raw, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 

@@ -21,19 +21,19 @@ from ddpjob.views.checks import (
 from ddpjob.views.job import Job, JobEvent, event_of
 from ddpjob.views.job_checks import Findings, check_job
 from ddpjob.views.operator_checks import check_health, check_leader, check_operator
+from ddpjob.views.place_checks import LEASES_NAMESPACE
 from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
 from ddpjob_core.api.errors import ApiError, Forbidden
 from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, LEASES, PODS, SERVICES, Resource
 
 T = TypeVar("T")
 
-_DEPLOYMENTS: Final = Resource("/apis/apps/v1", "deployments")
-_DEFINITIONS: Final = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
+DEPLOYMENTS: Final = Resource("/apis/apps/v1", "deployments")
+DEFINITIONS: Final = Resource("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions")
 _SLICES: Final = Resource("/apis/discovery.k8s.io/v1", "endpointslices")
 _QUOTAS: Final = Resource("/api/v1", "resourcequotas")
-_NODES: Final = Resource("/api/v1", "nodes")
+NODES: Final = Resource("/api/v1", "nodes")
 _OPERATOR: Final = "app.kubernetes.io/name=ddpjob-operator"
-_OPERATOR_NAMESPACE: Final = "ddpjob-system"
 _OPERATOR_PORT: Final = 8080
 _MOST_ASKED: Final = 16
 """Pods of operators: a few shards with a standby each."""
@@ -51,24 +51,24 @@ _RIGHTS: Final = (
 
 def examine_installation(cluster: Cluster) -> list[Check]:
     """The checks of an installation; if the API server does not answer, there is nothing else to check."""
-    version = _tried(lambda: cluster.json("/version"))
+    version = tried(lambda: cluster.json("/version"))
     api = check_api(version, cluster.server)
     if isinstance(version, ApiError):
         return [api]
-    deployments, pods = _operators(cluster, _DEPLOYMENTS), _operators(cluster, PODS)
-    dns = _tried(lambda: cluster.find(SERVICES, "kube-system", labels="k8s-app=kube-dns"))
+    deployments, pods = find_operators(cluster, DEPLOYMENTS), find_operators(cluster, PODS)
+    dns = tried(lambda: cluster.find(SERVICES, "kube-system", labels="k8s-app=kube-dns"))
     return [
         api,
         check_crd(
-            _tried(lambda: cluster.json(f"/apis/{API_VERSION}")),
-            _tried(lambda: cluster.get(_DEFINITIONS, None, f"{PLURAL}.{GROUP}")),
+            tried(lambda: cluster.json(f"/apis/{API_VERSION}")),
+            tried(lambda: cluster.get(DEFINITIONS, None, f"{PLURAL}.{GROUP}")),
         ),
         check_operator(deployments, pods),
-        check_leader(_operators(cluster, LEASES), deployments, cluster.namespace),
-        check_health(_health(cluster, pods)),
-        check_rights(_tried(lambda: _rights(cluster)), cluster.namespace),
-        check_quota(_tried(lambda: cluster.find(_QUOTAS, cluster.namespace)), cluster.namespace),
-        check_nodes(_tried(lambda: cluster.find(_NODES, None))),
+        check_leader(find_operators(cluster, LEASES), deployments, cluster.namespace),
+        check_health(ask_health(cluster, pods)),
+        check_rights(tried(lambda: _rights(cluster)), cluster.namespace),
+        check_quota(tried(lambda: cluster.find(_QUOTAS, cluster.namespace)), cluster.namespace),
+        check_nodes(tried(lambda: cluster.find(NODES, None))),
         check_dns(dns, _dns_slices(cluster, dns)),
     ]
 
@@ -79,35 +79,43 @@ def examine_job(cluster: Cluster, job: Job, now: datetime) -> list[Check]:
     return check_job(
         Findings(
             job=job,
-            pods=_tried(lambda: pods_of(cluster, job)),
-            service=_tried(lambda: cluster.get(SERVICES, job.namespace, job.name)),
-            slices=_tried(lambda: cluster.find(_SLICES, job.namespace, labels=label)),
-            warnings=_tried(lambda: _warnings(cluster, job.namespace)),
+            pods=tried(lambda: pods_of(cluster, job)),
+            service=tried(lambda: cluster.get(SERVICES, job.namespace, job.name)),
+            slices=tried(lambda: cluster.find(_SLICES, job.namespace, labels=label)),
+            warnings=tried(lambda: _warnings(cluster, job.namespace)),
             now=now,
         )
     )
 
 
-def _tried(read: Callable[[], T]) -> T | ApiError:
+def tried(read: Callable[[], T]) -> T | ApiError:
+    """What a request returns, or why it failed."""
     try:
         return read()
     except ApiError as error:
         return error
 
 
-def _operators(cluster: Cluster, resource: Resource) -> list[Json] | ApiError:
-    found = _tried(lambda: cluster.find(resource, None, labels=_OPERATOR))
+def find_operators(cluster: Cluster, resource: Resource, *, place: str = LEASES_NAMESPACE) -> list[Json] | ApiError:
+    """Objects with the operator's label.
+
+    Args:
+        cluster: as the user sees it.
+        resource: kind of object.
+        place: where to look if the user may not look everywhere.
+    """
+    found = tried(lambda: cluster.find(resource, None, labels=_OPERATOR))
     if isinstance(found, Forbidden):
-        # A user who may not list all namespaces may be allowed to list the usual one.
-        return _tried(lambda: cluster.find(resource, _OPERATOR_NAMESPACE, labels=_OPERATOR))
+        return tried(lambda: cluster.find(resource, place, labels=_OPERATOR))
     return found
 
 
-def _health(cluster: Cluster, pods: list[Json] | ApiError) -> dict[str, str | ApiError] | ApiError:
+def ask_health(cluster: Cluster, pods: list[Json] | ApiError) -> dict[str, str | ApiError] | ApiError:
+    """The answers of /readyz of the operators' pods, by their names."""
     if isinstance(pods, ApiError):
         return pods
     running = [pod["metadata"] for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
-    return {pod["name"]: _tried(partial(_readiness, cluster, pod)) for pod in running[:_MOST_ASKED]}
+    return {pod["name"]: tried(partial(_readiness, cluster, pod)) for pod in running[:_MOST_ASKED]}
 
 
 def _readiness(cluster: Cluster, pod: Json) -> str:
@@ -125,7 +133,7 @@ def _dns_slices(cluster: Cluster, services: list[Json] | ApiError) -> list[Json]
     if isinstance(services, ApiError) or not services:
         return []
     label = f"{_SERVICE_LABEL}={services[0]['metadata']['name']}"
-    return _tried(lambda: cluster.find(_SLICES, "kube-system", labels=label))
+    return tried(lambda: cluster.find(_SLICES, "kube-system", labels=label))
 
 
 def _warnings(cluster: Cluster, namespace: str) -> list[tuple[str, JobEvent]]:

@@ -20,11 +20,13 @@ INSTALL_CRD: Final = "kubectl apply --server-side -f manifests/crd/ddpjobs.yaml"
 
 
 class Outcome(StrEnum):
-    """The result of a check."""
+    """The result of a check. WARN and MISSING do not fail an examination; only that of an installation has them."""
 
     OK = "OK"
     FAIL = "FAIL"
     SKIP = "SKIP"
+    WARN = "WARN"
+    MISSING = "MISSING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,16 @@ class Check:
 def skipped(name: str, error: ApiError) -> Check:
     """A check that needs something that could not be read."""
     return Check(name, Outcome.SKIP, str(error), error.remedy if isinstance(error, Forbidden) else "")
+
+
+def lacking(name: str, message: str, remedy: str, *, required: bool) -> Check:
+    """A check of what an installation brings: before it, a lack of it is not a failure."""
+    return Check(name, Outcome.FAIL if required else Outcome.MISSING, message, remedy)
+
+
+def unseen(name: str, error: ApiError) -> Check:
+    """A check without which nobody can say that an installation is sound, and that could not be made."""
+    return Check(name, Outcome.FAIL, str(error), error.remedy or "use an account that may read this")
 
 
 def check_api(version: Json | ApiError, server: str) -> Check:
@@ -211,7 +223,13 @@ def metadata_of(raw: Json) -> Json:
     return found if isinstance(found, dict) else {"name": "?", "namespace": "?"}
 
 
-_TONES: Final = {Outcome.OK: Tone.GOOD, Outcome.FAIL: Tone.BAD, Outcome.SKIP: Tone.DIM}
+_TONES: Final = {
+    Outcome.OK: Tone.GOOD,
+    Outcome.FAIL: Tone.BAD,
+    Outcome.SKIP: Tone.DIM,
+    Outcome.WARN: Tone.WARN,
+    Outcome.MISSING: Tone.WARN,
+}
 
 
 def check_lines(checks: Sequence[Check]) -> list[Line]:

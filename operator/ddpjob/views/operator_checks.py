@@ -33,7 +33,7 @@ def check_operator(deployments: Read, pods: Read) -> Check:
             return Check(
                 name,
                 Outcome.FAIL,
-                f"{_place(one)} and {_place(other)} both serve {common}: one stands by while the other serves its jobs",
+                f"{place_of(one)} and {place_of(other)} both serve {common}: one stands by while the other serves them",
                 f"keep one deployment, or give each {_FLAG} lists of its own; for a standby: kubectl apply -k "
                 "manifests/overlays/high-availability",
             )
@@ -44,7 +44,7 @@ def check_operator(deployments: Read, pods: Read) -> Check:
             return Check(
                 name,
                 Outcome.FAIL,
-                f"{_place(each)} has no ready pod{_why_not_ready(where['name'], pods)}",
+                f"{place_of(each)} has no ready pod{_why_not_ready(where['name'], pods)}",
                 f"{remedy}deployment/{where['name']}",
             )
     ready = "is ready" if len(deployments) == 1 else "are ready"
@@ -73,7 +73,7 @@ def check_leader(leases: Read, deployments: Read, namespace: str) -> Check:
             "see the operator's log: it says why it does not lead",
         )
     led = {lease: scope_of_lease(lease, metadata_of(each).get("annotations")) for lease, each in held.items()}
-    holders = ", ".join(_holder(each, led[lease]) for lease, each in held.items())
+    holders = ", ".join(holder_of(each, led[lease]) for lease, each in held.items())
     if any(scope is None or namespace in scope for scope in led.values()):
         return Check(name, Outcome.OK, holders)
     return Check(
@@ -126,7 +126,8 @@ def _health(name: str, answer: str | ApiError, pod: str) -> Check:
     return Check(name, Outcome.OK, f"/readyz returns {said}")
 
 
-def _holder(lease: Json, scope: Scope | None) -> str:
+def holder_of(lease: Json, scope: Scope | None) -> str:
+    """Who holds a Lease, in which term and for which namespaces."""
     spec = lease["spec"]
     served = f", {scope or 'namespaces unknown'}" if scope != Scope() else ""
     return f"{str(spec['holderIdentity']).partition('_')[0]} (term {spec.get('leaseTransitions', 0)}{served})"
@@ -134,18 +135,18 @@ def _holder(lease: Json, scope: Scope | None) -> str:
 
 def _scopes(deployments: Read) -> Iterator[Scope]:
     for each in deployments if isinstance(deployments, list) else ():
-        scope = _scope(each)
+        scope = served_scope(each)
         if scope is not None:
             yield scope
 
 
 def _common(one: Json, other: Json) -> Scope | None:
-    scope, others = _scope(one), _scope(other)
+    scope, others = served_scope(one), served_scope(other)
     return None if scope is None or others is None else scope.common(others)
 
 
-def _scope(deployment: Json) -> Scope | None:
-    """What the arguments say, None where they cannot be read, such as with variables."""
+def served_scope(deployment: Json) -> Scope | None:
+    """The scope of an operator as its arguments say it, None where they cannot be read, such as with variables."""
     pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
     arguments = [
         str(argument)
@@ -166,14 +167,15 @@ def _values(arguments: Sequence[str]) -> Iterator[str]:
             yield from arguments[place + 1 : place + 2]
 
 
-def _place(deployment: Json) -> str:
+def place_of(deployment: Json) -> str:
+    """Namespace and name."""
     where = metadata_of(deployment)
     return f"{where['namespace']}/{where['name']}"
 
 
 def _described(deployment: Json) -> str:
-    scope = _scope(deployment)
-    return _place(deployment) if scope == Scope() else f"{_place(deployment)} ({scope or 'namespaces unknown'})"
+    scope = served_scope(deployment)
+    return place_of(deployment) if scope == Scope() else f"{place_of(deployment)} ({scope or 'namespaces unknown'})"
 
 
 def _why_not_ready(deployment: str, pods: Read) -> str:

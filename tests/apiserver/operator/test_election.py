@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from ddpjob_core.api.errors import NotLeading
+from ddpjob_core.api.release import ANNOTATION_RELEASE, RELEASE
 from ddpjob_core.api.resources import LEASES
 from ddpjob_core.api.scope import SCOPE_ANNOTATION, Scope
 from ddpjob_core.engine.protocols import Json
@@ -311,7 +312,8 @@ async def test_a_lease_whose_list_was_edited_may_stand_for_any_namespace_until_i
     assert "namespaces unknown" in other.election.standing_by
     first.proxy.leases_open.set()
     await other.leads()
-    assert (await scene.lease(lease))["metadata"]["annotations"] == {SCOPE_ANNOTATION: "team-a,team-b"}
+    found = (await scene.lease(lease))["metadata"]["annotations"]
+    assert found == {SCOPE_ANNOTATION: "team-a,team-b", ANNOTATION_RELEASE: RELEASE}
     scene.told.clear()
 
 

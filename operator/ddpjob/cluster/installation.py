@@ -1,0 +1,196 @@
+"""What `ddpjob doctor --install` asks the API server; `ddpjob.views` says what the answers mean."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from ddpjob.cluster.client import Cluster
+from ddpjob.cluster.examination import DEFINITIONS, DEPLOYMENTS, NODES, ask_health, find_operators, tried
+from ddpjob.cluster.transport import Json
+from ddpjob.views.checks import Check, Right, check_api
+from ddpjob.views.definition_checks import check_definition
+from ddpjob.views.install_checks import (
+    POLICY,
+    check_installed,
+    check_installer,
+    check_leads,
+    check_policy,
+    check_priority,
+    check_release,
+    operators_of,
+)
+from ddpjob.views.operator_checks import check_health
+from ddpjob.views.place_checks import (
+    LEASES_NAMESPACE,
+    check_gpus,
+    check_monitoring,
+    check_namespaces,
+    check_pod_security,
+    check_storage,
+)
+from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
+from ddpjob_core.api.errors import ApiError, NotFound
+from ddpjob_core.api.resources import (
+    CLAIMS,
+    CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+from ddpjob_core.api.scope import Scope
+
+_NAMESPACES: Final = Resource("/api/v1", "namespaces")
+_ACCOUNTS: Final = Resource("/api/v1", "serviceaccounts")
+_ROLES: Final = Resource("/apis/rbac.authorization.k8s.io/v1", "roles")
+_ROLE_BINDINGS: Final = Resource("/apis/rbac.authorization.k8s.io/v1", "rolebindings")
+_CLUSTER_ROLES: Final = Resource("/apis/rbac.authorization.k8s.io/v1", "clusterroles")
+_CLUSTER_ROLE_BINDINGS: Final = Resource("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings")
+_POLICIES: Final = Resource("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
+_POLICY_BINDINGS: Final = Resource("/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
+_PRIORITY_CLASSES: Final = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses")
+_STORAGE_CLASSES: Final = Resource("/apis/storage.k8s.io/v1", "storageclasses")
+_MONITORS: Final = "/apis/monitoring.coreos.com/v1"
+_APPLIED: Final = ("create", "patch")
+# What a cluster has once, and what each operator has.
+_ONCE: Final = (_NAMESPACES, DEFINITIONS, _POLICIES, _POLICY_BINDINGS, _PRIORITY_CLASSES)
+_OF_OPERATOR: Final = (_ACCOUNTS, DEPLOYMENTS)
+_LEASE_DURATION: Final = 10.0
+
+Permission = tuple[Resource, str, tuple[str, ...]]
+"""Resource, subresource and verbs."""
+
+OF_JOBS: Final[tuple[Permission, ...]] = (
+    (JOBS, "", ("list", "watch", "delete")),
+    (JOBS, "status", ("update",)),
+    (PODS, "", ("create", "delete", "get", "list", "patch", "watch")),
+    (SERVICES, "", ("create", "get", "list", "watch")),
+    (CONFIG_MAPS, "", ("create", "get")),
+    (CLAIMS, "", ("create", "get")),
+    (SECRETS, "", ("create",)),
+    (EVENTS, "", ("create",)),
+)
+"""What an operator may do in the namespaces that it serves: manifests/base/cluster-role.yaml."""
+OF_LEASES: Final[tuple[Permission, ...]] = ((LEASES, "", ("create", "get", "list", "watch", "update")),)
+"""What an operator may do where the Leases are: manifests/base/role.yaml."""
+
+
+def examine_before_and_after(cluster: Cluster, scope: Scope, *, monitoring: bool) -> list[Check]:
+    """The checks of a cluster on which an operator is to be installed, or is.
+
+    If the API server does not answer, there is nothing else to check.
+
+    Args:
+        cluster: as the one who installs sees it.
+        scope: what the operator serves: all namespaces, or the one of `cluster`.
+        monitoring: whether the Prometheus operator is to scrape it.
+    """
+    version = tried(lambda: cluster.json("/version"))
+    api = check_api(version, cluster.server)
+    if isinstance(version, ApiError):
+        return [api]
+    home = LEASES_NAMESPACE if scope == Scope() else cluster.namespace
+    deployments, pods = find_operators(cluster, DEPLOYMENTS, place=home), find_operators(cluster, PODS, place=home)
+    leases = find_operators(cluster, LEASES)
+    namespaces = tried(lambda: _namespaces(cluster, scope))
+    nodes = tried(lambda: cluster.find(NODES, None))
+    installed = bool(operators_of(scope, deployments))
+    required = installed or scope != Scope()
+    checks = [
+        api,
+        check_definition(
+            tried(lambda: cluster.get(DEFINITIONS, None, f"{PLURAL}.{GROUP}")),
+            tried(lambda: cluster.json(f"/apis/{API_VERSION}")),
+            required=required,
+        ),
+        check_installer(tried(lambda: list(_rights(cluster, scope))), installed=installed),
+        check_namespaces(namespaces, scope, installed=installed),
+        check_policy(
+            tried(lambda: cluster.get(_POLICIES, None, POLICY)),
+            tried(lambda: cluster.find(_POLICY_BINDINGS, None)),
+            required=required,
+        ),
+        check_priority(tried(lambda: cluster.find(_PRIORITY_CLASSES, None)), deployments, scope),
+        check_installed(deployments, pods, scope),
+        check_leads(leases, _renewals(cluster, leases), deployments, scope),
+        check_release(leases, scope),
+        check_health(ask_health(cluster, pods)),
+        check_pod_security(namespaces, scope),
+        check_storage(tried(lambda: cluster.find(_STORAGE_CLASSES, None))),
+        check_gpus(nodes),
+    ]
+    return [*checks, check_monitoring(tried(lambda: cluster.json(_MONITORS)))] if monitoring else checks
+
+
+def _namespaces(cluster: Cluster, scope: Scope) -> list[Json]:
+    if scope.namespaces is None:
+        return cluster.find(_NAMESPACES, None)
+    found = []
+    for name in sorted({LEASES_NAMESPACE, *scope.namespaces}):
+        try:
+            found.append(cluster.get(_NAMESPACES, None, name))
+        except NotFound:
+            continue
+    return found
+
+
+def _rights(cluster: Cluster, scope: Scope) -> Iterator[Right]:
+    """What it takes to install an operator, and whether the user may."""
+    wide = scope == Scope()
+    home = LEASES_NAMESPACE if wide else cluster.namespace
+    for resource in _ONCE if wide else ():
+        yield from _applying(cluster, resource, None)
+    for resource in _OF_OPERATOR:
+        yield from _applying(cluster, resource, home)
+    if wide:
+        yield from _granting(cluster, OF_JOBS, _CLUSTER_ROLES, _CLUSTER_ROLE_BINDINGS, None)
+    else:
+        yield from _granting(cluster, OF_JOBS, _ROLES, _ROLE_BINDINGS, home)
+    yield from _granting(cluster, OF_LEASES, _ROLES, _ROLE_BINDINGS, LEASES_NAMESPACE)
+
+
+def _applying(cluster: Cluster, resource: Resource, place: str | None) -> Iterator[Right]:
+    for verb in _APPLIED:
+        yield Right(f"{verb} {resource.plural}{_in(place)}", cluster.may(verb, resource, place))
+
+
+def _granting(
+    cluster: Cluster, granted: tuple[Permission, ...], roles: Resource, bindings: Resource, place: str | None
+) -> Iterator[Right]:
+    yield from _applying(cluster, roles, place)
+    yield from _applying(cluster, bindings, place)
+    # Nobody can grant what they may not do themselves, except by these two verbs.
+    if cluster.may("escalate", roles, place) and cluster.may("bind", roles, place):
+        return
+    for resource, subresource, verbs in granted:
+        what = f"{resource.plural}/{subresource}" if subresource else resource.plural
+        for verb in verbs:
+            allowed = cluster.may(verb, resource, place, subresource=subresource)
+            yield Right(f"{verb} {what}{_in(place)}, which you would grant", allowed)
+
+
+def _in(place: str | None) -> str:
+    return f" in {place}" if place else ""
+
+
+def _renewals(cluster: Cluster, leases: list[Json] | ApiError) -> dict[str, bool | ApiError]:
+    held = (
+        [each for each in leases if (each.get("spec") or {}).get("holderIdentity")] if isinstance(leases, list) else []
+    )
+    return {each["metadata"]["name"]: tried(partial(_is_renewed, cluster, each)) for each in held}
+
+
+def _is_renewed(cluster: Cluster, lease: Json) -> bool:
+    """Whether a Lease changes while it lasts. The times in it are by the clock of another machine."""
+    metadata, spec = lease["metadata"], lease["spec"]
+    seconds = float(spec.get("leaseDurationSeconds") or _LEASE_DURATION)
+    fields = f"metadata.name={metadata['name']}"
+    # From its present state on, which it begins with: its own version may be too old to watch from.
+    return any(
+        event.object["metadata"]["resourceVersion"] != metadata["resourceVersion"]
+        and bool((event.object.get("spec") or {}).get("holderIdentity"))
+        for event in cluster.watch(LEASES, metadata["namespace"], fields=fields, since="", seconds=seconds)
+    )
