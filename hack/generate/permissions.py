@@ -21,22 +21,29 @@ _REASONS: Final[dict[Permission, str]] = {
     ("ddpjobs.ddpjob.dev/status", "update"): "Write the status; the rest of a job is never written.",
     ("pods", "create"): "Create one pod per node of a job.",
     ("pods", "delete"): "End an attempt on restart or suspension, and clean up when the job finishes.",
-    ("pods", "get"): "Find out who owns a name that is taken, and find a pod that has lost its labels.",
-    ("pods", "list"): "Read the pods of all jobs at startup, and again after a watch has been broken for too long.",
+    (
+        "pods",
+        "list",
+    ): "Read the pods of all jobs at startup, and again after a watch has been broken for too long. Find out by its "
+    "name who owns a pod whose name is taken, or that has lost its labels.",
     ("pods", "patch"): "Tell the pods of an elastic job, by an annotation, which nodes train together.",
     ("pods", "watch"): "Learn of changes to pods.",
     ("services", "create"): "Create the headless service through which the nodes of a job find each other.",
-    ("services", "get"): "Find out who owns a name that is taken.",
     (
         "services",
         "list",
-    ): "Read the services of all jobs at startup, and again after a watch has been broken for too long.",
+    ): "Read the services of all jobs at startup, and again after a watch has been broken for too long. Find out by "
+    "its name who owns a service whose name is taken.",
     ("services", "watch"): "Learn when a job's service exists, and when a name that was taken is free.",
     (
         "configmaps",
         "create",
     ): "Deliver the launcher to the pods. ConfigMaps are never listed, and only a job's own is read.",
-    ("configmaps", "get"): "Find out who owns a name that is taken.",
+    (
+        "configmaps",
+        "get",
+    ): "Find out whether a ConfigMap that has the launcher's name is the operator's own, content included: else no pod "
+    "uses it.",
     ("persistentvolumeclaims", "create"): "Create the claim for checkpoints that spec.checkpoint.size requests.",
     ("persistentvolumeclaims", "get"): "Reuse a claim that was kept for a job of the same name.",
     (
@@ -62,9 +69,10 @@ _INTRODUCTION: Final = """\
 
 The ClusterRole `ddpjob-operator` grants the permissions below in all namespaces, and the Role of the same name those on
 Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets, or
-access finalizers, namespaces or custom resource definitions. A test compares this list with what was used
-according to the API server's audit log. Discovery (`/api`, `/apis`) is open to every authenticated client. Training
-pods get no credentials for the cluster.
+access finalizers, namespaces or custom resource definitions. Of a job's objects, pods and services are looked up in a
+list, by their names, with the right that their watches need anyway; only ConfigMaps and claims, which are never
+listed, it may `get`. A test compares this list with what was used according to the API server's audit log. Discovery
+(`/api`, `/apis`) is open to every authenticated client. Training pods get no credentials for the cluster.
 
 An operator of a list of namespaces needs the first of the two in each of them only, as a Role
 ([operator.md](operator.md)).

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from ddpjob_core.api.answers import error_of_answer, error_of_status
-from ddpjob_core.api.errors import ApiError, Unavailable, Unexpected
+from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
@@ -137,6 +137,17 @@ class KubeClient:
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         """See `Kube.get`."""
         return await self._request("get", resource, (namespace, name))
+
+    async def find(self, resource: Resource, namespace: str, name: str) -> Json:
+        """See `Kube.find`."""
+        # The API server reads a single object for this, whatever the number of the others.
+        query = {"fieldSelector": f"metadata.name={name}"}
+        answer = await self._request("list", resource, (namespace,), query)
+        items = answer.get("items") or []
+        if not items:
+            raise NotFound(f"{resource.plural} {name} not found")
+        found: Json = items[0]
+        return found
 
     async def replace(self, resource: Resource, manifest: Json) -> Json:
         """PUT an object whose metadata hold the resourceVersion that it replaces; else Conflict."""

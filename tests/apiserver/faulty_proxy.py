@@ -164,7 +164,7 @@ class FaultyProxy:
         if request.query.get("watch") == "true":
             code = self._next_error("WATCH", resource)
             return await self._relay(request) if code is None else _refuse(code)
-        code = self._next_error("LIST", resource) if request.method == "GET" else None
+        code = self._next_error("LIST", resource) if request.method == "GET" and not _reads_one(request) else None
         if code is not None:
             return _refuse(code)
         if request.method in WRITES and "/leases" in request.path:
@@ -189,7 +189,7 @@ class FaultyProxy:
         writing = request.method in WRITES
         what = _what(request, body) if writing else ""
         last = False
-        if request.method == "GET" and request.path.endswith(("/pods", "/services")):
+        if request.method == "GET" and request.path.endswith(("/pods", "/services")) and not _reads_one(request):
             await self.listing.wait()
         if writing:
             if re.fullmatch(self._crash_at, f"{request.method} {what}"):
@@ -218,7 +218,7 @@ class FaultyProxy:
         return True
 
     def _show_list(self, request: web.Request, answer: dict[str, Any]) -> None:
-        if not str(answer.get("kind", "")).endswith("List") or "items" not in answer:
+        if not str(answer.get("kind", "")).endswith("List") or "items" not in answer or _reads_one(request):
             return
         items = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in answer["items"]}
         resource = request.path.rpartition("/")[2]
@@ -291,6 +291,11 @@ class FaultyProxy:
         if request.transport is not None:
             request.transport.abort()
         return web.Response()
+
+
+def _reads_one(request: web.Request) -> bool:
+    """Whether it is a list of a single object, which is how one is read."""
+    return request.query.get("fieldSelector", "").startswith("metadata.name=")
 
 
 def _failure(code: int) -> dict[str, Any]:

@@ -61,7 +61,12 @@ class Answers:
         return self._answer(f"create {resource.plural} {manifest['metadata'].get('name', '')}".strip(), manifest)
 
     async def get(self, resource: Resource, _: str, name: str) -> Json:
-        request = f"get {resource.plural} {name}"
+        return self._read(f"get {resource.plural} {name}", name)
+
+    async def find(self, resource: Resource, _: str, name: str) -> Json:
+        return self._read(f"find {resource.plural} {name}", name)
+
+    def _read(self, request: str, name: str) -> Json:
         if request not in self.objects:
             self.requests.append(request)
             raise NotFound(name)

@@ -66,8 +66,8 @@ Permission = tuple[Resource, str, tuple[str, ...]]
 OF_JOBS: Final[tuple[Permission, ...]] = (
     (JOBS, "", ("list", "watch", "delete")),
     (JOBS, "status", ("update",)),
-    (PODS, "", ("create", "delete", "get", "list", "patch", "watch")),
-    (SERVICES, "", ("create", "get", "list", "watch")),
+    (PODS, "", ("create", "delete", "list", "patch", "watch")),
+    (SERVICES, "", ("create", "list", "watch")),
     (CONFIG_MAPS, "", ("create", "get")),
     (CLAIMS, "", ("create", "get")),
     (SECRETS, "", ("create",)),

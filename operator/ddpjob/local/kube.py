@@ -127,6 +127,10 @@ class LocalKube:
         """See `ObjectApi.get`."""
         return self._objects.get(resource, namespace, name)
 
+    async def find(self, resource: Resource, namespace: str, name: str) -> Json:
+        """See `ObjectApi.find`."""
+        return await self.get(resource, namespace, name)
+
     async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """See `ObjectApi.replace_status`."""
         metadata = manifest["metadata"]

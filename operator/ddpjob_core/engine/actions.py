@@ -35,7 +35,7 @@ from ddpjob_core.children.actions import (
 from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.caches import Caches
-from ddpjob_core.engine.kinds import KINDS, Kind, alteration
+from ddpjob_core.engine.kinds import KINDS, Kind, Lookup, alteration
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.engine.window import in_window
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
@@ -183,14 +183,15 @@ class ActionRunner:
             with _gone_or_contended():
                 return await self._kube.create(kind.resource, manifest, strict=kind.strict)
         except AlreadyExists as taken:
-            if not kind.readable:
+            if kind.lookup is Lookup.NONE:
                 if str(taken).startswith(_BEING_DELETED):
                     raise _Unusable(RejectionKind.BEING_DELETED, _DELETION) from taken
                 return manifest
         # Created by a process that died, or by a request whose answer was lost; or it belongs to another owner.
         name = manifest["metadata"]["name"]
+        read = self._kube.find if kind.lookup is Lookup.LIST else self._kube.get
         try:
-            raw = await self._kube.get(kind.resource, job.namespace, name)
+            raw = await read(kind.resource, job.namespace, name)
         except NotFound as failure:
             raise Unavailable(f"{kind.resource.plural} {name} was deleted while it was being read") from failure
         if not kind.is_own(raw, job, manifest):
@@ -230,7 +231,7 @@ class ActionRunner:
 
     async def _delete_stray(self, job: JobRecord, name: str, grace_seconds: int | None) -> None:
         try:
-            raw = await self._kube.get(PODS, job.namespace, name)
+            raw = await self._kube.find(PODS, job.namespace, name)
             if controller_uid(raw) == job.uid:
                 uid = raw["metadata"]["uid"]
                 await self._kube.delete(PODS, job.namespace, name, uid=uid, grace_seconds=grace_seconds)

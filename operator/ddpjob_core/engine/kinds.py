@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from ddpjob_core.api.constants import GROUP, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
@@ -27,6 +28,14 @@ def _is_own_claim(raw: Json, job: JobRecord, manifest: Manifest) -> bool:
     return labels.get(LABEL_MANAGED_BY) == MANAGED_BY and labels.get(LABEL_JOB) == job.name
 
 
+class Lookup(Enum):
+    """How an object that exists is read: with no right that its kind does not need anyway."""
+
+    LIST = "by its name in a list, for kinds that are listed to be watched"
+    GET = "by its name, for kinds that are never listed"
+    NONE = "never: its name, which holds the job's uid, is enough"
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How objects of one kind are treated.
@@ -34,7 +43,7 @@ class Kind:
     Attributes:
         resource: where they are created.
         strict: whether the API server refuses unknown and duplicate fields.
-        readable: whether one that exists can be read. Where it cannot, its name, which holds the job's uid, is enough.
+        lookup: how one that exists is read.
         is_own: whether an existing object is the job's own.
         vital: fields that the object must have as they were requested; of the labels, the operator's own.
         watched: whether a watch shows the objects, so that they are cached.
@@ -42,7 +51,7 @@ class Kind:
 
     resource: Resource
     strict: bool = False
-    readable: bool = True
+    lookup: Lookup = Lookup.GET
     is_own: Callable[[Json, JobRecord, Manifest], bool] = _is_controlled
     vital: tuple[str, ...] = ()
     watched: bool = False
@@ -52,13 +61,17 @@ _NAMED: Final = ("metadata.name", "metadata.labels")
 
 KINDS: Final[Mapping[str, Kind]] = {
     "Pod": Kind(
-        PODS, strict=True, vital=(*_NAMED, "spec.restartPolicy", "spec.hostname", "spec.subdomain"), watched=True
+        PODS,
+        strict=True,
+        lookup=Lookup.LIST,
+        vital=(*_NAMED, "spec.restartPolicy", "spec.hostname", "spec.subdomain"),
+        watched=True,
     ),
-    "Service": Kind(SERVICES, watched=True),
+    "Service": Kind(SERVICES, lookup=Lookup.LIST, watched=True),
     "ConfigMap": Kind(CONFIG_MAPS, vital=("metadata.name", "data", "binaryData")),
     "PersistentVolumeClaim": Kind(CLAIMS, is_own=_is_own_claim),
     # Reading Secrets is a right that the operator does not ask for.
-    "Secret": Kind(SECRETS, readable=False),
+    "Secret": Kind(SECRETS, lookup=Lookup.NONE),
 }
 
 

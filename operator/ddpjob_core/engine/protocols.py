@@ -26,6 +26,10 @@ class ObjectApi(Protocol):
         """One object as it is now."""
         ...
 
+    async def find(self, resource: Resource, namespace: str, name: str) -> Json:
+        """The same with the right to list and not to get; NotFound where there is no such object."""
+        ...
+
     async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
         ...

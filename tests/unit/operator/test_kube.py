@@ -63,6 +63,24 @@ async def test_after_429_no_request_is_sent_before_the_wait_is_over(tmp_path: Pa
         assert counted == [("get", "pods", "429"), *[("get", "pods", "200")] * 3]
 
 
+async def test_an_object_is_found_by_its_name_in_a_list_of_itself_alone(tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        selector = request.query["fieldSelector"]
+        asked.append((request.path, selector))
+        items = [{"metadata": {"name": "a"}}] if selector == "metadata.name=a" else None
+        return web.json_response({"kind": "PodList", "items": items})
+
+    async with talking_to(answer, tmp_path) as (kube, counted):
+        assert await kube.find(PODS, "default", "a") == {"metadata": {"name": "a"}}
+        with pytest.raises(NotFound):
+            await kube.find(PODS, "default", "b")
+    path = "/api/v1/namespaces/default/pods"
+    assert asked == [(path, "metadata.name=a"), (path, "metadata.name=b")]
+    assert {verb for verb, _, _ in counted} == {"list"}
+
+
 async def test_the_time_of_every_answer_is_reported_except_that_of_a_watch(tmp_path: Path) -> None:
     told: list[tuple[str, str, float]] = []
     asked: list[str] = []

@@ -21,7 +21,6 @@
   verbs:
   - create
   - delete
-  - get
   - list
   - patch
   - watch
@@ -31,7 +30,6 @@
   - services
   verbs:
   - create
-  - get
   - list
   - watch
 - apiGroups:

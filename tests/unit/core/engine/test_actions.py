@@ -12,6 +12,8 @@ from ddpjob_core.children.pod import PodBuilder, build_pod
 from ddpjob_core.decide import Plan
 from ddpjob_core.observations.observed import RejectionKind
 
+READS = {"pods": "find", "services": "find", "configmaps": "get", "persistentvolumeclaims": "get"}
+
 
 async def test_a_pod_that_a_dead_process_had_created_counts_as_created(bench: Bench) -> None:
     bench.kube.failures["create pods digits-a0-0"] = AlreadyExists("there")
@@ -20,8 +22,8 @@ async def test_a_pod_that_a_dead_process_had_created_counts_as_created(bench: Be
     assert job.spec is not None
     found = build_pod(job, job.spec, 0, 0)
     found["metadata"]["uid"] = "p"
-    bench.kube.objects["get pods digits-a0-0"] = found
-    assert await bench.look(Plan(actions=pods(1))) == ["create pods digits-a0-0", "get pods digits-a0-0"]
+    bench.kube.objects["find pods digits-a0-0"] = found
+    assert await bench.look(Plan(actions=pods(1))) == ["create pods digits-a0-0", "find pods digits-a0-0"]
     await bench.look()
     assert [pod.uid for pod in bench.observed[-1].pods] == ["p"]
 
@@ -35,7 +37,7 @@ async def test_a_name_that_is_taken_is_reported_with_its_owner(bench: Bench, res
     }
     bench.kube.failures[f"create {resource} {name}"] = AlreadyExists("there")
     others = [{"uid": "other", "controller": True, "kind": "Deployment", "name": "web"}]
-    bench.kube.objects[f"get {resource} {name}"] = manifest(name, uid="p", ownerReferences=others)
+    bench.kube.objects[f"{READS[resource]} {resource} {name}"] = manifest(name, uid="p", ownerReferences=others)
     await bench.look(Plan(actions=(actions[resource],)))
     await bench.look()
     [rejection] = bench.observed[-1].rejections
@@ -56,7 +58,9 @@ async def test_a_key_that_a_dead_process_had_created_counts_as_created_and_is_no
 async def test_an_object_that_is_being_deleted_is_not_taken_for_created(bench: Bench, resource: str) -> None:
     kinds = {"services": "Service", "configmaps": "ConfigMap", "persistentvolumeclaims": "PersistentVolumeClaim"}
     bench.kube.failures[f"create {resource} x"] = AlreadyExists("there")
-    bench.kube.objects[f"get {resource} x"] = manifest("x", uid="p", deletionTimestamp="2026-01-01T00:00:00Z")
+    bench.kube.objects[f"{READS[resource]} {resource} x"] = manifest(
+        "x", uid="p", deletionTimestamp="2026-01-01T00:00:00Z"
+    )
     await bench.look(Plan(actions=(Create(manifest("x", kinds[resource])), *pods(1))))
     await bench.look()
     [rejection] = bench.observed[-1].rejections
@@ -108,8 +112,8 @@ async def test_a_pod_that_is_gone_or_replaced_counts_as_deleted(bench: Bench) ->
 
 
 async def test_a_stray_is_deleted_only_where_it_is_this_jobs_own(bench: Bench) -> None:
-    bench.kube.objects["get pods mine"] = manifest("mine", uid="p1", labels={})
-    bench.kube.objects["get pods other"] = manifest("other", uid="p2", ownerReferences=[])
+    bench.kube.objects["find pods mine"] = manifest("mine", uid="p1", labels={})
+    bench.kube.objects["find pods other"] = manifest("other", uid="p2", ownerReferences=[])
     requests = await bench.look(Plan(actions=(DeleteStray("mine"), DeleteStray("other"), DeleteStray("gone"))))
     assert [request for request in requests if request.startswith("delete")] == ["delete pods mine p1"]
 

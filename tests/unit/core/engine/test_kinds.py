@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ddpjob_core.api.constants import LABEL_MANAGED_BY
-from ddpjob_core.engine.kinds import KINDS, alteration
+from ddpjob_core.engine.kinds import KINDS, Lookup, alteration
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.observations.observed import JobRecord
 
@@ -75,6 +75,11 @@ def test_a_launcher_that_was_changed_on_the_way_is_not_used() -> None:
     assert alteration(kind, JOB, wanted, {**wanted, "binaryData": {"launcher.pyz": "BBBB"}}) == "binaryData"
 
 
-def test_only_pods_are_validated_strictly_and_only_the_secret_is_not_read() -> None:
+def test_only_pods_are_validated_strictly() -> None:
     assert [name for name, kind in KINDS.items() if kind.strict] == ["Pod"]
-    assert [name for name, kind in KINDS.items() if not kind.readable] == ["Secret"]
+
+
+def test_what_is_watched_is_read_from_a_list_and_the_secret_is_never_read() -> None:
+    assert {name for name, kind in KINDS.items() if kind.lookup is Lookup.LIST} == {"Pod", "Service"}
+    assert all(kind.watched for kind in KINDS.values() if kind.lookup is Lookup.LIST)
+    assert [name for name, kind in KINDS.items() if kind.lookup is Lookup.NONE] == ["Secret"]

@@ -216,7 +216,7 @@ async def test_an_event_that_cannot_be_posted_is_dropped_and_delays_nothing(benc
 async def test_children_of_an_older_job_of_the_same_name_are_seen_as_foreign(bench: Bench) -> None:
     older = [{"uid": "older", "controller": True}]
     for resource, name in ((PODS, "digits-a0-0"), (SERVICES, "digits")):
-        bench.kube.objects[f"get {resource.plural} {name}"] = manifest(name, uid=f"{name}-uid", ownerReferences=older)
+        bench.kube.objects[f"find {resource.plural} {name}"] = manifest(name, uid=f"{name}-uid", ownerReferences=older)
     bench.caches.pods.seen(pod_of("digits-a0-0", owner="older"))
     bench.caches.services.seen(ServiceRecord("default", "digits", "s", "1", "older", "digits"))
     await bench.look()

@@ -1,0 +1,78 @@
+"""Names of a job's objects that others have: they are recognised without being watched, waited for, and never used."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpjob_core.api.resources import CONFIG_MAPS, PODS, SERVICES, Resource
+from ddpjob_core.children.launcher_config import build_launcher
+from ddpjob_core.engine.protocols import Json
+from ddpjob_core.observations.observe import job_record
+from tests.apiserver.controlplane import ControlPlane
+from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+async def test_what_has_a_name_of_the_jobs_is_recognised_named_and_never_used(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        for name in ("a", "b", "c", "d"):
+            await stage.create(name, nodes=2, suspend=True)
+            await until("its name is known", lambda name=name: phase_is(stage, name, "Suspended"))
+        own = await launcher(stage, "d")
+        in_the_way = {
+            "a": (SERVICES, manifest(stage, "Service", "a", spec={"ports": [{"port": 80}]})),
+            "b": (PODS, manifest(stage, "Pod", "b-a0-1", spec={"containers": [{"name": "x", "image": "i"}]})),
+            "c": (CONFIG_MAPS, manifest(stage, "ConfigMap", (await launcher(stage, "c"))["metadata"]["name"])),
+            # Of the job itself, by the look of it, and of another content.
+            "d": (CONFIG_MAPS, {**own, "binaryData": {"launcher.pyz": "AAAA"}}),
+        }
+        for resource, raw in in_the_way.values():
+            await stage.admin.kube.create(resource, raw)
+        for name in in_the_way:
+            await stage.set_spec(name, suspend=False)
+        for name, (_, raw) in in_the_way.items():
+            reason = "Altered" if name == "d" else "NameTaken"
+            await until(f"{name} waits", lambda name=name, reason=reason: waits_for(stage, name, reason))
+            assert raw["metadata"]["name"] in await said(stage, name)
+        assert "is not this job's: delete it or rename the job" in await said(stage, "c")
+        for name in in_the_way:
+            # Node 0 of the second waits for node 1; the others would have no service, or run what another user wrote.
+            assert [pod["metadata"]["name"] for pod in await stage.pods(name)] == (["b-a0-0"] if name == "b" else [])
+        for resource, raw in in_the_way.values():
+            await delete(stage, resource, raw["metadata"]["name"])
+        for name in in_the_way:
+            await until(f"{name} runs", lambda name=name: all_run(stage, name, 2))
+            wanted = await launcher(stage, name)
+            found = await stage.admin.kube.get(CONFIG_MAPS, stage.namespace, wanted["metadata"]["name"])
+            assert (found["data"], found["binaryData"]) == (wanted["data"], wanted["binaryData"])
+
+
+async def launcher(stage: Stage, name: str) -> Json:
+    """The ConfigMap that the operator makes for a job, whose name anyone can work out."""
+    job = job_record(await stage.job(name))
+    assert job is not None
+    assert job.spec is not None
+    made: Json = build_launcher(job, job.spec)
+    return made
+
+
+def manifest(stage: Stage, kind: str, name: str, **fields: object) -> Json:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": stage.namespace}, **fields}
+
+
+async def waits_for(stage: Stage, name: str, reason: str) -> bool:
+    conditions = (await stage.status(name)).get("conditions", [])
+    return any(each["type"] == "PodsScheduled" and each["reason"] == reason for each in conditions)
+
+
+async def said(stage: Stage, name: str) -> str:
+    return " ".join(each["message"] for each in (await stage.status(name))["conditions"])
+
+
+async def delete(stage: Stage, resource: Resource, name: str) -> None:
+    uid = (await stage.admin.kube.get(resource, stage.namespace, name))["metadata"]["uid"]
+    await stage.admin.kube.delete(resource, stage.namespace, name, uid=uid)
