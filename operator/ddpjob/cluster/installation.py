@@ -59,6 +59,8 @@ _APPLIED: Final = ("create", "patch")
 _ONCE: Final = (_NAMESPACES, DEFINITIONS, _POLICIES, _POLICY_BINDINGS, _PRIORITY_CLASSES)
 _OF_OPERATOR: Final = (_ACCOUNTS, DEPLOYMENTS)
 _LEASE_DURATION: Final = 10.0
+_LONGEST_WAIT: Final = 60.0
+"""Seconds; no operator is given a longer Lease."""
 
 Permission = tuple[Resource, str, tuple[str, ...]]
 """Resource, subresource and verbs."""
@@ -177,20 +179,30 @@ def _in(place: str | None) -> str:
 
 
 def _renewals(cluster: Cluster, leases: list[Json] | ApiError) -> dict[str, bool | ApiError]:
-    held = (
-        [each for each in leases if (each.get("spec") or {}).get("holderIdentity")] if isinstance(leases, list) else []
-    )
-    return {each["metadata"]["name"]: tried(partial(_is_renewed, cluster, each)) for each in held}
+    """Whether the Leases that are held change while they last: the times in them are by another machine's clock."""
+    held: dict[str, list[Json]] = {}
+    for lease in leases if isinstance(leases, list) else ():
+        if (lease.get("spec") or {}).get("holderIdentity"):
+            held.setdefault(lease["metadata"]["namespace"], []).append(lease)
+    found: dict[str, bool | ApiError] = {}
+    for place, listed in held.items():
+        renewed = tried(partial(_renewed, cluster, place, listed))
+        for name in (lease["metadata"]["name"] for lease in listed):
+            found[name] = renewed if isinstance(renewed, ApiError) else name in renewed
+    return found
 
 
-def _is_renewed(cluster: Cluster, lease: Json) -> bool:
-    """Whether a Lease changes while it lasts. The times in it are by the clock of another machine."""
-    metadata, spec = lease["metadata"], lease["spec"]
-    seconds = float(spec.get("leaseDurationSeconds") or _LEASE_DURATION)
-    fields = f"metadata.name={metadata['name']}"
-    # From its present state on, which it begins with: its own version may be too old to watch from.
-    return any(
-        event.object["metadata"]["resourceVersion"] != metadata["resourceVersion"]
-        and bool((event.object.get("spec") or {}).get("holderIdentity"))
-        for event in cluster.watch(LEASES, metadata["namespace"], fields=fields, since="", seconds=seconds)
-    )
+def _renewed(cluster: Cluster, place: str, leases: list[Json]) -> set[str]:
+    """Names of Leases that are seen to change."""
+    versions = {lease["metadata"]["name"]: lease["metadata"]["resourceVersion"] for lease in leases}
+    seconds = max(float(lease["spec"].get("leaseDurationSeconds") or _LEASE_DURATION) for lease in leases)
+    found: set[str] = set()
+    # From the present state on, with which it begins: the versions may be too old to watch from.
+    for event in cluster.watch(LEASES, place, fields="", since="", seconds=min(seconds, _LONGEST_WAIT)):
+        metadata = event.object["metadata"]
+        changed = metadata["resourceVersion"] != versions.get(metadata["name"], metadata["resourceVersion"])
+        if changed and event.type != "DELETED" and (event.object.get("spec") or {}).get("holderIdentity"):
+            found.add(metadata["name"])
+        if len(found) == len(versions):
+            break
+    return found

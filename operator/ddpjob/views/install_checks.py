@@ -17,6 +17,7 @@ _INSTALL_CLASS: Final = "kubectl apply -f manifests/base/priority-class.yaml"
 _UPGRADE_PROGRAM: Final = "pip install --upgrade 'ddpjob[cli]'"
 _APART: Final = "give each operator namespaces of its own: docs/operator.md#overlapping-scopes"
 _NAMED: Final = 8
+_LONGEST_RELEASE: Final = 40
 
 
 def operators_of(scope: Scope, deployments: Read) -> list[Json]:
@@ -207,7 +208,7 @@ def _described(lease: Json) -> str:
 
 
 def _numbers(release: str) -> list[int]:
-    return [int(part) if part.isdecimal() else 0 for part in release.split(".")]
+    return [int(part) if part.isdecimal() else 0 for part in release[:_LONGEST_RELEASE].split(".")]
 
 
 def _priority_of(deployment: Json) -> str:
