@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from ddpjob_core.api.kubernetes import Manifest
@@ -13,7 +14,7 @@ from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.environment import shared_environment
 from ddpjob_core.children.hashes import content_hash
 from ddpjob_core.observations.observed import JobRecord
-from ddpjob_launcher.archive import FILE, archive, sources
+from ddpjob_launcher.archive import FILE, archive
 
 
 def build_launcher(job: JobRecord, spec: DDPJobSpec) -> Manifest:
@@ -25,20 +26,21 @@ def build_launcher(job: JobRecord, spec: DDPJobSpec) -> Manifest:
         "metadata": child_metadata(job, _name(job, spec, variables)),
         "immutable": True,
         "data": variables,
-        "binaryData": {FILE: _packed(spec.launcher.traits.module)},
+        "binaryData": {FILE: _packed(spec.launcher.traits.module).text},
     }
 
 
 def launcher_config_name(job: JobRecord, spec: DDPJobSpec) -> str:
-    """The ConfigMap's name, which depends on what it holds.
+    """The ConfigMap's name, which depends on what it holds, to the byte.
 
-    Of the archive that is its files: its bytes depend on the version of zlib.
+    Another version of zlib packs the same files into other bytes. Under the same name, the operator would find a
+    ConfigMap that is not the one it wants, and use it for nothing.
     """
     return _name(job, spec, shared_environment(job, spec))
 
 
 def _name(job: JobRecord, spec: DDPJobSpec, variables: Mapping[str, str]) -> str:
-    held = [_source_hash(spec.launcher.traits.module), dict(variables)]
+    held = [_packed(spec.launcher.traits.module).hash, dict(variables)]
     return launcher_name(job.name, content_hash(json.dumps(held, sort_keys=True)))
 
 
@@ -46,14 +48,15 @@ def pack_all() -> None:
     """Pack the launcher of every kind once, so that no reconcile has to: it takes more than a tenth of a second."""
     for launcher in Launcher:
         _packed(launcher.traits.module)
-        _source_hash(launcher.traits.module)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    text: str
+    hash: str
 
 
 @cache
-def _packed(module: str) -> str:
-    return base64.b64encode(archive(module)).decode()
-
-
-@cache
-def _source_hash(module: str) -> str:
-    return content_hash(json.dumps([FILE, dict(sources(module))], sort_keys=True))
+def _packed(module: str) -> _Packed:
+    text = base64.b64encode(archive(module)).decode()
+    return _Packed(text, content_hash(json.dumps([FILE, text])))

@@ -1,12 +1,16 @@
-"""The ConfigMap with the launcher: one archive, named after its files, with what the job's launcher needs."""
+"""The ConfigMap with the launcher: one archive, named after its bytes, with what the job's launcher needs."""
 
 import base64
+import io
 import json
+import zipfile
+from collections.abc import Iterator
 
 import pytest
 from world import spec_of
 
 from ddpjob_core.api.launchers import Launcher
+from ddpjob_core.children import launcher_config
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.observations.observed import JobRecord
@@ -36,3 +40,32 @@ def test_the_pods_mount_the_archive_of_their_launcher(launcher: Launcher) -> Non
     assert container["command"] == ["python3", f"{mount['mountPath']}/{FILE}"]
     # 78 KB per job is what the sources would take.
     assert len(json.dumps(config)) < 36_000
+
+
+@pytest.fixture
+def another_zlib(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pack the same files into other bytes, as another version of zlib does."""
+
+    def repacked(module: str) -> bytes:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(archive(module))) as packed, zipfile.ZipFile(buffer, "w") as other:
+            for entry in packed.infolist():
+                other.writestr(entry, packed.read(entry), compresslevel=1)
+        return buffer.getvalue()
+
+    monkeypatch.setattr(launcher_config, "archive", repacked)
+    launcher_config._packed.cache_clear()
+    yield
+    launcher_config._packed.cache_clear()
+
+
+def test_an_operator_that_packs_other_bytes_gives_them_another_name(request: pytest.FixtureRequest) -> None:
+    # Under the same name, the next attempt of a running job would find what its operator has not made.
+    job = job_of(Launcher.TORCHRUN)
+    assert job.spec is not None
+    before = build_launcher(job, job.spec)
+    assert build_launcher(job, job.spec)["metadata"]["name"] == before["metadata"]["name"]
+    request.getfixturevalue("another_zlib")
+    after = build_launcher(job, job.spec)
+    assert after["binaryData"] != before["binaryData"]
+    assert after["metadata"]["name"] != before["metadata"]["name"]
