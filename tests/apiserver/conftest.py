@@ -50,6 +50,8 @@ LONGEST = (
     "test_a_pod_that_is_evicted",
     "test_a_standby_neither_polls",
     "test_a_webhook_that_fails",
+    "test_what_has_a_name_of_the_jobs",
+    "test_the_operator_uses_all_of_its_permissions",
 )
 
 

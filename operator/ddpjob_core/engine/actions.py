@@ -40,7 +40,7 @@ from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.engine.window import in_window
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
-from ddpjob_core.observations.refusals import name_taken
+from ddpjob_core.observations.refusals import content_taken, name_taken
 
 _MOST_PODS: Final = 512
 """Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
@@ -199,6 +199,10 @@ class ActionRunner:
         if kind.resource is not PODS and raw["metadata"].get("deletionTimestamp"):
             # A pod that is being deleted is an observed one: it has failed.
             raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
+        changed = alteration(kind, job, manifest, raw)
+        if changed and kind.resource is not PODS:
+            # Anyone can name the job as its owner.
+            raise _Unusable(RejectionKind.NAME_TAKEN, content_taken(changed))
         return raw
 
     async def _announce(self, namespace: str, name: str, uid: str, membership: Membership) -> None:

@@ -35,10 +35,10 @@ async def test_what_has_a_name_of_the_jobs_is_recognised_named_and_never_used(
         for name in in_the_way:
             await stage.set_spec(name, suspend=False)
         for name, (_, raw) in in_the_way.items():
-            reason = "Altered" if name == "d" else "NameTaken"
-            await until(f"{name} waits", lambda name=name, reason=reason: waits_for(stage, name, reason))
+            await until(f"{name} waits", lambda name=name: waits(stage, name))
             assert raw["metadata"]["name"] in await said(stage, name)
         assert "is not this job's: delete it or rename the job" in await said(stage, "c")
+        assert "with another binaryData than this job's" in await said(stage, "d")
         for name in in_the_way:
             # Node 0 of the second waits for node 1; the others would have no service, or run what another user wrote.
             assert [pod["metadata"]["name"] for pod in await stage.pods(name)] == (["b-a0-0"] if name == "b" else [])
@@ -64,9 +64,9 @@ def manifest(stage: Stage, kind: str, name: str, **fields: object) -> Json:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": stage.namespace}, **fields}
 
 
-async def waits_for(stage: Stage, name: str, reason: str) -> bool:
+async def waits(stage: Stage, name: str) -> bool:
     conditions = (await stage.status(name)).get("conditions", [])
-    return any(each["type"] == "PodsScheduled" and each["reason"] == reason for each in conditions)
+    return any(each["type"] == "PodsScheduled" and each["reason"] == "NameTaken" for each in conditions)
 
 
 async def said(stage: Stage, name: str) -> str:

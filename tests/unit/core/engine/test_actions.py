@@ -45,6 +45,18 @@ async def test_a_name_that_is_taken_is_reported_with_its_owner(bench: Bench, res
     assert "Deployment web (uid other)" in rejection.message
 
 
+async def test_what_has_the_name_and_the_owner_but_another_content_is_not_used(bench: Bench) -> None:
+    bench.kube.failures["create configmaps x"] = AlreadyExists("there")
+    wanted = {**manifest("x", "ConfigMap"), "binaryData": {"launcher.pyz": "AAAA"}}
+    bench.kube.objects["get configmaps x"] = {**manifest("x", "ConfigMap"), "binaryData": {"launcher.pyz": "BBBB"}}
+    await bench.look(Plan(actions=(Create(wanted), *pods(1))))
+    await bench.look()
+    [rejection] = bench.observed[-1].rejections
+    assert rejection.kind is RejectionKind.NAME_TAKEN
+    assert rejection.message == "it exists already with another binaryData than this job's: delete it or rename the job"
+    assert not bench.observed[-1].pods
+
+
 async def test_a_key_that_a_dead_process_had_created_counts_as_created_and_is_not_read(bench: Bench) -> None:
     key = Create(manifest("digits-ssh", "Secret"))
     bench.kube.failures["create secrets digits-ssh"] = AlreadyExists("there")
