@@ -20,6 +20,7 @@ from hack.generate.monitoring.job_dashboard import JOB_DASHBOARD
 from hack.generate.monitoring.metrics_page import metrics_page
 from hack.generate.monitoring.panels import render as dashboard
 from hack.generate.permissions import granted, namespaced_role, permissions_page
+from hack.generate.release import MODULE, release_module
 from hack.generate.rooms import PAGE, architecture_page
 
 _HEADER: Final = "# Generated from operator/ddpjob_core/api by `python -m hack.generate`; do not edit.\n"
@@ -30,6 +31,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     PAGE: architecture_page,
     "docs/rbac.md": lambda: permissions_page(granted()),
     "manifests/overlays/namespaces/role/role.yaml": namespaced_role,
+    MODULE: release_module,
     "docs/metrics.md": metrics_page,
     "manifests/prometheus/rules.yaml": rules_file,
     "manifests/overlays/prometheus-operator/rules.yaml": prometheus_rule,

@@ -1,4 +1,7 @@
-"""The version of the project, which the operator writes into its Lease and the command line compares with its own."""
+"""The version of the project, which the operator writes into its Lease and the command line compares with its own.
+
+`python -m hack.generate` takes it from pyproject.toml.
+"""
 
 from typing import Final
 
