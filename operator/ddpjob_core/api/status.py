@@ -266,9 +266,9 @@ class DDPJobStatus(ApiModel):
     membership: Membership | None = None
     """Which nodes train together, if spec.elastic is set."""
     replicas: Count | None = None
-    """Number of existing pods of the current attempt, for the scale subresource."""
+    """Number of pods of the current attempt that have not ended and are not being deleted, for the scale subresource."""
     selector: Word | None = None
-    """Label selector of the job's pods, for the scale subresource."""
+    """Label selector of the pods of the current attempt, for the scale subresource."""
     procs_per_node: Processes | None = None
     """Number of worker processes per node that spec.procsPerNode resolved to."""
     backend: Word | None = None

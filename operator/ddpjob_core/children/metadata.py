@@ -10,6 +10,10 @@ def pod_labels(job: JobRecord, attempt: int, ordinal: int) -> dict[str, str]:
     return {**job_labels(job), LABEL_ATTEMPT: str(attempt), LABEL_ORDINAL: str(ordinal)}
 
 
-def pod_selector(job: JobRecord) -> str:
-    """Label selector of all the job's pods."""
-    return f"{LABEL_UID}={job.uid}"
+def pod_selector(job: JobRecord, attempt: int) -> str:
+    """Label selector of the pods of an attempt.
+
+    Not of all: an autoscaler asks for metrics of each pod that it selects, and those of former attempts, which are kept
+    for their logs, have none.
+    """
+    return f"{LABEL_UID}={job.uid},{LABEL_ATTEMPT}={attempt}"

@@ -7,7 +7,7 @@ from ddpjob_core.observations.progress import is_beyond, reported_progress, with
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import is_stopping
 from ddpjob_core.status.conditions import Fact, with_facts
-from ddpjob_core.status.nodes import count_nodes, nodes_left
+from ddpjob_core.status.nodes import count_nodes, count_replicas, nodes_left
 from ddpjob_core.status.phase import phase_of
 from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
@@ -29,12 +29,13 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
     reported = reported_progress(situation.observed, situation.attempt)
     loss_text = "" if reported is None else reported[1]
     steps = reported is not None and bool(reported[0].step)
+    nodes = count_nodes(situation, decided)
     status = decided.model_copy(
         update={
             "observed_generation": situation.job.generation,
-            "nodes": count_nodes(situation, decided),
-            "replicas": _pods(situation) if decided.attempt == situation.attempt.number else 0,
-            "selector": pod_selector(situation.job),
+            "nodes": nodes,
+            "replicas": nodes.ready if decided.finished else count_replicas(situation, decided),
+            "selector": pod_selector(situation.job, decided.attempt),
             **resolved_fields(situation.spec, decided),
             "pod_security": RESTRICTED if is_restricted(situation.job.status) else None,
             "stacks": kept_stacks(situation, decided),
@@ -59,7 +60,10 @@ def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStat
     It also takes over the last steps and the checkpoint of ranks that were asked to stop when the job failed, and does
     not count pods as ready that have ended since.
     """
-    changed: dict[str, object] = {"nodes": nodes_left(situation, finished)}
+    nodes = nodes_left(situation, finished)
+    changed: dict[str, object] = {"nodes": nodes}
+    if nodes is not None and nodes != finished.nodes:
+        changed["replicas"] = nodes.ready
     last, loss_text = reported_progress(situation.observed, situation.attempt), ""
     if last is not None and is_beyond(last[0], finished.progress):
         changed["progress"], loss_text = last
@@ -106,7 +110,3 @@ def _of_attempt(situation: Situation, status: DDPJobStatus, *, steps: bool) -> t
 
 def _resizing(status: DDPJobStatus) -> tuple[ConditionType, ...]:
     return (ConditionType.RESIZING,) if status.holds(ConditionType.RESIZING) else ()
-
-
-def _pods(situation: Situation) -> int:
-    return len(situation.attempt.present) + len(situation.attempt.others)

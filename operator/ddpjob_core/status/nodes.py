@@ -3,7 +3,7 @@
 from ddpjob_core.api.ordinals import format_ordinals
 from ddpjob_core.api.spec import CleanPodPolicy
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Nodes
-from ddpjob_core.observations.attempt import NodeState
+from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import is_stopping
 
@@ -28,6 +28,19 @@ def count_nodes(situation: Situation, status: DDPJobStatus) -> Nodes:
         failed=states.count(NodeState.FAILED) + missing,
         succeeded_ordinals=format_ordinals(succeeded) or None,
     )
+
+
+def count_replicas(situation: Situation, status: DDPJobStatus) -> int:
+    """Pods of the attempt that run or will, as a ReplicaSet counts its own: an autoscaler divides by them.
+
+    Args:
+        situation: what is known of the pods.
+        status: what was decided; it may already name the next attempt, which has none.
+    """
+    if status.attempt != situation.attempt.number:
+        return 0
+    states = (*situation.attempt.states(), *map(node_state, situation.attempt.others.values()))
+    return states.count(NodeState.PENDING) + states.count(NodeState.RUNNING)
 
 
 def nodes_left(situation: Situation, finished: DDPJobStatus) -> Nodes | None:
