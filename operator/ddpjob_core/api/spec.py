@@ -227,7 +227,8 @@ _RANKS_OF_ELASTIC: JsonValue = {
 
 _SIZES_OF_ELASTIC: JsonValue = {
     "rule": "!has(self.elastic) || (self.nodes >= self.elastic.minNodes && self.nodes <= self.elastic.maxNodes)",
-    "message": "spec.nodes must be from spec.elastic.minNodes to spec.elastic.maxNodes",
+    "message": "spec.nodes must be from spec.elastic.minNodes to spec.elastic.maxNodes: choose another number of nodes, or "
+    "suspend the job and change spec.elastic; minReplicas and maxReplicas of an autoscaler must be within these limits",
     "fieldPath": ".nodes",
 }
 
