@@ -22,6 +22,7 @@ COMPANIONS: Final = {
     ("v1", "PersistentVolumeClaim"): CLAIMS,
     ("v1", "ServiceAccount"): Resource("/api/v1", "serviceaccounts"),
     ("v1", "Service"): SERVICES,
+    ("autoscaling/v2", "HorizontalPodAutoscaler"): Resource("/apis/autoscaling/v2", "horizontalpodautoscalers"),
 }
 
 

@@ -106,6 +106,20 @@ def test_a_metric_that_is_not_exposed_is_found() -> None:
     assert unknown("rate(ddpjob_trainer_stepz_total[5m])") == {"ddpjob_trainer_stepz_total"}
 
 
+def test_the_autoscaled_example_follows_the_metric_that_the_adapters_rule_makes_of_exposed_ones() -> None:
+    (rule,) = yaml.safe_load((PROMETHEUS / "adapter.yaml").read_text())["rules"]
+    queries = rule["seriesQuery"], rule["metricsQuery"]
+    assert [unknown(query) for query in queries] == [set(), set()]
+    example = (ROOT / "manifests/examples/autoscaled.yaml").read_text()
+    job, autoscaler = (each for each in yaml.safe_load_all(example))
+    target = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": job["metadata"]["name"]}
+    (metric,) = (each["object"] for each in autoscaler["spec"]["metrics"])
+    assert autoscaler["spec"]["scaleTargetRef"] == metric["describedObject"] == target
+    assert metric["metric"] == {"name": rule["name"]["as"]}
+    limits = {"minNodes": autoscaler["spec"]["minReplicas"], "maxNodes": autoscaler["spec"]["maxReplicas"]}
+    assert job["spec"]["elastic"] == limits
+
+
 def test_no_rule_uses_a_metric_that_is_not_exposed_and_each_has_its_page() -> None:
     rules = [
         rule for group in yaml.safe_load((PROMETHEUS / "rules.yaml").read_text())["groups"] for rule in group["rules"]
