@@ -9,6 +9,7 @@ from world import START
 from ddpjob.local.rendering import record_of, rendered
 from ddpjob.manifests.documents import only_job, read_documents
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.status import Membership
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.service import build_service
@@ -20,7 +21,8 @@ def test_what_is_rendered_is_what_the_operator_s_own_functions_make(path: Path) 
     job = record_of(document, "ns")
     assert job.spec is not None
     made = {(each["kind"], each["metadata"]["name"]): each for each in rendered(job, START)}
-    pods = [build_pod(job, job.spec, 0, ordinal) for ordinal in range(job.spec.nodes)]
+    first = Membership(attempt=0, nodes=job.spec.nodes) if job.spec.elastic else None
+    pods = [build_pod(job, job.spec, 0, ordinal, membership=first) for ordinal in range(job.spec.nodes)]
     for expected in (build_service(job, job.spec), build_launcher(job, job.spec), *pods):
         assert made[(expected["kind"], expected["metadata"]["name"])] == expected
 
