@@ -114,8 +114,9 @@ async def test_an_autoscaler_says_why_a_job_cannot_have_the_size_that_it_asks_fo
         await stage.operator.start()
         for name, elastic in (("small", {"elastic": ELASTIC}), ("fixed", {})):
             await stage.create(name, nodes=2, **elastic)
-            await until(f"{name} runs", partial(phase_is, stage, name, "Running"))
             await autoscale(stage, name, external(stage.namespace), most=8)
+        for name in ("small", "fixed"):
+            await until(f"{name} runs", partial(phase_is, stage, name, "Running"))
         for name, why in (
             ("small", "spec.nodes must be from spec.elastic.minNodes to spec.elastic.maxNodes"),
             ("small", "minReplicas and maxReplicas of an autoscaler must be within these limits"),
@@ -133,6 +134,7 @@ async def test_an_autoscaler_neither_starts_a_finished_or_suspended_job_nor_chan
         await stage.operator.start()
         for name in ("done", "paused"):
             await stage.create(name, nodes=2, elastic=ELASTIC)
+        for name in ("done", "paused"):
             await until(f"{name} runs", partial(phase_is, stage, name, "Running"))
         await stage.set_spec("paused", suspend=True)
         stage.kubelet.exits.update({"done-a0-0": 0, "done-a0-1": 0})
