@@ -208,11 +208,13 @@ def test_the_size_of_a_training_that_ends_does_not_change_any_more(nodes: int) -
     scale(world, nodes)
     world.settle()
     assert membership(world) == (0, 2)
-    assert "CreatePod" not in words(world.requests)
+    assert "Create Pod" not in words(world.requests)
     world.end("digits-a0-00", 0)
     world.settle()
     assert status_of(world).holds(ConditionType.SUCCEEDED)
-    assert status_of(world).nodes == status_of(world).nodes
+    counts = status_of(world).nodes
+    assert counts is not None
+    assert (counts.desired, counts.succeeded) == (nodes, 2)
     assert not world.live()
 
 
