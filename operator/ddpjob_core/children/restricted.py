@@ -20,7 +20,10 @@ _SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 
 def is_restricted(status: DDPJobStatus | None) -> bool:
     """Whether the pods of a job with this status get the defaults: not if earlier ones were created without them."""
-    return status is None or status.start_time is None or status.pod_security == RESTRICTED
+    if status is None or status.pod_security == RESTRICTED:
+        return True
+    # A job that is mended after its spec could not work starts its time again, but its checkpoints remain.
+    return status.start_time is None and status.attempt == 0
 
 
 def pod_defaults(template: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:

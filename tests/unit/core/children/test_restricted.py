@@ -112,8 +112,17 @@ def test_a_pod_for_windows_gets_none_of_it() -> None:
         (DDPJobStatus(), True),
         (DDPJobStatus(start_time=STARTED), False),
         (DDPJobStatus(start_time=STARTED, pod_security="Restricted"), True),
+        (DDPJobStatus(attempt=1), False),
+        (DDPJobStatus(attempt=1, pod_security="Restricted"), True),
     ],
-    ids=["new", "suspended since it was created", "begun before there were defaults", "begun with them"],
+    ids=[
+        "new",
+        "suspended since it was created",
+        "begun before there were defaults",
+        "begun with them",
+        "mended, and begun before there were defaults",
+        "mended, and begun with them",
+    ],
 )
 def test_a_job_keeps_the_user_that_it_began_with(status: DDPJobStatus | None, restricted: bool) -> None:  # noqa: FBT001
     assert ("securityContext" in pod({}, status)) is restricted

@@ -50,6 +50,27 @@ def test_a_mended_spec_starts_the_next_attempt_and_none_is_counted() -> None:
     assert world.status.phase is Phase.SUCCEEDED
 
 
+@pytest.mark.parametrize("recorded", ["Restricted", None])
+def test_a_mended_job_that_has_trained_goes_on_as_the_user_of_its_checkpoints(recorded: str | None) -> None:
+    world = running_world(nodes=2)
+    world.spec = world.spec.model_copy(update={"suspend": True})
+    world.generation += 1
+    world.settle()
+    for name in list(world.live()):
+        world.end(name, 143)
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert world.status is not None
+    world.status = world.status.model_copy(update={"pod_security": recorded})
+    edit(world, nodes=2, **WRONG)
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    edit(world, nodes=2)
+    world.settle()
+    assert world.live()
+    assert world.status.pod_security == recorded
+
+
 def test_what_the_api_server_refused_is_asked_for_again_after_an_edit() -> None:
     world = running_world(nodes=2)
     world.remove("digits-a0-1")
