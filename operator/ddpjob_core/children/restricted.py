@@ -70,11 +70,14 @@ def _user(context: Mapping[str, Any]) -> dict[str, Any]:
 def _container_context(context: Mapping[str, Any], pods: Mapping[str, Any]) -> dict[str, Any]:
     given, own = _given(context), context.get("runAsUser")
     if own == _ROOT:
-        return {"runAsNonRoot": False, **given}
-    # Root that may not even read files of others would be root in name only, and a privileged container is refused with
-    # any of this.
-    if (own is None and pods.get("runAsUser") == _ROOT) or given.get("privileged"):
+        return {**_root(pods), **given}
+    # Root that may not even read files of others would be root in name only.
+    if own is None and pods.get("runAsUser") == _ROOT:
         return given
+    if given.get("privileged"):
+        # It is refused with any of the defaults, and of its privileges the pod's default user would have none.
+        speak = (own, pods.get("runAsUser"), given.get("runAsNonRoot") or None, pods.get("runAsNonRoot") or None)
+        return {"runAsUser": _ROOT, **_root(pods), **given} if all(each is None for each in speak) else given
     capabilities = given.get("capabilities", {})
     if not isinstance(capabilities, Mapping):
         return given
@@ -83,6 +86,12 @@ def _container_context(context: Mapping[str, Any], pods: Mapping[str, Any]) -> d
     escalates = isinstance(added, list) and any(each in added for each in ("SYS_ADMIN", "CAP_SYS_ADMIN"))
     escalation = {} if escalates else {"allowPrivilegeEscalation": False}
     return {**escalation, **given, "capabilities": {"drop": ["ALL"], **_given(capabilities)}}
+
+
+def _root(pods: Mapping[str, Any]) -> dict[str, Any]:
+    # The pod's default group is not root's.
+    named = any(pods.get(field) is not None for field in ("runAsUser", "runAsGroup"))
+    return {"runAsNonRoot": False} if named else {"runAsNonRoot": False, "runAsGroup": _ROOT}
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

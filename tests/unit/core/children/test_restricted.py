@@ -14,6 +14,7 @@ from ddpjob_core.observations.observed import JobRecord
 JOB = JobRecord("ml", "digits", "uid-1", "1", 1, deleting=False, spec=None)
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 USER = {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+ROOT = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
 CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -51,9 +52,12 @@ def test_what_a_pod_says_stays(users: dict[str, Any], becomes: dict[str, Any]) -
     ("users", "becomes"),
     [
         ({"readOnlyRootFilesystem": True}, {**CONTAINER, "readOnlyRootFilesystem": True}),
-        ({"runAsUser": 0}, {"runAsUser": 0, "runAsNonRoot": False}),
+        ({"runAsUser": 0}, ROOT),
+        ({"runAsUser": 0, "runAsGroup": 7}, {**ROOT, "runAsGroup": 7}),
         ({"runAsUser": 9}, {**CONTAINER, "runAsUser": 9}),
-        ({"privileged": True}, {"privileged": True}),
+        ({"privileged": True}, {**ROOT, "privileged": True}),
+        ({"privileged": True, "runAsUser": 9}, {"privileged": True, "runAsUser": 9}),
+        ({"privileged": True, "runAsNonRoot": True}, {"privileged": True, "runAsNonRoot": True}),
         ({"allowPrivilegeEscalation": True}, {**CONTAINER, "allowPrivilegeEscalation": True}),
         (
             {"capabilities": {"add": ["IPC_LOCK"]}},
@@ -73,6 +77,22 @@ def test_containers_of_a_pod_that_runs_as_root_keep_what_root_has() -> None:
         {"securityContext": {"runAsUser": 0}, "containers": [{"name": "s", "securityContext": {"runAsUser": 5}}]}
     )
     assert [each["securityContext"] for each in spec["containers"]] == [{}, {**CONTAINER, "runAsUser": 5}]
+
+
+@pytest.mark.parametrize(
+    "users",
+    [{"runAsUser": 4242}, {"runAsUser": 0}, {"runAsNonRoot": True}],
+    ids=["another user", "root", "no root"],
+)
+def test_a_privileged_container_is_not_made_root_where_its_pod_speaks_of_users(users: dict[str, Any]) -> None:
+    spec = pod({"securityContext": users}, securityContext={"privileged": True})
+    assert spec["containers"][0]["securityContext"] == {"privileged": True}
+
+
+@pytest.mark.parametrize("users", [{"runAsUser": 4242}, {"runAsGroup": 5}], ids=["a user", "a group"])
+def test_root_in_a_pod_with_a_user_or_group_of_its_own_gets_no_group(users: dict[str, Any]) -> None:
+    spec = pod({"securityContext": users}, securityContext={"runAsUser": 0})
+    assert spec["containers"][0]["securityContext"] == {"runAsUser": 0, "runAsNonRoot": False}
 
 
 @pytest.mark.parametrize(
