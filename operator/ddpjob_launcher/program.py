@@ -1,6 +1,6 @@
 """The program to run, and what all its workers on this node have in common."""
 
-# ruff: noqa: PTH109, PTH110, PTH118 -- plain paths go into the environment
+# ruff: noqa: PTH109, PTH116, PTH118 -- plain paths go into the environment
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 def check_program(kind: str, program: str) -> None:
     """Fail before the other nodes are waited for, if the program does not exist."""
     if kind == "script":
-        if not os.path.exists(program):
+        try:
+            os.stat(program)
+        except PermissionError as error:
+            raise CannotStart(
+                f"script {program} cannot be read by user {os.geteuid()}: {error.strerror}: "
+                "check spec.trainer.script, and which user the pod runs as"
+            ) from error
+        except (OSError, ValueError) as error:
             raise CannotStart(
                 f"script {program} not found in {os.getcwd()}: "
                 "check spec.trainer.script, workingDir, image and volumeMounts"
-            )
+            ) from error
         return
     sys.path.insert(0, os.getcwd())
     try:

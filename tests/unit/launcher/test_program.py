@@ -1,12 +1,15 @@
 """What is missing is named before anything is waited for."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ddpjob_launcher.errors import CannotStart
+from ddpjob_launcher.program import check_program
 from tests.unit.launcher.running import ENVIRONMENT, run
 
 
@@ -35,6 +38,23 @@ def test_what_is_missing_is_named_before_anything_is_waited_for(
     assert report["failures"][0]["message"].startswith(expected)
     assert "rank" not in report["failures"][0]
     assert expected in log
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can close a folder to a user that it then becomes")
+def test_a_script_in_a_folder_that_is_closed_to_the_user_is_not_called_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "closed").mkdir(mode=0o700)
+    script = folder / "closed" / "train.py"
+    script.touch()
+    monkeypatch.chdir("/")
+    os.seteuid(54321)
+    try:
+        with pytest.raises(CannotStart) as refused:
+            check_program("script", str(script))
+    finally:
+        os.seteuid(0)
+    assert str(refused.value).startswith(f"script {script} cannot be read by user 54321: Permission denied")
 
 
 def test_without_a_cluster_a_missing_torch_is_to_be_installed(folder: Path, launcher: Path) -> None:
