@@ -72,7 +72,7 @@ _WITHOUT_GPUS: Final = re.compile(
     r"|ProcessGroupNCCL is only supported with GPUs|CUDA driver version is insufficient|libcuda\.so",
     re.IGNORECASE,
 )
-_DENIED: Final = re.compile(r"PermissionError|Permission denied")
+_DENIED: Final = re.compile(r"PermissionError|permission denied", re.IGNORECASE)
 _AS_ANOTHER_USER: Final = (
     "a pod runs as user 1000 unless its job names another one: write to the home folder, to /tmp or to a volume, "
     "or set spec.template.spec.securityContext.runAsUser to the user that the files belong to"
@@ -80,7 +80,10 @@ _AS_ANOTHER_USER: Final = (
 _WRONG_GPU: Final = re.compile(r"invalid device ordinal", re.IGNORECASE)
 _BY_REASON: Final[Mapping[str, str]] = {
     **dict.fromkeys(START_REASONS, "check spec.trainer.command: the container's program could not be started"),
-    "InitContainerFailed": "the program has not run: fix what the init container of spec.template does",
+    "InitContainerFailed": (
+        "the program has not run: fix what the init container of spec.template does; "
+        "one that changes owners, say, has to ask for securityContext.runAsUser: 0"
+    ),
     "PodMissing": "the pod was deleted: kubectl get events and the audit log show by whom",
 }
 _BY_FAILED_REASON: Final[Mapping[str, str]] = {

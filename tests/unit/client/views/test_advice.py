@@ -70,9 +70,17 @@ def test_other_errors_say_nothing_of_gpus() -> None:
     [
         ("PermissionError: [Errno 13] Permission denied: 'model.pt'", True),
         ("RuntimeError: cannot open /root/out: Permission denied", True),
+        ('chdir to cwd ("/root/project") set in config.json failed: permission denied: unknown', True),
+        ("PermissionError: [Errno 1] Operation not permitted: '/data'", True),
         ("ValueError: the data ran out", False),
     ],
 )
 def test_a_file_that_may_not_be_written_is_explained_by_the_user_of_the_pod(message: str, named: bool) -> None:  # noqa: FBT001
     said = " ".join(advice(Failure(failure_class="Error", reason="Error", message=message)))
     assert ("securityContext.runAsUser" in said) is named
+
+
+def test_an_init_container_that_fails_may_have_counted_on_being_root() -> None:
+    # What it says of it, such as `chown: /data: Operation not permitted`, is in its log alone.
+    said = advice(Failure(failure_class="Error", reason="InitContainerFailed", message="exit code 1"))
+    assert "securityContext.runAsUser: 0" in said[0]
