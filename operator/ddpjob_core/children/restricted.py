@@ -15,6 +15,7 @@ RESTRICTED: Final = "Restricted"
 USER: Final = 1000
 """User and group of a pod whose job names no user."""
 _ROOT: Final = 0
+_UNPRIVILEGED: Final = ("NET_BIND_SERVICE", "CAP_NET_BIND_SERVICE")
 _SECCOMP: Final = "seccomp.security.alpha.kubernetes.io/pod"
 
 
@@ -74,18 +75,26 @@ def _container_context(context: Mapping[str, Any], pods: Mapping[str, Any]) -> d
     # Root that may not even read files of others would be root in name only.
     if own is None and pods.get("runAsUser") == _ROOT:
         return given
-    if given.get("privileged"):
-        # It is refused with any of the defaults, and of its privileges the pod's default user would have none.
-        speak = (own, pods.get("runAsUser"), given.get("runAsNonRoot") or None, pods.get("runAsNonRoot") or None)
-        return {"runAsUser": _ROOT, **_root(pods), **given} if all(each is None for each in speak) else given
     capabilities = given.get("capabilities", {})
     if not isinstance(capabilities, Mapping):
         return given
+    if given.get("privileged") or _adds_privileges(capabilities):
+        # It is refused with some of the defaults, and of its privileges the pod's default user would have none.
+        speak = (own, pods.get("runAsUser"), given.get("runAsNonRoot") or None, pods.get("runAsNonRoot") or None)
+        return {"runAsUser": _ROOT, **_root(pods), **given} if all(each is None for each in speak) else given
+    return {"allowPrivilegeEscalation": False, **given, "capabilities": _without_any(_given(capabilities))}
+
+
+def _adds_privileges(capabilities: Mapping[str, Any]) -> bool:
     added = capabilities.get("add")
-    # The API server refuses the one with the other.
-    escalates = isinstance(added, list) and any(each in added for each in ("SYS_ADMIN", "CAP_SYS_ADMIN"))
-    escalation = {} if escalates else {"allowPrivilegeEscalation": False}
-    return {**escalation, **given, "capabilities": {"drop": ["ALL"], **_given(capabilities)}}
+    return bool(added) and (not isinstance(added, list) or any(each not in _UNPRIVILEGED for each in added))
+
+
+def _without_any(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    dropped = capabilities.get("drop", [])
+    if not isinstance(dropped, list) or "ALL" in dropped:
+        return dict(capabilities)
+    return {**capabilities, "drop": [*dropped, "ALL"]}
 
 
 def _root(pods: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,12 +59,19 @@ def test_what_a_pod_says_stays(users: dict[str, Any], becomes: dict[str, Any]) -
         ({"privileged": True, "runAsUser": 9}, {"privileged": True, "runAsUser": 9}),
         ({"privileged": True, "runAsNonRoot": True}, {"privileged": True, "runAsNonRoot": True}),
         ({"allowPrivilegeEscalation": True}, {**CONTAINER, "allowPrivilegeEscalation": True}),
+        # A right of root alone: nobody else has what is added.
+        ({"capabilities": {"add": ["IPC_LOCK"]}}, {**ROOT, "capabilities": {"add": ["IPC_LOCK"]}}),
         (
-            {"capabilities": {"add": ["IPC_LOCK"]}},
-            {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}},
+            {"runAsUser": 9, "capabilities": {"add": ["SYS_ADMIN"]}},
+            {"runAsUser": 9, "capabilities": {"add": ["SYS_ADMIN"]}},
         ),
-        ({"capabilities": {"add": ["SYS_ADMIN"]}}, {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}),
-        ({"capabilities": {"drop": ["MKNOD"]}}, {**CONTAINER, "capabilities": {"drop": ["MKNOD"]}}),
+        (
+            {"capabilities": {"add": ["NET_BIND_SERVICE"]}},
+            {**CONTAINER, "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}},
+        ),
+        ({"capabilities": {"drop": ["NET_RAW"]}}, {**CONTAINER, "capabilities": {"drop": ["NET_RAW", "ALL"]}}),
+        ({"capabilities": {"drop": []}}, CONTAINER),
+        ({"capabilities": {"drop": ["ALL"]}}, CONTAINER),
         ({"capabilities": None}, CONTAINER),
     ],
 )
