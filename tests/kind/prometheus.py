@@ -96,7 +96,9 @@ def _objects(namespace: str) -> list[dict[str, Any]]:
         "args": ["--config.file=/etc/prometheus/prometheus.yaml", "--storage.tsdb.path=/data"],
         "readinessProbe": {"httpGet": {"path": "/-/ready", "port": PORT}, "periodSeconds": 1},
         "volumeMounts": [{"name": "files", "mountPath": "/etc/prometheus"}, {"name": "data", "mountPath": "/data"}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
+    user = {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}},
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "prometheus"}, "data": files},
@@ -107,7 +109,7 @@ def _objects(namespace: str) -> list[dict[str, Any]]:
             "spec": {
                 "serviceAccountName": "prometheus",
                 "terminationGracePeriodSeconds": 1,
-                "securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000},
+                "securityContext": {**user, "seccompProfile": {"type": "RuntimeDefault"}},
                 "containers": [container],
                 "volumes": [
                     {"name": "files", "configMap": {"name": "prometheus"}},
