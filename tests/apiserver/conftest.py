@@ -55,15 +55,18 @@ LONGEST = (
 )
 
 
+# What starts a control plane of its own kind.
+PLANES = ("breakable_control_planes", "scheduled", "autoscaled")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest first, by different workers, and all that need a control plane of another kind by one of them."""
-    other = {"breakable_control_planes": 0, "scheduled": 1}
+    """The longest first, by different workers, and all that need the same other control plane by one of them."""
 
-    def kind(item: pytest.Item) -> int:
-        return min((other.get(name, 2) for name in getattr(item, "fixturenames", ())), default=2)
+    def plane(item: pytest.Item) -> str:
+        return next((plane for plane in PLANES if plane in getattr(item, "fixturenames", ())), "")
 
-    first = sorted((item for item in items if kind(item) < 2), key=kind)
-    items[:] = dealt(items, getattr(config, "workerinput", {}).get("workercount", 1), LONGEST, first)
+    together = [[item for item in items if plane(item) == each] for each in PLANES]
+    items[:] = dealt(items, getattr(config, "workerinput", {}).get("workercount", 1), LONGEST, together)
 
 
 @pytest.fixture(scope="session")
@@ -110,6 +113,14 @@ def breakable_control_planes(
 def breakable_control_plane(breakable_control_planes: Callable[[], ControlPlane]) -> ControlPlane:
     """One that a test may pause, kill and start again, and leaves running."""
     return breakable_control_planes()
+
+
+@pytest.fixture
+def own_control_plane(assets: Path, tmp_path: Path) -> Iterator[ControlPlane]:
+    """One on which no other test has left anything, and none finds what this one leaves."""
+    plane = ControlPlane.start(assets, tmp_path / "control-plane")
+    yield plane
+    plane.stop()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The policy with strictReferences: a user must be allowed to get the Secrets and claims that a job names."""
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ from tests.apiserver.controlplane import ControlPlane, Json, path_of, wait_for
 from tests.apiserver.rights import CHANGE_JOBS, CREATE_PODS, USE_PRIVILEGES
 from tests.apiserver.tenants import Tenant, containers, new_tenant, volume
 
-POLICY = "ddpjob-pods-strict"
-LABELS = {"test-strict-references": "true"}
+# Of this process: another one that runs other tests of this file has a policy and namespaces of its own.
+OWN = uuid.uuid4().hex[:8]
+POLICY = f"ddpjob-pods-strict-{OWN}"
+LABELS = {"test-strict-references": OWN}
 KNOWN = [f"s{number}" for number in range(12)]
 TOO_MANY = "the job uses more than 8 Secrets and claims"
 

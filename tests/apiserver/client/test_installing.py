@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +75,6 @@ def undeploy(plane: ControlPlane) -> None:
     for path in (DEPLOYMENTS.path(NAMESPACE, "ddpjob-operator"), LEASE):
         if plane.admin.find(path):
             plane.admin.delete(path)
-
-
-@pytest.fixture
-def own_control_plane(assets: Path, tmp_path: Path) -> Iterator[ControlPlane]:
-    """One on which no other test has left anything: all that is installed on it counts."""
-    plane = ControlPlane.start(assets, tmp_path / "control-plane")
-    yield plane
-    plane.stop()
 
 
 async def test_an_installation_is_followed_from_nothing_to_an_operator_that_leads_and_one_that_is_gone(

@@ -1,6 +1,6 @@
 """The HorizontalPodAutoscaler's real controller changes the size of jobs, by metrics that the test sets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,8 @@ class Autoscaled:
 
 
 @pytest.fixture(scope="module")
-def autoscaled(
-    breakable_control_planes: Callable[[], ControlPlane], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Autoscaled]:
-    plane = breakable_control_planes()
+def autoscaled(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Autoscaled]:
+    plane = ControlPlane.start(assets, tmp_path_factory.mktemp("autoscaled-control-plane"))
     with served_metrics(plane.admin, tmp_path_factory.mktemp("metrics")) as metrics:
         plane.start_controllers(
             ("horizontal-pod-autoscaler-controller",),
@@ -42,7 +40,7 @@ def autoscaled(
             "--use-service-account-credentials=true",
         )
         yield Autoscaled(plane, metrics)
-        plane.kill("kube-controller-manager")
+    plane.stop()
 
 
 async def autoscale(stage: Stage, name: str, metric: Json, most: int = 4) -> None:
