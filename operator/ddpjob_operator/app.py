@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from ddpjob_core.api.constants import LABEL_MANAGED_BY, MANAGED_BY
 from ddpjob_core.api.resources import LEASES, PODS, SERVICES, Resource
-from ddpjob_core.api.scope import Scope
+from ddpjob_core.api.scope import LEASE_NAMESPACE, Scope
 from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.protocols import Json
@@ -31,7 +31,7 @@ from ddpjob_operator.handlers import JobWatch
 from ddpjob_operator.health import LoopMeter, problems, queue_moves
 from ddpjob_operator.informer import Informer, WatchLimits
 from ddpjob_operator.kube import KubeClient
-from ddpjob_operator.lease import LEASE_NAMESPACE, LEASE_SELECTOR, lease_record
+from ddpjob_operator.lease import LEASE_SELECTOR, lease_record
 from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_operator.server import serve
 from ddpjob_operator.ssh_keys import new_ssh_key

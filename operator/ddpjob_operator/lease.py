@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ddpjob_core.api.constants import LABEL_NAME, OPERATOR_NAME
 from ddpjob_core.api.release import ANNOTATION_RELEASE, RELEASE
 from ddpjob_core.api.scope import Scope, scope_of_lease
 from ddpjob_core.engine.protocols import Json
 
-LEASE_NAMESPACE: Final = "ddpjob-system"
-"""The same for all operators of a cluster: an operator is seen by another one only where both keep their Leases."""
 _API_VERSION: Final = "coordination.k8s.io/v1"
-_LABELS: Final = {"app.kubernetes.io/name": "ddpjob-operator", "app.kubernetes.io/component": "leader-election"}
+_LABELS: Final = {LABEL_NAME: OPERATOR_NAME, "app.kubernetes.io/component": "leader-election"}
 LEASE_SELECTOR: Final = ",".join(f"{key}={value}" for key, value in _LABELS.items())
 
 LARGEST_EPOCH: Final = 2**31 - 1

@@ -21,10 +21,10 @@ from ddpjob.views.checks import (
 from ddpjob.views.job import Job, JobEvent, event_of
 from ddpjob.views.job_checks import Findings, check_job
 from ddpjob.views.operator_checks import check_health, check_leader, check_operator
-from ddpjob.views.place_checks import LEASES_NAMESPACE
-from ddpjob_core.api.constants import API_VERSION, GROUP, PLURAL
+from ddpjob_core.api.constants import API_VERSION, GROUP, LABEL_NAME, OPERATOR_NAME, PLURAL
 from ddpjob_core.api.errors import ApiError, Forbidden
 from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, LEASES, PODS, SERVICES, Resource
+from ddpjob_core.api.scope import LEASE_NAMESPACE
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ DEFINITIONS: Final = Resource("/apis/apiextensions.k8s.io/v1", "customresourcede
 _SLICES: Final = Resource("/apis/discovery.k8s.io/v1", "endpointslices")
 _QUOTAS: Final = Resource("/api/v1", "resourcequotas")
 NODES: Final = Resource("/api/v1", "nodes")
-_OPERATOR: Final = "app.kubernetes.io/name=ddpjob-operator"
+_OPERATOR: Final = f"{LABEL_NAME}={OPERATOR_NAME}"
 _OPERATOR_PORT: Final = 8080
 _MOST_ASKED: Final = 16
 """Pods of operators: a few shards with a standby each."""
@@ -96,7 +96,7 @@ def tried(read: Callable[[], T]) -> T | ApiError:
         return error
 
 
-def find_operators(cluster: Cluster, resource: Resource, *, place: str = LEASES_NAMESPACE) -> list[Json] | ApiError:
+def find_operators(cluster: Cluster, resource: Resource, *, place: str = LEASE_NAMESPACE) -> list[Json] | ApiError:
     """Objects with the operator's label.
 
     Args:

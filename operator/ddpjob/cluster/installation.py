@@ -21,7 +21,6 @@ from ddpjob.views.install_checks import (
 )
 from ddpjob.views.operator_checks import check_health
 from ddpjob.views.place_checks import (
-    LEASES_NAMESPACE,
     check_gpus,
     check_monitoring,
     check_namespaces,
@@ -41,7 +40,7 @@ from ddpjob_core.api.resources import (
     SERVICES,
     Resource,
 )
-from ddpjob_core.api.scope import Scope
+from ddpjob_core.api.scope import LEASE_NAMESPACE, Scope
 
 _NAMESPACES: Final = Resource("/api/v1", "namespaces")
 _ACCOUNTS: Final = Resource("/api/v1", "serviceaccounts")
@@ -94,7 +93,7 @@ def examine_before_and_after(cluster: Cluster, scope: Scope, *, monitoring: bool
     api = check_api(version, cluster.server)
     if isinstance(version, ApiError):
         return [api]
-    home = LEASES_NAMESPACE if scope == Scope() else cluster.namespace
+    home = LEASE_NAMESPACE if scope == Scope() else cluster.namespace
     deployments, pods = find_operators(cluster, DEPLOYMENTS, place=home), find_operators(cluster, PODS, place=home)
     leases = find_operators(cluster, LEASES)
     namespaces = tried(lambda: _namespaces(cluster, scope))
@@ -131,7 +130,7 @@ def _namespaces(cluster: Cluster, scope: Scope) -> list[Json]:
     if scope.namespaces is None:
         return cluster.find(_NAMESPACES, None)
     found = []
-    for name in sorted({LEASES_NAMESPACE, *scope.namespaces}):
+    for name in sorted({LEASE_NAMESPACE, *scope.namespaces}):
         try:
             found.append(cluster.get(_NAMESPACES, None, name))
         except NotFound:
@@ -142,7 +141,7 @@ def _namespaces(cluster: Cluster, scope: Scope) -> list[Json]:
 def _rights(cluster: Cluster, scope: Scope) -> Iterator[Right]:
     """What it takes to install an operator, and whether the user may."""
     wide = scope == Scope()
-    home = LEASES_NAMESPACE if wide else cluster.namespace
+    home = LEASE_NAMESPACE if wide else cluster.namespace
     for resource in _ONCE if wide else ():
         yield from _applying(cluster, resource, None)
     for resource in _OF_OPERATOR:
@@ -151,7 +150,7 @@ def _rights(cluster: Cluster, scope: Scope) -> Iterator[Right]:
         yield from _granting(cluster, OF_JOBS, _CLUSTER_ROLES, _CLUSTER_ROLE_BINDINGS, None)
     else:
         yield from _granting(cluster, OF_JOBS, _ROLES, _ROLE_BINDINGS, home)
-    yield from _granting(cluster, OF_LEASES, _ROLES, _ROLE_BINDINGS, LEASES_NAMESPACE)
+    yield from _granting(cluster, OF_LEASES, _ROLES, _ROLE_BINDINGS, LEASE_NAMESPACE)
 
 
 def _applying(cluster: Cluster, resource: Resource, place: str | None) -> Iterator[Right]:

@@ -16,6 +16,7 @@ Json: TypeAlias = dict[str, Any]
 Read: TypeAlias = list[Json] | ApiError
 """Objects, or why they could not be read."""
 
+UPGRADE_PROGRAM: Final = "pip install --upgrade 'ddpjob[cli]'"
 INSTALL_CRD: Final = "kubectl apply --server-side -f manifests/crd/ddpjobs.yaml"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ddpjob.views.checks import INSTALL_CRD, Check, Json, Outcome, lacking, unseen
+from ddpjob.views.checks import INSTALL_CRD, UPGRADE_PROGRAM, Check, Json, Outcome, lacking, unseen
 from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 from ddpjob_core.api.crd import custom_resource_definition
 from ddpjob_core.api.errors import ApiError, Forbidden, NotFound
@@ -45,7 +45,7 @@ def _compared(name: str, ours: dict[str, Json], theirs: dict[str, Json]) -> Chec
         return Check(name, Outcome.FAIL, said, INSTALL_CRD if not further else _OTHER)
     if further:
         said = f"the definition is newer than this program, which does not know {_listed(further)}"
-        return Check(name, Outcome.WARN, said, "upgrade this program: pip install --upgrade 'ddpjob[cli]'")
+        return Check(name, Outcome.WARN, said, f"upgrade this program: {UPGRADE_PROGRAM}")
     different = [part for part in ours if ours[part] != theirs[part]]
     if different:
         said = f"the definition has other rules than this program's: {_listed(different)}"

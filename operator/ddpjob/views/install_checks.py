@@ -3,7 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ddpjob.views.checks import Check, Json, Outcome, Read, Right, lacking, metadata_of, skipped, unseen
+from ddpjob.views.checks import (
+    UPGRADE_PROGRAM,
+    Check,
+    Json,
+    Outcome,
+    Read,
+    Right,
+    lacking,
+    metadata_of,
+    skipped,
+    unseen,
+)
 from ddpjob.views.operator_checks import INSTALL_OPERATOR, check_operator, holder_of, place_of, served_scope
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.release import ANNOTATION_RELEASE, RELEASE
@@ -14,7 +25,6 @@ PRIORITY_CLASS: Final = "ddpjob-critical"
 
 _INSTALL_POLICY: Final = "kubectl apply -f manifests/base/admission-policy.yaml"
 _INSTALL_CLASS: Final = "kubectl apply -f manifests/base/priority-class.yaml"
-_UPGRADE_PROGRAM: Final = "pip install --upgrade 'ddpjob[cli]'"
 _APART: Final = "give each operator namespaces of its own: docs/operator.md#overlapping-scopes"
 _NAMED: Final = 8
 _LONGEST_RELEASE: Final = 40
@@ -136,7 +146,7 @@ def check_release(leases: Read, scope: Scope) -> Check:
             found = f"is {release}" if release else "does not say its version, and so is an older one"
             message = f"the operator that holds {lease} {found}; this program is {RELEASE}"
             newer = release is not None and _numbers(release) > _numbers(RELEASE)
-            remedy = _UPGRADE_PROGRAM if newer else "upgrade the operator: docs/install.md#upgrade"
+            remedy = UPGRADE_PROGRAM if newer else "upgrade the operator: docs/install.md#upgrade"
             return Check(name, Outcome.WARN, message, remedy)
     return Check(name, Outcome.OK, f"operator and program are {RELEASE}")
 

@@ -8,10 +8,7 @@ from ddpjob.views.checks import Check, Json, Outcome, Read, lacking, metadata_of
 from ddpjob_core.api.accelerators import accelerator_of
 from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.quantity import parse_quantity
-from ddpjob_core.api.scope import Scope, names_of
-
-LEASES_NAMESPACE: Final = "ddpjob-system"
-"""Where operators keep their Leases unless they are given another namespace."""
+from ddpjob_core.api.scope import LEASE_NAMESPACE, Scope, names_of
 
 _CREATE_NAMESPACE: Final = "kubectl apply -f manifests/base/namespace.yaml"
 _ENFORCED: Final = "pod-security.kubernetes.io/enforce"
@@ -35,10 +32,10 @@ def check_namespaces(namespaces: Read, scope: Scope, *, installed: bool) -> Chec
     if missing:
         remedy = f"kubectl create namespace {missing[0]}"
         return Check(name, Outcome.FAIL, f"there is no namespace {names_of(missing)}", remedy)
-    if LEASES_NAMESPACE not in there:
-        said = f"there is no namespace {LEASES_NAMESPACE}, which has the Leases of all operators"
+    if LEASE_NAMESPACE not in there:
+        said = f"there is no namespace {LEASE_NAMESPACE}, which has the Leases of all operators"
         return lacking(name, said, _CREATE_NAMESPACE, required=installed or scope != Scope())
-    return Check(name, Outcome.OK, f"there: {names_of({LEASES_NAMESPACE, *(scope.namespaces or ())})}")
+    return Check(name, Outcome.OK, f"there: {names_of({LEASE_NAMESPACE, *(scope.namespaces or ())})}")
 
 
 def check_pod_security(namespaces: Read, scope: Scope) -> Check:
@@ -61,7 +58,7 @@ def check_pod_security(namespaces: Read, scope: Scope) -> Check:
 
 
 def _of_jobs(namespaces: Iterable[str], scope: Scope) -> list[str]:
-    others = (LEASES_NAMESPACE, "kube-system", "kube-public", "kube-node-lease")
+    others = (LEASE_NAMESPACE, "kube-system", "kube-public", "kube-node-lease")
     return sorted(each for each in namespaces if each in scope and (each not in others or scope != Scope()))
 
 

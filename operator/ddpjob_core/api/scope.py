@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 LEASE_NAME: Final = "ddpjob-operator"
+LEASE_NAMESPACE: Final = "ddpjob-system"
+"""The same for all operators of a cluster unless they are given another one: an operator is seen by another one only
+where both keep their Leases."""
 SCOPE_ANNOTATION: Final = "ddpjob.dev/namespaces"
 """On the Lease for several namespaces: their names, sorted, separated by commas."""
 MOST_NAMESPACES: Final = 100

@@ -17,9 +17,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from ddpjob_core.api.resources import LEASES
-from ddpjob_core.api.scope import Scope
+from ddpjob_core.api.scope import LEASE_NAMESPACE, Scope
 from ddpjob_operator.connection import connect
-from ddpjob_operator.lease import LEASE_NAMESPACE
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.stage import ForkedOperator, Stage, all_run, phase_is, pods_created, set_stage, until
