@@ -97,7 +97,6 @@ class Agent:
             if self._code is not None:
                 return
             self._code = code
-            restarts = max(0, self._rounds - 1)
             progress = self._progress()
             group = () if code else self._small_group()
             report = encode_report(
@@ -105,7 +104,7 @@ class Agent:
                 failures or [],
                 message,
                 progress,
-                restarts=restarts,
+                restarts=self._restarts,
                 stopped=stopped,
                 stopped_by=stopped_by,
                 generation=self._generation(),
@@ -119,6 +118,11 @@ class Agent:
             say(f"{who}{failure.message}")
             if failure.signal and failure.traceback:
                 say(failure.traceback)
+
+    @property
+    def _restarts(self) -> int:
+        """How often processes were started again in this pod."""
+        return max(0, self._rounds - 1)
 
     def _generation(self) -> int | None:
         """Which membership of an elastic job this node trained in."""

@@ -32,6 +32,7 @@ class Settings:
         rendezvous_timeout: how long nodes wait for each other, in seconds.
         host_network: whether the pod uses its node's network.
         membership_file: what says which nodes of an elastic job train together; "" for other jobs.
+        spares: processes that are kept ready to take the place of a worker that was killed.
         local: whether this is `ddpjob run --local`, where there is no cluster to look at.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     rendezvous_timeout: float
     host_network: bool
     membership_file: str
+    spares: int
     local: bool
 
     def pods_of_the_job(self, selector: str = "") -> str:
@@ -96,6 +98,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         rendezvous_timeout=_seconds(environment, "DDPJOB_RENDEZVOUS_TIMEOUT"),
         host_network="DDPJOB_HOST_NETWORK" in environment,
         membership_file=environment.get("DDPJOB_MEMBERSHIP_FILE", ""),
+        spares=_whole(environment, "DDPJOB_SPARES") if "DDPJOB_SPARES" in environment else 0,
         local="DDPJOB_LOCAL" in environment,
     )
 

@@ -23,8 +23,11 @@ def patch_workers(
     on_start: Callable[[Any, Callable[[Any], None]], None],
     on_close: Callable[[Any], float],
     on_success: Callable[[], None],
+    on_look: Callable[[Any], None],
 ) -> None:
-    """Call these when workers start, are to end (it returns how many seconds they have), and have succeeded."""
+    """Call these when workers start, are to end (it returns how many seconds they have), have succeeded, and are looked
+    at, which is done ten times a second.
+    """
     from torch.distributed.elastic.multiprocessing import PContext
 
     start, close, wait = PContext.start, PContext.close, PContext.wait
@@ -36,6 +39,7 @@ def patch_workers(
         close(context, death_sig, on_close(context))
 
     def waited(context: Any, *args: Any, **kwargs: Any) -> Any:
+        on_look(context)
         result = wait(context, *args, **kwargs)
         if result is not None and not result.is_failed():
             on_success()
@@ -44,18 +48,23 @@ def patch_workers(
     PContext.start, PContext.close, PContext.wait = started, closed, waited
 
 
-def patch_restarts(on_restart: Callable[..., None]) -> None:
-    """Let restarts in place take one from every node's budget, and start with an empty store."""
+def patch_restarts(on_restart: Callable[..., None], on_meeting: Callable[[Any], None]) -> None:
+    """Let restarts in place take one from every node's budget, and start with an empty store.
+
+    Args:
+        on_restart: called when all workers are about to restart.
+        on_meeting: called with torch's agent before it meets the others.
+    """
     from torch.distributed.elastic.agent.server.api import SimpleElasticAgent as Agents
 
     meet, restart = Agents._rendezvous, Agents._restart_workers
 
     def restarted(agent: Any, group: Any) -> None:
         elsewhere = group.state.name == "HEALTHY"
+        on_restart(elsewhere=elsewhere)
         # Where only the node whose workers failed counts it, the nodes disagree on how many restarts are left.
         if elsewhere and _fixed_size(group.spec.rdzv_handler):
             agent._remaining_restarts = max(0, agent._remaining_restarts - 1)
-        on_restart(elsewhere=elsewhere)
         restart(agent, group)
 
     def met(agent: Any, group: Any) -> None:
@@ -64,6 +73,7 @@ def patch_restarts(on_restart: Callable[..., None]) -> None:
         if getattr(handler, "_bootstrap_store_info", None):
             handler._bootstrap_store_info = None
         _look_more_often(handler)
+        on_meeting(agent)
         meet(agent, group)
 
     Agents._rendezvous, Agents._restart_workers = met, restarted
@@ -91,10 +101,10 @@ def patch_success(on_leaving: Callable[[Any], None]) -> None:
     Agents._exit_barrier = left_together
 
 
-def restarts_left(context: Any) -> bool:
-    """Whether torchrun will start these workers again."""
+def restarts_left(context: Any, replaced: int) -> bool:
+    """Whether torchrun will start these workers again, so many of which were replaced since they all started."""
     environment = context.envs[0]
-    return int(environment["TORCHELASTIC_RESTART_COUNT"]) < int(environment["TORCHELASTIC_MAX_RESTARTS"])
+    return int(environment["TORCHELASTIC_RESTART_COUNT"]) + replaced < int(environment["TORCHELASTIC_MAX_RESTARTS"])
 
 
 def agreed_to_stop(context: Any) -> bool:
@@ -106,12 +116,17 @@ def agreed_to_stop(context: Any) -> bool:
 
 def add_failures(context: Any) -> None:
     """Let torch know of workers that have failed since it looked."""
-    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-
     for local, code in _exit_codes(context).items():
         if code and local not in context._failures:
-            process = context.subprocess_handlers[local].proc
-            context._failures[local] = ProcessFailure(local, process.pid, code, context.error_files[local])
+            context._failures[local] = failure_of(context, local)
+
+
+def failure_of(context: Any, local: int) -> Any:
+    """What torch has of a worker that has failed."""
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    process = context.subprocess_handlers[local].proc
+    return ProcessFailure(local, process.pid, process.returncode, context.error_files[local])
 
 
 def _exit_codes(context: Any) -> dict[int, int | None]:

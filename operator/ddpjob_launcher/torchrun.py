@@ -18,16 +18,18 @@ from .commands import FILE, command
 from .dns import absolute_name
 from .elastic import ElasticAgent
 from .errors import CannotStart
-from .failures import own_failure
+from .failures import own_failure, worker_failure
 from .log import say
 from .program import prepare_environment
 from .rendezvous import await_node_0, endpoint
+from .replacing import Replacing
 from .signals import AGREED_STOP
 from .torch_import import has_libuv, libuv_off, uncollected
 from .torch_patches import (
     LEFT,
     add_failures,
     agreed_to_stop,
+    failure_of,
     patch_restarts,
     patch_success,
     patch_workers,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .report import Failure
+    from .settings import Settings
 
 # Seconds that the other workers of a node have before a restart in place: they cannot go on, and all nodes wait.
 _RESTART_PATIENCE = 1.0
@@ -48,6 +51,11 @@ _END_PATIENCE = 5.0
 class TorchrunAgent(ElasticAgent):
     """Runs torchrun, hears of its workers' start and end, and bounds their end by the pod's grace period."""
 
+    def __init__(self, settings: Settings, folder: str) -> None:
+        """Make an agent that keeps its files in `folder`."""
+        super().__init__(settings, folder)
+        self._replacing = Replacing(settings.spares)
+
     _restarting = False
     _last_round: tuple[int, list[Failure]] | None = None
     _store: Any = None
@@ -57,8 +65,8 @@ class TorchrunAgent(ElasticAgent):
         torch, torchrun = self._import_torch()
         self._join()
         settings = self._settings
-        patch_workers(self.on_start, self.on_close, self.on_success)
-        patch_restarts(self.on_restart)
+        patch_workers(self.on_start, self.on_close, self.on_success, self.on_look)
+        patch_restarts(self.on_restart, self._replacing.use_agent)
         patch_success(self.on_leaving)
         libuv = has_libuv()
         if not libuv:
@@ -79,11 +87,17 @@ class TorchrunAgent(ElasticAgent):
             del environment[name]
         options.log_dir = options.log_dir or self._folder
         prepare_environment(settings, int(options.nproc_per_node), self._folder)
+        if options.rdzv_backend != "static":
+            workers = settings.nodes * int(options.nproc_per_node)
+            self._replacing.offer(environment, workers=workers, restarts=int(options.max_restarts))
         say(
             f"{settings.this_node()}, processes {options.nproc_per_node}, "
             f"rendezvous {options.rdzv_backend}, torch {torch.__version__}"
         )
-        self._run(torchrun, options)
+        try:
+            self._run(torchrun, options)
+        finally:
+            self._replacing.end()
         if self._store is not None:
             with contextlib.suppress(RuntimeError):
                 self._store.add(LEFT, 1)
@@ -159,6 +173,7 @@ class TorchrunAgent(ElasticAgent):
         with self._lock:
             if not self._stopping:
                 self._context, self._restarting = context, False
+                self._replacing.begin_round()
                 self._rounds += 1
                 self._oom_kills = oom_kills()
                 start(context)
@@ -179,6 +194,31 @@ class TorchrunAgent(ElasticAgent):
             self._wait_for_workers(context, signal.SIGTERM)
         return _RESTART_PATIENCE if self._restarting else self._patience
 
+    def on_look(self, context: Any) -> None:
+        """The workers are about to be looked at: replace those that were killed, where the others can go on."""
+        with self._lock:
+            killed = [] if self._stopping or self._restarting else self._replacing.killed(context)
+            for local in killed:
+                self._replace(context, local)
+
+    def _replace(self, context: Any, local: int) -> None:
+        environment, out_of_memory = context.envs[local], oom_kills() > self._oom_kills
+        end = failure_of(context, local)
+        failure = worker_failure(int(environment["RANK"]), end, end.error_file, out_of_memory=out_of_memory)
+        self._oom_kills = oom_kills()
+        self._replacing.replace(context, local)
+        self._handle_signals()
+        say(
+            f"rank {failure.rank}: {failure.message}: another process takes its place while the other ranks go on, "
+            f"process restart {self._restarts} of {environment['TORCHELASTIC_MAX_RESTARTS']}"
+        )
+        if failure.traceback:
+            say(failure.traceback)
+
+    @property
+    def _restarts(self) -> int:
+        return super()._restarts + self._replacing.earlier + self._replacing.now
+
     def on_success(self) -> None:
         """All workers of this node have succeeded."""
         self._end(0)
@@ -190,8 +230,10 @@ class TorchrunAgent(ElasticAgent):
             leave(self._code)
         if elsewhere:
             self._last_round = None
-            say(f"workers on another node have exited: all workers restart, process restart {self._rounds}")
+            say(f"workers on another node have exited: all workers restart, process restart {self._restarts + 1}")
         self._restarting = True
+        if elsewhere:
+            self._replacing.settle(self._context)
 
     def _not_saved(self) -> list[str]:
         context = self._context
@@ -233,10 +275,10 @@ class TorchrunAgent(ElasticAgent):
         if agreed:
             self._end(code, found)
             leave(code)
-        if restarts_left(context) and not found[0].permanent:
+        if restarts_left(context, self._replacing.now) and not found[0].permanent:
             self._restarting, self._last_round = True, (code, found)
             cause, most = found[0], context.envs[0]["TORCHELASTIC_MAX_RESTARTS"]
-            again = f"all workers restart in their running pods, process restart {self._rounds} of {most}"
+            again = f"all workers restart in their running pods, process restart {self._restarts + 1} of {most}"
             say(f"rank {cause.rank}: {cause.message}: {again}")
         else:
             self._end(code, found)

@@ -1,4 +1,4 @@
-"""The benchmark: python -m hack.cluster.session hack.bench.recovery [--runs 20] [--faults process,pod,hang,node]."""
+"""The benchmark: python -m hack.cluster.session hack.bench.recovery [--runs 20] [--faults process,spare,pod]."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from hack.bench.recovery.faults import TITLES, Fault, FaultError, Injector
+from hack.bench.recovery.faults import OF_PROCESSES, TITLES, Fault, FaultError, Injector
 from hack.bench.recovery.floor import Floor, measure_floor
 from hack.bench.recovery.manifests import JOB, NAMESPACE, NODES, PLAIN, PROCESSES, job, plain, setting
 from hack.bench.recovery.marks import Mark, newest_steps, read_marks, recovery_after
@@ -55,10 +55,11 @@ class Bench:
         """Folder of the marks."""
         return f"marks-{'job' if self.managed else 'plain'}"
 
-    def start(self) -> None:
-        """Have it train again, from the start."""
+    def start(self, fault: Fault) -> None:
+        """Have it train again, from the start, as this fault wants to find it."""
         self.stop()
-        objects = [job(self.folder)] if self.managed else plain(self.folder)
+        spares, survives = int(fault is Fault.SPARE), fault is not Fault.RESTART
+        objects = [job(self.folder, spares=spares, survives=survives)] if self.managed else plain(self.folder)
         apply(self.cluster, objects)
         self.warm_up(0.0)
 
@@ -115,11 +116,11 @@ class Bench:
             watch.close()
 
     def _do(self, fault: Fault, pod: str) -> float:
-        rank = newest_steps(self.marks)[RANKS - 1].rank
-        if fault is Fault.PROCESS:
-            return self.injector.signal_rank(pod, rank, signal.SIGKILL)
+        process = newest_steps(self.marks)[RANKS - 1].pid
+        if fault in OF_PROCESSES:
+            return self.injector.signal_process(pod, process, signal.SIGKILL)
         if fault is Fault.HANG:
-            return self.injector.signal_rank(pod, rank, signal.SIGSTOP)
+            return self.injector.signal_process(pod, process, signal.SIGSTOP)
         return self.injector.delete_pod(pod)
 
 
@@ -144,7 +145,7 @@ def lose_node(bench: Bench, patience: float) -> tuple[Sample, float]:
     Raises:
         FaultError: no pod is on such a node.
     """
-    bench.start()
+    bench.start(Fault.NODE)
     system = [*bench.cluster.kubectl, "-n", "ddpjob-system", "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}"]
     operator = (output_of(system) or "").split()
     placed = json.loads(output_of([*bench.kubectl, "get", "pods", "-o", "json"]) or "{}").get("items", [])
@@ -223,7 +224,7 @@ def set_up() -> Iterator[tuple[Bench, Bench]]:
 def repeat(bench: Bench, fault: Fault, runs: int, patience: float) -> list[Sample]:
     """The same fault again and again, each after the training has warmed up; ends early where it does not come back."""
     samples: list[Sample] = []
-    bench.start()
+    bench.start(fault)
     for run in range(runs):
         sample = bench.inject(fault, patience)
         samples.append(sample)
@@ -231,7 +232,7 @@ def repeat(bench: Bench, fault: Fault, runs: int, patience: float) -> list[Sampl
         took = f"{sample.total:.1f} s" if sample.total is not None else f"not within {patience:.0f} s"
         say(f"  {TITLES[fault]}, {who}, {run + 1} of {runs}: {took}")
         if sample.total is None:
-            bench.start()
+            bench.start(fault)
         else:
             bench.warm_up(time.time())
     bench.stop()
@@ -265,7 +266,8 @@ def main() -> None:
                 managed.stop()
                 continue
             samples[fault, True] = repeat(managed, fault, arguments.runs, _PATIENCE)
-            samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, PLAIN_PATIENCE)
+            if fault not in (Fault.SPARE, Fault.RESTART):
+                samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, PLAIN_PATIENCE)
     commit = (output_of(["git", "rev-parse", "--short", "HEAD"]) or "").strip()
     chosen = f"--runs {arguments.runs} --plain-runs {arguments.plain_runs} --faults {arguments.faults}"
     page = report(samples, floor, marked, commit, chosen)

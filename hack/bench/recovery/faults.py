@@ -9,28 +9,13 @@ from typing import Final
 from hack.cluster.engine import Engine
 from hack.console import output_of
 
-_SIGNAL: Final = """
-import os, sys, time
-rank, number = sys.argv[1], int(sys.argv[2])
-for entry in os.listdir("/proc"):
-    if not entry.isdigit():
-        continue
-    try:
-        environment = dict(item.partition("=")[::2] for item in open(f"/proc/{entry}/environ").read().split(chr(0)))
-    except OSError:
-        continue
-    if environment.get("RANK") == rank and "TORCHELASTIC_RUN_ID" in environment:
-        at = time.time()
-        os.kill(int(entry), number)
-        print(at)
-        break
-"""
-
 
 class Fault(StrEnum):
     """What is injected into the training."""
 
     PROCESS = "process"
+    SPARE = "spare"
+    RESTART = "restart"
     POD = "pod"
     HANG = "hang"
     NODE = "node"
@@ -38,10 +23,23 @@ class Fault(StrEnum):
 
 TITLES: Final = {
     Fault.PROCESS: "SIGKILL of one rank",
+    Fault.SPARE: "the same, with a spare process",
+    Fault.RESTART: "the same, where all processes start again",
     Fault.POD: "deletion of one pod",
     Fault.HANG: "SIGSTOP of one rank",
     Fault.NODE: "loss of one node",
 }
+
+
+_SIGNAL: Final = """
+import os, sys, time
+at = time.time()
+os.kill(int(sys.argv[1]), int(sys.argv[2]))
+print(at)
+"""
+
+OF_PROCESSES: Final = frozenset({Fault.PROCESS, Fault.SPARE, Fault.RESTART})
+"""Those that leave the pods."""
 
 
 class FaultError(Exception):
@@ -56,15 +54,15 @@ class Injector:
     engine: Engine
     wait: Callable[[float], None] = time.sleep
 
-    def signal_rank(self, pod: str, rank: int, number: int) -> float:
-        """Send a rank's process a signal, and return when.
+    def signal_process(self, pod: str, process: int, number: int) -> float:
+        """Send a process of a pod a signal, and return when.
 
         Raises:
             FaultError: it was not found.
         """
-        told = output_of([*self.kubectl, "exec", pod, "--", "python3", "-c", _SIGNAL, str(rank), str(number)])
+        told = output_of([*self.kubectl, "exec", pod, "--", "python3", "-c", _SIGNAL, str(process), str(number)])
         if not told or not told.strip():
-            raise FaultError(f"rank {rank} was not found in pod {pod}")
+            raise FaultError(f"process {process} was not found in pod {pod}")
         return float(told)
 
     def delete_pod(self, pod: str) -> float:

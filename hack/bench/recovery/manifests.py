@@ -42,12 +42,16 @@ def setting() -> list[Json]:
     ]
 
 
-def job(marks: str) -> Json:
+def job(marks: str, *, spares: int = 0, survives: bool = True) -> Json:
     """The DDPJob; its budgets never end.
 
     Args:
         marks: folder of the marks, in the volume.
+        spares: processes per pod that wait to take a killed one's place.
+        survives: whether the other ranks go on when one is killed.
     """
+    # Ranks that have met before the training do not.
+    arguments = [f"{VOLUME}/{marks}", *([] if survives else ["meet-first"])]
     return {
         "apiVersion": "ddpjob.dev/v1alpha1",
         "kind": "DDPJob",
@@ -56,12 +60,12 @@ def job(marks: str) -> Json:
             "nodes": NODES,
             "procsPerNode": PROCESSES,
             "checkpoint": {"claimName": "shared", "path": VOLUME},
-            "restart": {"maxRestarts": 1000, "maxProcessRestarts": 1000},
+            "restart": {"maxRestarts": 1000, "maxProcessRestarts": 1000, "spares": spares},
             "progressDeadline": {"seconds": DEADLINE_SECONDS, "action": "Restart"},
             "trainer": {
                 "image": IMAGE,
                 "script": PROGRAM,
-                "args": [f"{VOLUME}/{marks}"],
+                "args": arguments,
                 "volumeMounts": [{"name": "program", "mountPath": "/program"}],
             },
             "template": {"spec": {"volumes": [_program_volume()]}},

@@ -15,6 +15,7 @@ class Mark:
     what: str
     at: float
     step: int | None = None
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Recovery:
     imported: float
     met: float
     stepped: float
+    again: int = 0
+    """Steps that were finished before the fault, and are made again."""
 
 
 def read_marks(folder: Path) -> list[Mark]:
@@ -36,7 +39,7 @@ def read_marks(folder: Path) -> list[Mark]:
                 raw = json.loads(line)
             except ValueError:
                 continue
-            marks.append(Mark(raw["rank"], file.stem, raw["what"], raw["at"], raw.get("step")))
+            marks.append(Mark(raw["rank"], file.stem, raw["what"], raw["at"], raw.get("step"), raw.get("pid", 0)))
     return marks
 
 
@@ -44,7 +47,8 @@ def recovery_after(marks: Iterable[Mark], fault: float, ranks: int) -> Recovery 
     """How all ranks came back after a fault, None while they have not.
 
     A rank has come back with the first step of a process that started after the fault; its last such process counts,
-    since one that started and had to start again has not helped.
+    since one that started and had to start again has not helped. A rank that has kept its process has come back with
+    its first step after it has met a new one.
 
     Args:
         marks: of all processes.
@@ -52,7 +56,8 @@ def recovery_after(marks: Iterable[Mark], fault: float, ranks: int) -> Recovery 
         ranks: how many there are.
     """
     processes: dict[str, dict[str, Mark]] = {}
-    for mark in marks:
+    every = list(marks)
+    for mark in every:
         first = processes.setdefault(mark.process, {})
         if mark.what not in first or mark.at < first[mark.what].at:
             first[mark.what] = mark
@@ -63,10 +68,20 @@ def recovery_after(marks: Iterable[Mark], fault: float, ranks: int) -> Recovery 
         rank = first["step"].rank
         if rank not in back or first["step"].at < back[rank]["step"].at:
             back[rank] = first
-    if len(back) < ranks:
+    if not back:
         return None
-    latest = {what: max(first[what].at for first in back.values()) for what in ("started", "imported", "met", "step")}
-    return Recovery(latest["started"], latest["imported"], latest["met"], latest["step"])
+    first_step = min(found["step"].step or 0 for found in back.values())
+    met = min(found["met"].at for found in back.values())
+    stepped = {rank: found["step"].at for rank, found in back.items()}
+    for mark in every:
+        if mark.what == "step" and mark.rank not in back and mark.at > met:
+            stepped[mark.rank] = min(mark.at, stepped.get(mark.rank, mark.at))
+    if len(stepped) < ranks:
+        return None
+    latest = {what: max(first[what].at for first in back.values()) for what in ("started", "imported", "met")}
+    before = max((mark.step or 0 for mark in every if mark.what == "step" and mark.at <= fault), default=0)
+    again = max(0, before - first_step + 1)
+    return Recovery(latest["started"], latest["imported"], latest["met"], max(stepped.values()), again)
 
 
 def newest_steps(marks: Iterable[Mark]) -> dict[int, Mark]:

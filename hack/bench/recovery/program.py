@@ -13,6 +13,7 @@ from pathlib import Path
 STARTED = time.time()
 
 import torch  # noqa: E402 what its import costs is measured
+import torch.distributed as dist  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from ddpjob_trainer import (  # noqa: E402
@@ -59,6 +60,8 @@ def main() -> None:
         marks.mark("started", STARTED)
         marks.mark("imported", imported)
         marks.mark("met", time.time())
+        if "meet-first" in sys.argv:
+            dist.barrier()
         torch.manual_seed(0)
         model = torch.nn.Linear(16, 1)
         train(

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from hack.bench.recovery.faults import TITLES, Fault
+from hack.bench.recovery.faults import OF_PROCESSES, TITLES, Fault
 from hack.bench.recovery.floor import Floor
 from hack.bench.recovery.manifests import DEADLINE_SECONDS
 from hack.bench.recovery.marks import Recovery
 from hack.bench.recovery.watch import PodTimes
 
 GOALS: Mapping[Fault, str] = {
-    Fault.PROCESS: "2 s above the floor",
+    Fault.PROCESS: "",
+    Fault.SPARE: "2 s",
+    Fault.RESTART: "2 s above the floor",
     Fault.POD: "4 s above the floor",
     Fault.HANG: f"detected within 10 s (deadline {DEADLINE_SECONDS} s)",
     Fault.NODE: "5 s above the floor, after it is marked lost",
@@ -34,6 +36,8 @@ class Sample:
     imported: float | None
     met: float | None
     total: float | None
+    again: int | None = None
+    """Steps that were finished before, and were made again."""
 
     @classmethod
     def of(
@@ -63,6 +67,7 @@ class Sample:
             imported=None if recovery is None else recovery.imported - at,
             met=None if recovery is None else recovery.met - at,
             total=None if recovery is None else recovery.stepped - at,
+            again=None if recovery is None else recovery.again,
         )
 
 
@@ -93,17 +98,18 @@ def report(
         f"launcher, then {floor.workers:.1f} s in the workers: {floor.of_pods:.1f} s for pods;",
         f"{floor.of_processes:.1f} s for processes, which restart inside running pods.",
         "",
-        "| fault | system | runs | total | above the floor (p50) | goal |",
-        "|---|---|---|---|---|---|",
+        "| fault | system | runs | total | above the floor (p50) | goal | finished steps made again |",
+        "|---|---|---|---|---|---|---|",
     ]
     for (fault, managed), found in samples.items():
-        least = floor.of_processes if fault is Fault.PROCESS else floor.of_pods
+        least = floor.of_processes if fault in OF_PROCESSES else floor.of_pods
         total = [sample.total for sample in found]
         middle = quantile(total, 0.5)
         above = "-" if middle is None or not managed else f"{middle - least:.1f}"
         goal = GOALS[fault] if managed else ""
         system = "ddpjob" if managed else "torchrun in a StatefulSet"
-        lines.append(f"| {TITLES[fault]} | {system} | {len(found)} | {_both(total)} | {above} | {goal} |")
+        again = sum(sample.again or 0 for sample in found)
+        lines.append(f"| {TITLES[fault]} | {system} | {len(found)} | {_both(total)} | {above} | {goal} | {again} |")
     if any(sample.total is None for found in samples.values() for sample in found):
         lines += ["", f"A dash means that training did not continue within {PLAIN_PATIENCE:.0f} s."]
     lines += [

@@ -103,7 +103,9 @@ class Restart(ApiModel):
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 3
     """Number of restarts before the job is marked Failed. Restarts after a preemption or an eviction are not counted."""
     max_process_restarts: Annotated[int | None, Field(ge=0, le=1000)] = None
-    """Number of times per attempt, and from each change of size on, that torchrun restarts the worker processes inside running pods. Defaults to 3, and to 0 where the launcher or the static rendezvous cannot do it."""
+    """Number of times per attempt, and from each change of size on, that the worker processes restart inside running pods, or that one that was killed is replaced. Defaults to 3, and to 0 where the launcher or the static rendezvous cannot do it."""
+    spares: Annotated[int, Field(ge=0, le=16)] = 0
+    """Number of processes per pod that wait with torch imported, each to take the place of a worker that is killed. Each needs the memory of an imported torch. Only with launcher torchrun and rendezvous c10d, and for programs whose ranks keep their processes when one is killed."""
     backoff_seconds: Annotated[int, Field(ge=0, le=3600)] = 1
     """Number of seconds before the next attempt starts. It doubles with each restart in a row without a newer step or checkpoint."""
     max_backoff_seconds: Annotated[int, Field(ge=0, le=86400)] = 60

@@ -264,6 +264,16 @@ _RESTARTS_OF_LAUNCHER: JsonValue = {
 }
 
 
+_SPARES: JsonValue = {
+    "rule": "!has(self.restart.spares) || self.restart.spares == 0 "
+    f"|| (self.launcher in {_ELASTIC_LAUNCHERS} && self.rendezvous.backend == 'c10d' && !has(self.trainer.command))",
+    "message": "spare processes take the place of workers that were killed, which needs the launcher "
+    f"{' or '.join(_ELASTIC_LAUNCHERS)}, rendezvous.backend c10d, and trainer.script or module: "
+    "remove spec.restart.spares, or change these",
+    "fieldPath": ".restart.spares",
+}
+
+
 _BACKEND_MPI: JsonValue = {
     "rule": f"self.backend != 'mpi' || self.launcher in {[each.value for each in Launcher if each.traits.starts_mpi]}",
     "message": "the backend mpi takes rank and world size from MPI, so mpirun must start the processes: "
@@ -293,6 +303,7 @@ class DDPJobSpec(ApiModel):
                 _LAUNCHER_OF_ELASTIC,
                 _RESTARTS_OF_STATIC,
                 _RESTARTS_OF_LAUNCHER,
+                _SPARES,
                 _BACKEND_MPI,
                 _COMMAND_OF_MPIRUN,
             ],

@@ -66,6 +66,8 @@ def shared_environment(job: JobRecord, spec: DDPJobSpec) -> dict[str, str]:
         **_launchers_shared(spec, processes),
         **host_network_environment(spec.template),
     }
+    if spec.restart.spares and spec.rendezvous.backend in spec.launcher.traits.restarts_in_place:
+        environment["DDPJOB_SPARES"] = str(spec.restart.spares)
     if spec.elastic is not None:
         environment["DDPJOB_MEMBERSHIP_FILE"] = f"{MEMBERSHIP_FOLDER}/{MEMBERSHIP_FILE}"
     if spec.checkpoint is not None:

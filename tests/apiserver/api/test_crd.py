@@ -178,6 +178,15 @@ INVALID: dict[str, tuple[Json, str]] = {
         {"launcher": "mpirun", "restart": {"maxProcessRestarts": 1}},
         r"spec\.restart\.maxProcessRestarts.*launchers python and mpirun do not.*use the launcher torchrun",
     ),
+    "spare processes for a static rendezvous": (
+        {"rendezvous": {"backend": "static"}, "restart": {"spares": 1}},
+        r"spec\.restart\.spares.*take the place of workers that were killed.*remove spec\.restart\.spares",
+    ),
+    "spare processes for mpirun": (
+        {"launcher": "mpirun", "restart": {"spares": 1}},
+        r"spec\.restart\.spares.*needs the launcher torchrun",
+    ),
+    "too many spare processes": ({"restart": {"spares": 17}}, r"spec\.restart\.spares.*less than or equal to 16"),
     "MPI without mpirun": (
         {"backend": "mpi"},
         r"spec\.backend.*mpirun must start the processes: set spec.launcher to mpirun, or spec.backend to gloo",

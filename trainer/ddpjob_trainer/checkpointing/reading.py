@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -17,6 +17,20 @@ from ddpjob_trainer.checkpointing.tensor_file import TensorReader, pieces
 from ddpjob_trainer.process.exchange import Exchange
 
 _log = logging.getLogger(__name__)
+
+
+Index = tuple[int | slice, ...]
+
+
+class Source(Protocol):
+    """Where the values of tensors come from."""
+
+    def read(self, name: Name, index: Index, begin: int, into: memoryview) -> None:
+        """Fill a buffer with a piece of a tensor: that of an index, whose first byte in the tensor is `begin`.
+
+        Raises:
+            OSError: it cannot be read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +50,11 @@ class Opened:
             for file, reader in self.readers.items()
             for name, found in reader.tensors.items()
         ]
+
+    def read(self, name: Name, index: Index, begin: int, into: memoryview) -> None:  # noqa: ARG002 in a file it is where it begins
+        """Fill a buffer with a piece of a tensor."""
+        reader = self.readers[name[0]]
+        reader.read(reader.tensors[name[1]].begin + begin, into)
 
 
 def open_to_continue(store: CheckpointStore, owner: JobIdentity | None, resume_from: str | None) -> Opened | None:
@@ -121,29 +140,31 @@ def forms_of(listed: list[list[Any]]) -> dict[Name, Form]:
 def distribute(
     exchange: Exchange,
     forms: dict[Name, Form],
-    opened: Opened | None,
+    source: Source | None,
     target: Callable[[Name], torch.Tensor | None],
+    *,
+    by: int = 0,
 ) -> None:
     """Put the values of all tensors into their targets, on every rank.
 
     Args:
         exchange: of the ranks.
         forms: of the tensors, the same on all ranks.
-        opened: what rank 0 reads; None on the others.
+        source: what one rank reads; None on the others.
         target: where a rank puts a tensor, of the same type and shape; None if it does not need it.
+        by: the rank that reads.
 
     Raises:
-        StreamError: rank 0 cannot read a file; on every rank.
+        StreamError: the rank cannot read a tensor; on every rank.
     """
     parts = list(_parts(forms))
 
     def read(number: int, into: memoryview) -> None:
-        if opened is not None:
-            (file, name), _, begin, _ = parts[number]
-            reader = opened.readers[file]
-            reader.read(reader.tensors[name].begin + begin, into)
+        if source is not None:
+            name, index, begin, _ = parts[number]
+            source.read(name, index, begin, into)
 
-    stream = exchange.stream([size for *_, size in parts], read)
+    stream = exchange.stream([size for *_, size in parts], read, by)
     for (name, index, _, _), data in zip(parts, stream, strict=True):
         whole = target(name)
         if whole is not None:
@@ -152,7 +173,7 @@ def distribute(
             piece.copy_(data.view(whole.dtype).view(piece.shape))
 
 
-def _parts(forms: dict[Name, Form]) -> Iterator[tuple[Name, tuple[int | slice, ...], int, int]]:
+def _parts(forms: dict[Name, Form]) -> Iterator[tuple[Name, Index, int, int]]:
     """Name and index of each piece of each tensor, its first byte in the tensor, and its bytes."""
     for name, (dtype, shape) in forms.items():
         begin = 0

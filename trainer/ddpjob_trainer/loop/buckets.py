@@ -37,6 +37,11 @@ class Buckets:
         self._model = model
         self._apply(model)
 
+    def leave(self) -> None:
+        """Leave the parameters to another model."""
+        self._forget()
+        self._model = None
+
     def state_dict(self) -> dict[str, Any]:
         """The numbers of the parameters, in the order in which their gradients became ready."""
         return {} if self._handles else {"order": list(self._order)}

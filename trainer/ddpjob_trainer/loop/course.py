@@ -12,6 +12,7 @@ from ddpjob_trainer.checkpointing.snapshot import TrainingState
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.survival import RankLostError, Survival
 from ddpjob_trainer.observability.listener import Listener, LogRecord
 from ddpjob_trainer.observability.log_steps import Agreed, LogSteps
 from ddpjob_trainer.process import randomness
@@ -41,6 +42,7 @@ class Course:
         log_every: int,
         best_step: Callable[[], int | None] = lambda: None,
         during_next_step: bool = True,
+        survival: Survival | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -52,6 +54,7 @@ class Course:
         log_every: steps between two readings of the loss.
         best_step: step of a checkpoint to keep in addition to the newest ones.
         during_next_step: with asynchronous saves, copy what only the optimizer changes after `save` has returned.
+        survival: of lost ranks; None ends with them.
         clock: seconds.
         """
         self._group = group
@@ -61,6 +64,7 @@ class Course:
         self._log_every = log_every
         self._best_step = best_step
         self._during_next_step = during_next_step
+        self._survival = survival
         self._clock = clock
         self._log_steps = LogSteps(group.exchange, self._logged, self._check)
         self._finite = finite
@@ -71,10 +75,13 @@ class Course:
         """As planned: the last one is a log step."""
         self.resumed_from: int | None = None
         """Step of the checkpoint that the training went on from."""
+        self.epoch_ended = False
+        """Whether it goes on at the end of an epoch, with what follows that."""
         # What a resume would find; at the beginning nothing is worth saving.
         self._saved = Position()
         self._pauses = dict[int, Pause]()
         self._prepared = False
+        self._seed = 0
         self._consumed = 0
         # When the step began, and when the wait for its current batch did.
         self._before = self._mark = 0.0
@@ -93,6 +100,7 @@ class Course:
             Stopped: the body has raised it.
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
+            RankLostError: a rank was replaced, and the training goes on.
         """
         try:
             with self._requests:
@@ -103,7 +111,11 @@ class Course:
             step = stopped.step
             self.notify(lambda listener: listener.stopped(step))
             raise
-        except BaseException:
+        except BaseException as reason:
+            if self._survival is not None and self._survival.survives(reason):
+                if self._checkpoints is not None:
+                    self._checkpoints.close()
+                raise RankLostError(str(reason)) from reason
             self._log_steps.finish_if_soon()
             if self._checkpoints is not None:
                 self._checkpoints.close()
@@ -119,11 +131,15 @@ class Course:
             ResumeError: there are checkpoints, but none can be resumed from.
             MisuseError: the state holds something that a checkpoint cannot.
         """
+        self._seed = seed
         randomness.seed_everything(seed + self._group.rank)
         found = None
         if self._checkpoints is not None:
             # What can never be saved is said before the first step.
             self._checkpoints.check(self._state())
+        if self._take_over():
+            return True
+        if self._checkpoints is not None:
             found = self._checkpoints.resume(self._state())
         if found is not None:
             self.position = self._saved = found
@@ -131,6 +147,17 @@ class Course:
             _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
         self._finite.begin(self.position.step)
         return found is not None
+
+    def keep(self, *, torn: bool) -> None:
+        """After a `RankLostError`: keep what this rank has.
+
+        Args:
+            torn: whether parameters may have changed since the last finished step.
+        """
+        if self._survival is not None:
+            self._survival.keep(
+                self._state(), self.position, saved=self._saved, torn=torn, epoch_ended=self.epoch_ended
+            )
 
     def begin(self, activity: Activity) -> None:
         """This rank now does this."""
@@ -145,6 +172,7 @@ class Course:
 
     def begin_step(self) -> None:
         """The wait for the first batch of a step begins."""
+        randomness.seed_step(self._seed, self._group.rank, self.position.step)
         self.begin(Activity.DATA)
         self._before = self._mark = self._clock()
         self._data_seconds, self._samples = 0.0, 0
@@ -255,6 +283,16 @@ class Course:
         self._log_steps.finish()
         if self.position != self._saved:
             self.save()
+
+    def _take_over(self) -> bool:
+        """Go on with what the other ranks have, if one was replaced and they have anything."""
+        found = None if self._survival is None else self._survival.take_over(self._state())
+        if found is None:
+            return False
+        self.position, self._saved, self.epoch_ended = found.position, found.saved, found.epoch_ended
+        self.resumed_from = self._saved_step
+        self._finite.begin(self.position.step)
+        return True
 
     def _stop_if(self, agreed: bool) -> None:  # noqa: FBT001 what the ranks have agreed on
         if agreed:

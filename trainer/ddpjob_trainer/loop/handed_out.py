@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from ddpjob_trainer.data.moving import to_device
 from ddpjob_trainer.data.sharing import Part
+from ddpjob_trainer.loop.before import Buffers
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.optimization import Optimizing
@@ -75,7 +76,7 @@ class Computing:
         for model in self.models:
             for each in model.parameters():
                 each.grad = None
-        self._before.remember()
+        self._before.remember(self.course.position.step)
 
     def end(self) -> None:
         """The step ends; not every one has changed parameters with all optimizers, or only once."""
@@ -84,7 +85,7 @@ class Computing:
 
     def undo(self) -> None:
         """The step is to begin again."""
-        self._before.restore()
+        self._before.restore(self.course.position.step)
 
     def batch_begun(self, part: Part) -> None:
         """This rank computes with a batch."""
@@ -236,16 +237,13 @@ class _Before:
     """What a forward pass changes: the models' buffers, and the random numbers."""
 
     def __init__(self, models: Sequence[DistributedDataParallel]) -> None:
-        self._buffers = [each for model in models for each in model.buffers()]
-        self._copies = [each.detach().clone() for each in self._buffers]
+        self._buffers = Buffers(models)
         self._generators: tuple[Any, ...] = ()
 
-    def remember(self) -> None:
-        if self._buffers:
-            torch._foreach_copy_(self._copies, self._buffers)
+    def remember(self, step: int) -> None:
+        self._buffers.remember(step)
         self._generators = randomness.generators()
 
-    def restore(self) -> None:
-        if self._buffers:
-            torch._foreach_copy_(self._buffers, self._copies)
+    def restore(self, step: int) -> None:
+        self._buffers.restore(step)
         randomness.set_generators(self._generators)

@@ -134,6 +134,7 @@ class Optimizing:
         self._scale: float | None = None
         self._unscaled = False
         self.buckets = Buckets()
+        self._distributed: DistributedDataParallel | None = None
         self._weights = weights
         rank, world_size = dist.get_rank(), dist.get_world_size()
         self._sharding = Sharding(optimizer, rank=rank, world_size=world_size) if how.shard_optimizer else None
@@ -145,7 +146,17 @@ class Optimizing:
 
     def distributed(self) -> DistributedDataParallel:
         """The model that all ranks train together; see `distribute`."""
-        return distribute(self._module, self._device, self._how, self.buckets)
+        self._distributed = distribute(self._module, self._device, self._how, self.buckets)
+        return self._distributed
+
+    def leave(self) -> None:
+        """Take the model out of the hands of what `distributed` gave, so that another one can train it."""
+        self.buckets.leave()
+        self.forget()
+        model, self._distributed = self._distributed, None
+        if model is not None:
+            # Its hooks would exchange gradients in a group that is gone, for as long as anything refers to it.
+            model.reducer._remove_autograd_hooks()  # noqa: SLF001 torch has no public way
 
     def add(
         self,

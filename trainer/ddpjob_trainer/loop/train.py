@@ -1,6 +1,7 @@
 """A whole training in one call."""
 
-from collections.abc import Iterator, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -17,12 +18,14 @@ from ddpjob_trainer.loop.optimization import Loss
 from ddpjob_trainer.loop.result import Result
 from ddpjob_trainer.loop.schedule import MakeScheduler
 from ddpjob_trainer.loop.settings import Settings
+from ddpjob_trainer.loop.survival import RankLostError, Survival
 from ddpjob_trainer.loop.training_loop import TrainingLoop
 from ddpjob_trainer.observability.listener import Listener
 from ddpjob_trainer.observability.log import EpochLines, configure_logging
 from ddpjob_trainer.observability.telemetry import Telemetry
 from ddpjob_trainer.process.environment import current_environment
 from ddpjob_trainer.process.group import Group, process_group
+from ddpjob_trainer.process.stop import noting_requests
 
 
 def train(
@@ -74,6 +77,7 @@ def train(
         MisfitError: the checkpoint to resume from belongs to another model.
         ResumeError: there are checkpoints, but none can be resumed from.
         NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
+        NotMetError: a rank was killed and replaced, and the ranks did not come together again.
     """
     with _joined() if group is None else nullcontext(group) as ranks:
         # Parameters stay the same objects, so that the optimizer keeps them.
@@ -81,22 +85,47 @@ def train(
         if optimizer.state:
             # Adagrad has some before its first step; what is loaded goes where the parameters are.
             optimizer.load_state_dict(optimizer.state_dict())
+        survival = Survival.of(ranks, model, settings.optimization, name=name)
         checkpoints = Checkpoints.of_job(ranks, checkpoint_dir, asynchronous=asynchronous, name=name)
-        loop = TrainingLoop(
-            group=ranks,
-            model=model,
-            optimizer=optimizer,
-            loss=loss,
-            dataset=dataset,
-            settings=settings,
-            scheduler=scheduler,
-            evaluate=evaluate,
-            collate_fn=collate_fn,
-            checkpoints=checkpoints,
-            listeners=(EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners),
-        )
+        observers = (EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners)
+
+        def set_up() -> TrainingLoop:
+            return TrainingLoop(
+                group=ranks,
+                model=model,
+                optimizer=optimizer,
+                loss=loss,
+                dataset=dataset,
+                settings=settings,
+                scheduler=scheduler,
+                evaluate=evaluate,
+                collate_fn=collate_fn,
+                checkpoints=checkpoints,
+                listeners=observers,
+                survival=survival,
+            )
+
         with training_in(None if checkpoints is None else checkpoints.location, name):
-            return loop.run()
+            return set_up().run() if survival is None else _surviving(set_up, survival)
+
+
+def _surviving(set_up: Callable[[], TrainingLoop], survival: Survival) -> Result:
+    """Train, and again after each loss of a rank, from the step that was lost."""
+    with noting_requests():
+        while True:
+            survival.begin()
+            loop = set_up()
+            try:
+                result = loop.run()
+            except RankLostError:
+                loop.leave()
+            else:
+                survival.end()
+                return result
+            # Only here is nothing left of what the exception has passed through.
+            del loop
+            gc.collect()
+            survival.regroup()
 
 
 @contextmanager

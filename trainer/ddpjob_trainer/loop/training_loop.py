@@ -17,6 +17,7 @@ from ddpjob_trainer.data.moving import to_device
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.data.source import Source
 from ddpjob_trainer.data.sources import known_source_of
+from ddpjob_trainer.loop.before import Buffers
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.evaluating import Evaluate, Evaluating
 from ddpjob_trainer.loop.finite import Finite
@@ -26,6 +27,7 @@ from ddpjob_trainer.loop.planning import planned_epochs, planned_steps
 from ddpjob_trainer.loop.result import Result
 from ddpjob_trainer.loop.schedule import MakeScheduler, Schedule, is_function
 from ddpjob_trainer.loop.settings import Interval, Settings
+from ddpjob_trainer.loop.survival import Survival
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.observability.listener import Listener, Plan
 from ddpjob_trainer.process.activity import Activity
@@ -50,6 +52,7 @@ class TrainingLoop:
         collate_fn: Collate | None = None,
         checkpoints: Checkpoints | None = None,
         listeners: Sequence[Listener] = (),
+        survival: Survival | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -65,6 +68,7 @@ class TrainingLoop:
         collate_fn: makes a batch of samples, in the DataLoader; None is torch's own.
         checkpoints: where to save and resume; None does neither.
         listeners: are notified of everything.
+        survival: of lost ranks; None ends with them.
         clock: seconds.
 
         Raises:
@@ -77,6 +81,10 @@ class TrainingLoop:
         self._settings = settings
         self._listeners = listeners
         self._listener_states = ListenerStates(listeners)
+        self._survival = survival
+        # The step that changes parameters now, or has done so.
+        self._changed = 0
+        self._before = None if survival is None or not list(model.buffers()) else Buffers([model])
         self._loading = self._source(dataset, collate_fn)
         self._scheduler = self._made(scheduler)
         by_step = settings.scheduler_interval is Interval.STEP
@@ -117,6 +125,7 @@ class TrainingLoop:
             listeners=listeners,
             log_every=settings.log_every,
             best_step=lambda: self._evaluating.kept_step,
+            survival=survival,
             clock=clock,
         )
 
@@ -145,22 +154,39 @@ class TrainingLoop:
                 unfrozen during the training would differ per rank, or `Settings.metric` names nothing that `evaluate`
                 gives.
             NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
+            RankLostError: a rank was replaced: another loop goes on, once this one was left by `leave`.
         """
         with self._course.running():
             self._loading.check()
             attach(self._listeners, self._module, self._optimizer, self._group.exchange)
             plan = self._resume()
-            self._course.notify(lambda listener: listener.started(plan))
+            self._start(plan)
             # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
             model = self._optimizing.distributed()
             if self.position.consumed > 0 and not self._epoch_is_read:
                 # An evaluation may have been due when a stop came.
                 self._finish_step()
+            elif self._course.epoch_ended:
+                self._follow_epoch()
             while not self._is_over:
                 self._train_epoch(model)
                 if self._epoch_is_read:
                     self._finish_epoch()
         return self._result()
+
+    def leave(self) -> None:
+        """After a `RankLostError`: keep what this rank has, and let go of the model and of the group."""
+        if self._before is not None:
+            self._before.restore(self.position.step)
+        self._course.keep(torn=self._changed > self.position.step)
+        self._optimizing.leave()
+
+    def _start(self, plan: Plan) -> None:
+        if self._survival is not None:
+            if self._survival.started:
+                return
+            self._survival.started = True
+        self._course.notify(lambda listener: listener.started(plan))
 
     def _source(self, dataset: Dataset[Any] | DataLoader[Any], collate_fn: Collate | None) -> Source:
         settings = self._settings
@@ -236,7 +262,7 @@ class TrainingLoop:
         steps = self._loading.steps(start.consumed, accumulate)
         course.notify(lambda listener: listener.epoch_started(start.epoch + 1, steps or 0))
         model.train()
-        course.begin_step()
+        self._begin_step()
         for batch, part in self._loading.batches(start, accumulate):
             course.batch_arrived(part.samples)
             self._optimizing.add(
@@ -249,7 +275,7 @@ class TrainingLoop:
             if not part.last:
                 course.await_batch()
                 continue
-            step = self.position.step + 1
+            step = self._changed = self.position.step + 1
             record = self._optimizing.step(self._finite, measure=course.is_log_step(step), scale=part.scale)
             course.step_finished(Position(start.epoch, part.consumed, step), part.total, record)
             # At the end of the epoch the position is the beginning of the next one.
@@ -257,7 +283,12 @@ class TrainingLoop:
                 if self._finish_step():
                     return
                 course.stop_if_agreed()
-            course.begin_step()
+            self._begin_step()
+
+    def _begin_step(self) -> None:
+        if self._before is not None:
+            self._before.remember(self.position.step)
+        self._course.begin_step()
 
     def _finish_step(self) -> bool:
         """Do what follows a step within an epoch; returns whether it was the last one of the training."""
@@ -280,25 +311,42 @@ class TrainingLoop:
         return over
 
     def _finish_epoch(self) -> None:
-        course, settings = self._course, self._settings
+        course = self._course
         course.begin(Activity.STEP)
         course.finish_log_step()
         epoch, step = self.position.epoch + 1, self.position.step
-        done = settings.done(epoch, step)
-        due = done or epoch % settings.save_every == 0
-        every = settings.evaluate_every_steps
-        evaluates = self._evaluating.possible and (due if every is None else done or self._is_evaluation_step())
-        if evaluates:
+        if self._evaluates_after(epoch):
             # An evaluation may last longer than a stop may take. A resume begins with the evaluation that is still due.
             course.stop_if_agreed_now()
+        course.epoch_ended = True
         course.position = Position(epoch, 0, step)
         if self._by_epoch is not None:
             self._by_epoch.step()
-        if evaluates:
+        self._follow_epoch()
+
+    def _follow_epoch(self) -> None:
+        """Do what follows an epoch that is counted."""
+        course, epoch, step = self._course, self.position.epoch, self.position.step
+        due = self._is_due_after(epoch)
+        if self._evaluates_after(epoch):
             self._evaluate()
             due = due or self._evaluating.stop_is_due or self._evaluating.kept_step == step
         if due or self._is_save_step():
             course.save()
+        course.epoch_ended = False
+
+    def _is_due_after(self, epoch: int) -> bool:
+        """Whether this number of epochs is followed by a checkpoint, and by an evaluation unless steps decide."""
+        settings = self._settings
+        return settings.done(epoch, self.position.step) or epoch % settings.save_every == 0
+
+    def _evaluates_after(self, epoch: int) -> bool:
+        settings = self._settings
+        if not self._evaluating.possible:
+            return False
+        if settings.evaluate_every_steps is None:
+            return self._is_due_after(epoch)
+        return settings.done(epoch, self.position.step) or self._is_evaluation_step()
 
     def _evaluate(self) -> None:
         self._evaluating.run(self._course)

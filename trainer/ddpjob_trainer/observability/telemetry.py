@@ -47,6 +47,7 @@ class Telemetry(Listener):
             wall_clock: seconds since the Unix epoch, for what people read.
         """
         environment = group.environment
+        self._group = group
         self.metrics = TrainerMetrics(_info(group), _gpu_memory(group))
         self._clock = clock
         self._wall_clock = wall_clock
@@ -55,7 +56,7 @@ class Telemetry(Listener):
             rank=group.rank,
             world_size=group.world_size,
             attempt=environment.job.attempt,
-            process_restarts=environment.restart_count,
+            process_restarts=group.process_restarts,
         )
         self._mark: tuple[float, int, int] | None = None
         self._stepped: float | None = None
@@ -87,6 +88,7 @@ class Telemetry(Listener):
         moment = self._pulse.moment()
         return replace(
             self._progress,
+            process_restarts=self._group.process_restarts,
             loss=None if record is None else record.loss,
             learning_rate=None if record is None else record.learning_rate,
             samples_per_second=speed,
@@ -269,7 +271,7 @@ def _info(group: Group) -> ProcessInfo:
         node_rank=environment.node_rank,
         world_size=group.world_size,
         attempt=environment.job.attempt,
-        process_restarts=environment.restart_count,
+        process_restarts=group.process_restarts,
         device=device,
         backend=group.backend.value,
         torch=str(torch.__version__),

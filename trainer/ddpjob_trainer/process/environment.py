@@ -75,6 +75,8 @@ class JobEnvironment:
     """After this time without a finished step a rank shows where it hangs; 0: never."""
     progress_file: str | None = None
     """File for the latest progress of rank 0, which outlives the process."""
+    replaces_ranks: bool = False
+    """Whether the launcher replaces a rank that was killed, if the others say that they can go on with another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,9 @@ def _parse_job(given: _Variables) -> JobEnvironment:
         grace_period_seconds=DEFAULT_GRACE_PERIOD if grace is None else grace,
         progress_deadline_seconds=given.number("DDPJOB_PROGRESS_DEADLINE_SECONDS") or 0,
         progress_file=given.text("DDPJOB_PROGRESS_FILE"),
+        # The store has to outlive rank 0: newer versions of torch have it in the launcher.
+        replaces_ranks=bool(given.text("DDPJOB_REPLACES_RANKS"))
+        and given.text("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
 
 

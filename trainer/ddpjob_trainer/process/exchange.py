@@ -119,35 +119,38 @@ class Exchange:
         keep_forever(self._held)
         keep_forever(self._gathered)
 
-    def broadcast_json(self, value: Any) -> Any:  # noqa: ANN401 anything JSON can hold
-        """Rank 0's value on every rank; the others' values are ignored."""
-        data = json.dumps(value).encode() if dist.get_rank() == 0 else b""
+    def broadcast_json(self, value: Any, source: int = 0) -> Any:  # noqa: ANN401 anything JSON can hold
+        """The value of rank 0, or of the source, on every rank; the others' values are ignored."""
+        data = json.dumps(value).encode() if dist.get_rank() == source else b""
         length = torch.tensor([len(data)], dtype=torch.int64, device=self._device)
-        dist.broadcast(self._hold(length), src=0)
-        buffer = self._tensor(data) if dist.get_rank() == 0 else self._empty(int(length))
+        dist.broadcast(self._hold(length), src=source)
+        buffer = self._tensor(data) if dist.get_rank() == source else self._empty(int(length))
         if len(buffer):
-            dist.broadcast(self._hold(buffer), src=0)
+            dist.broadcast(self._hold(buffer), src=source)
         return json.loads(_bytes(buffer))
 
-    def stream(self, sizes: Sequence[int], read: Callable[[int, memoryview], None] | None) -> Iterator[torch.Tensor]:
-        """Rank 0's bytes on every rank, in pieces, without ever holding more than one of them.
+    def stream(
+        self, sizes: Sequence[int], read: Callable[[int, memoryview], None] | None, source: int = 0
+    ) -> Iterator[torch.Tensor]:
+        """Rank 0's bytes, or those of the source, on every rank, in pieces, without ever holding more than one of them.
 
         Args:
             sizes: bytes of each piece, the same on all ranks.
-            read: given a piece's number, fills a buffer with it; only called on rank 0.
+            read: given a piece's number, fills a buffer with it; only called on the source.
+            source: rank that has them.
 
         Yields:
             Each piece as bytes on the device of the exchange, valid until the next one.
 
         Raises:
-            StreamError: rank 0 could not read a piece; on every rank.
+            StreamError: the source could not read a piece; on every rank.
         """
         most = max(sizes, default=0)
         host = torch.empty(most + 1, dtype=torch.uint8)
         moved = host if self._device.type == "cpu" else self._empty(most + 1)
         for index, size in enumerate(sizes):
             failure: OSError | None = None
-            if dist.get_rank() == 0 and read is not None:
+            if dist.get_rank() == source and read is not None:
                 try:
                     read(index, memoryview(host[:size].numpy()))
                 except OSError as reason:
@@ -157,9 +160,9 @@ class Exchange:
             piece = moved[: size + 1]
             if moved is not host:
                 piece.copy_(host[: size + 1])
-            dist.broadcast(self._hold(piece), src=0)
+            dist.broadcast(self._hold(piece), src=source)
             if int(piece[size]):
-                raise StreamError(self.broadcast_json(str(failure))) from failure
+                raise StreamError(self.broadcast_json(str(failure), source)) from failure
             yield piece[:size]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:

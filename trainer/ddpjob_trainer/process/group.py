@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Final
@@ -20,8 +20,10 @@ from ddpjob_trainer.process.environment import (
 )
 from ddpjob_trainer.process.exchange import Exchange
 from ddpjob_trainer.process.lifetime import keep_forever
+from ddpjob_trainer.process.meeting import Meeting
 from ddpjob_trainer.process.patience import wait_for_first
-from ddpjob_trainer.process.stop import Stopped
+from ddpjob_trainer.process.regrouping import Regrouping
+from ddpjob_trainer.process.stop import Stopped, is_requested
 from ddpjob_trainer.process.stop_board import Board
 
 
@@ -36,6 +38,14 @@ class Group:
     backend: Backend
     environment: Environment
     """How this process was started."""
+    regrouping: Regrouping | None = field(default=None, compare=False, repr=False)
+    """Forms the next group once a rank was replaced; None where the launcher replaces none."""
+
+    @property
+    def process_restarts(self) -> int:
+        """How often processes of this attempt were restarted, or replaced, in running pods."""
+        replaced = 0 if self.regrouping is None else self.regrouping.generation
+        return self.environment.restart_count + replaced
 
     @property
     def first(self) -> bool:
@@ -138,6 +148,7 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
         )
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    regrouping = None
     if backend is Backend.MPI:
         # Rank and size come from MPI itself.
         dist.init_process_group("mpi", timeout=timeout)
@@ -149,25 +160,52 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
         host = f"[{address}]" if ":" in address else address
         _join(backend, f"tcp://{host}:{environment.master_port}", environment, timeout)
     else:
-        _join(backend, "env://", environment, timeout)
-    keep_forever(dist.group.WORLD)
+        regrouping = _join(backend, "env://", environment, timeout)
     # After an exception the process ends anyway, while leaving the group could wait for peers that never respond.
     try:
-        yield Group(dist.get_rank(), dist.get_world_size(), device, backend, environment)
+        yield Group(dist.get_rank(), dist.get_world_size(), device, backend, environment, regrouping)
     except Stopped:
         _leave()
         raise
+    except BaseException:
+        keep_forever(dist.group.WORLD)
+        raise
+    finally:
+        if regrouping is not None:
+            regrouping.close()
     _leave()
 
 
-def _join(backend: Backend, url: str, environment: Environment, timeout: timedelta | None) -> None:
+def _join(backend: Backend, url: str, environment: Environment, timeout: timedelta | None) -> Regrouping | None:
     place = {"rank": environment.rank, "world_size": environment.world_size}
     store, rank, size = next(dist.rendezvous(url, **place, timeout=timeout or dist.default_pg_timeout))
+
+    def form(prefix: str, within: timedelta | None) -> None:
+        below = dist.PrefixStore(prefix, store)
+        dist.init_process_group(backend.value, store=below, rank=rank, world_size=size, timeout=within)
+
     # A store outlives a group: of an earlier one in this process it still has the addresses.
     _joined[0] += 1
-    store = dist.PrefixStore(f"ddpjob/{_joined[0]}", store)
-    dist.init_process_group(backend.value, store=store, rank=rank, world_size=size, timeout=timeout)
+    # nccl has an abort of its own, which is not used yet.
+    if not environment.job.replaces_ranks or backend is not Backend.GLOO or size == 1 or _joined[0] > 1:
+        form(f"ddpjob/{_joined[0]}", timeout)
+        return None
+    meeting = Meeting(_board_of_launchers(environment), rank=rank, world_size=size, hurried=is_requested)
+    regrouping = Regrouping(meeting, form, timeout)
+    regrouping.join()
+    return regrouping
 
+
+def _board_of_launchers(environment: Environment) -> Board:
+    """The keys of the launcher's store that it shares with the ranks, by a connection of its own."""
+    address, port = environment.master_address or "", environment.master_port or 0
+    store = dist.TCPStore(address, port, is_master=False, timeout=_STORE, wait_for_workers=False)
+    board: Board = dist.PrefixStore(f"ddpjob/round/{environment.restart_count}", store)
+    return board
+
+
+_STORE: Final = timedelta(seconds=60)
+"""For one operation of the store."""
 
 _joined: Final = [0]
 """Groups that this process has joined so far, the same number on all ranks."""
@@ -199,6 +237,7 @@ def existing_group(environment: Environment | None = None) -> Group:
 
 
 def _leave() -> None:
+    keep_forever(dist.group.WORLD)
     wait_for_first()
     # No rank leaves while others still need the group, and the threads of this process become idle.
     dist.barrier()

@@ -29,6 +29,23 @@ def seed_of(*numbers: int) -> int:
     return hash(numbers) % 2**63
 
 
+def seed_step(seed: int, rank: int, step: int) -> None:
+    """Seed what a step draws from, so that it draws the same whenever it is made again, and by whichever process.
+
+    Args:
+        seed: of the training.
+        rank: of this process.
+        step: the last one before it.
+    """
+    own = seed_of(seed, rank, step)
+    # Not torch.manual_seed, which notes its caller's whole stack where there is no GPU.
+    torch.default_generator.manual_seed(own)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(own)
+    random.seed(own)
+    np.random.seed(own % 2**32)  # noqa: NPY002 the generator that user code draws from by default
+
+
 def capture() -> bytes:
     """The state of all generators of this process."""
     version, numbers, gauss = random.getstate()

@@ -12,7 +12,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Final, Protocol, Self
 
@@ -90,6 +91,9 @@ class StopRequests:
 
     def __enter__(self) -> Self:
         _count[0] += 1
+        if _noted:
+            self._asked = True
+            _noted.clear()
         if self._peers.board is not None:
             self._board = StopBoard(
                 self._peers.board,
@@ -106,6 +110,8 @@ class StopRequests:
             self._last_resort = LastResort(self._pulse, self._peers.grace_period_seconds, asked=self._note)
             self._last_resort.start()
             _entered.append(self)
+            # A process that takes the place of a lost one does not hear of it before.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         return self
 
     def __exit__(
@@ -124,6 +130,8 @@ class StopRequests:
             # not change their exit code.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         else:
+            if self._asked and _noting.is_set():
+                _noted.add(signal.SIGTERM)
             self._restore_handler()
 
     def activity_changed(self, activity: Activity) -> None:
@@ -171,6 +179,41 @@ class StopRequests:
 _entered: Final[list[StopRequests]] = []
 _count: Final = [0]
 """Trainings of this process so far: each has keys of its own, the same on all ranks."""
+
+
+_noting: Final = threading.Event()
+"""Whether another training of this process goes on with what one leaves behind."""
+_noted: Final[set[int]] = set()
+"""Signals that no training has obeyed yet."""
+
+
+def is_requested() -> bool:
+    """Between two trainings: whether a request to stop has come that the next one will obey."""
+    return bool(_noted)
+
+
+@contextmanager
+def noting_requests() -> Iterator[None]:
+    """A request to stop that a training in the body has not obeyed, or that comes between two, is seen by the next."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: _noted.add(number))
+    _noting.set()
+    try:
+        yield
+    finally:
+        _noting.clear()
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+            if _noted:
+                os.kill(os.getpid(), signal.SIGTERM)
+        _noted.clear()
+
+
+def forget_trainings() -> None:
+    """Count trainings from 0: in the next process group there are new processes, which have had none."""
+    _count[0] = 0
 
 
 _masks: Final = threading.local()

@@ -23,12 +23,24 @@ def process(rank: int, name: str, started: float) -> list[Mark]:
 
 def test_a_training_is_back_when_the_slowest_rank_makes_its_first_step_in_a_new_process() -> None:
     marks = [*process(0, "old-0", 50), *process(1, "old-1", 50), *process(0, "new-0", 101), *process(1, "new-1", 102)]
-    assert recovery_after(marks, FAULT, 2) == Recovery(102, 103, 104, 105)
+    # The steps 7 and 8 were finished before.
+    assert recovery_after(marks, FAULT, 2) == Recovery(102, 103, 104, 105, 2)
 
 
 def test_a_rank_that_goes_on_in_its_old_process_is_not_back() -> None:
     marks = [*process(0, "old-0", 97.5), *process(1, "new-1", 102)]
     assert recovery_after(marks, FAULT, 2) is None
+
+
+def test_a_rank_that_keeps_its_process_is_back_with_its_first_step_after_it_has_met_the_new_one() -> None:
+    kept = [Mark(0, "kept", "step", at, step) for at, step in ((99.8, 6), (100.1, 7), (105.5, 8), (106.5, 9))]
+    new = [Mark(1, "new-1", what, at) for what, at in (("started", 102), ("imported", 103), ("met", 104))]
+    marks = [*kept, *new, Mark(1, "new-1", "step", 105.4, 8)]
+    assert recovery_after(marks, FAULT, 2) == Recovery(102, 103, 104, 105.5, 0)
+    # A step that was finished before the fault, and is made again.
+    assert recovery_after([*kept, *new, Mark(1, "new-1", "step", 105.4, 6)], FAULT, 2) == Recovery(
+        102, 103, 104, 105.5, 1
+    )
 
 
 def test_a_process_that_made_no_step_before_it_was_started_again_does_not_count() -> None:
@@ -43,7 +55,7 @@ def test_a_line_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
     whole = json.dumps({"rank": 1, "pid": 3, "at": 5.0, "what": "step", "step": 2})
     (tmp_path / "1-host-3.jsonl").write_text(f"{whole}\n{whole[:20]}")
     (mark,) = read_marks(tmp_path)
-    assert mark == Mark(1, "1-host-3", "step", 5.0, 2)
+    assert mark == Mark(1, "1-host-3", "step", 5.0, 2, 3)
     assert newest_steps([mark]) == {1: mark}
 
 
@@ -67,7 +79,7 @@ def test_a_quantile_counts_what_never_came_as_the_latest(
 def test_a_sample_tells_the_parts_of_a_recovery() -> None:
     old, new = PodTimes(created=10, running=11, gone=102), PodTimes(created=103, running=104)
     sample = Sample.of(FAULT, Recovery(105, 106, 107, 108), [new], [old], 101.0)
-    assert sample == Sample(1, 2, 4, 5, 6, 7, 8)
+    assert sample == Sample(1, 2, 4, 5, 6, 7, 8, 0)
 
 
 def test_inside_running_pods_no_pod_comes_or_goes() -> None:

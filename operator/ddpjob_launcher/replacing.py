@@ -1,0 +1,202 @@
+"""Replaces a worker that was killed, while the others of its job keep their processes.
+
+The program has to be made for it, as one with the trainer's library is: its ranks say in the store where they meet that
+they can go on with another process in the place of a lost one, and read there how many were replaced. torch's agents
+notice nothing. In all other cases torch restarts all workers, as it would without this.
+"""
+
+# ruff: noqa: PLC0415 -- torch is the image's, and what it costs to import is the agent's alone
+# ruff: noqa: ANN401, SLF001 -- torch's objects, of whatever version the image has
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from .faults import fault_file
+from .signals import STOP_SIGNALS
+from .spare_processes import SpareProcesses, blocked_stops, worker_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The keys of the store; ddpjob_trainer.process.meeting has the same.
+GENERATION = "ddpjob/generation"
+ABANDONED = "ddpjob/abandoned"
+READY = "1"
+# What says to the workers that the ranks may rely on this.
+OFFER = "DDPJOB_REPLACES_RANKS"
+# Seconds for one operation of the store, which is in a process of this job.
+_STORE = timedelta(seconds=5)
+# Looks at the workers between two looks at whether spare processes are of use: they are ten a second.
+_LOOKS = 20
+
+
+def ready_key(rank: int) -> str:
+    """The key under which a rank says whether it can go on without the process of another one."""
+    return f"ddpjob/ready/{rank}"
+
+
+def store_of(environment: Mapping[str, str]) -> Any:
+    """The store in which the ranks of one round of workers meet, below keys of our own.
+
+    Raises:
+        RuntimeError: it cannot be reached.
+    """
+    from torch.distributed import PrefixStore, TCPStore
+
+    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    store = TCPStore(host, port, is_master=False, timeout=_STORE, wait_for_workers=False)
+    return PrefixStore(f"ddpjob/round/{environment['TORCHELASTIC_RESTART_COUNT']}", store)
+
+
+def may_replace(code: int, *, ready: bool, abandoned: bool, restarts: int, most: int) -> bool:
+    """Whether a worker is replaced, or all restart.
+
+    Args:
+        code: that it ended with; below 0 a signal. A program that ends by itself would do so again, on each rank.
+        ready: whether all ranks can go on without it.
+        abandoned: whether they have tried, and could not.
+        restarts: of processes so far, all kinds counted.
+        most: of them.
+    """
+    killed = code < 0 and -code not in STOP_SIGNALS
+    return killed and ready and not abandoned and restarts < most
+
+
+class Replacing:
+    """The workers of this node, in one round after the other."""
+
+    def __init__(self, spares: int) -> None:
+        """Args:
+        spares: processes that are kept ready to take a worker's place.
+        """
+        self._agent: Any = None
+        self._spares = SpareProcesses(spares)
+        self._offered = False
+        self._store: Any = None
+        self._looks = 0
+        # Replacements in earlier rounds of workers, and in this one, as far as this node knows.
+        self.earlier = self.now = 0
+
+    def offer(self, environment: dict[str, str] | os._Environ[str], *, workers: int, restarts: int) -> None:
+        """Say to the workers that are started with this environment whether they may rely on it."""
+        self._offered = workers > 1 and restarts > 0
+        if self._offered:
+            environment[OFFER] = "1"
+
+    def use_agent(self, agent: Any) -> None:
+        """Remember torch's agent, which knows its workers by their process ids."""
+        self._agent = agent
+
+    def begin_round(self) -> None:
+        """All workers start."""
+        self._store, self._looks = None, 0
+        self.earlier, self.now = self.earlier + self.now, 0
+
+    def end(self) -> None:
+        """No worker is replaced any longer."""
+        self._spares.close()
+
+    def killed(self, context: Any) -> list[int]:
+        """The local ranks of workers that were killed and are to be replaced."""
+        if not self._offered:
+            return []
+        codes = {local: handler.proc.poll() for local, handler in context.subprocess_handlers.items()}
+        ended = {local: code for local, code in codes.items() if code}
+        if not ended:
+            self._prepare(context)
+            return []
+        try:
+            replaceable = [self._may_replace(context.envs[local], code) for local, code in ended.items()]
+        except RuntimeError:
+            # The store has gone with node 0.
+            return []
+        if all(replaceable):
+            return list(ended)
+        self._settle(context)
+        return []
+
+    def replace(self, context: Any, local: int) -> int:
+        """Start another process in the place of a worker; returns the number of the replacement in this round.
+
+        Raises:
+            RuntimeError: the store has gone.
+        """
+        handler, error_file = context.subprocess_handlers[local], context.error_files[local]
+        ended = handler.proc
+        # What it has started, such as data loaders.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(ended.pid, signal.SIGKILL)
+        for file in (error_file, fault_file(error_file)):
+            with contextlib.suppress(OSError):
+                os.remove(file)  # noqa: PTH107 -- as torch names it
+        self.now = self._of(context.envs[local]).add(GENERATION, 1)
+        environment = {**os.environ, **context.envs[local]}
+        outputs = (handler._stdout, handler._stderr)
+        spare = self._spares.take(worker_arguments(ended.args), environment, outputs)
+        if spare is None:
+            stdout, stderr = outputs
+            with blocked_stops():
+                spare = subprocess.Popen(
+                    ended.args, env=environment, stdout=stdout, stderr=stderr, start_new_session=True
+                )
+        handler.proc = spare
+        for worker in self._agent._worker_group.workers:
+            if worker.local_rank == local:
+                worker.id = spare.pid
+        return self.now
+
+    def settle(self, context: Any) -> None:
+        """Let torch's agent count what was replaced on all nodes as restarts, before it decides on one."""
+        if self._offered and context is not None:
+            with contextlib.suppress(RuntimeError):
+                self._settle(context)
+
+    def _may_replace(self, environment: Mapping[str, str], code: int) -> bool:
+        if code >= 0:
+            return False
+        store = self._of(environment)
+        restarts = int(environment["TORCHELASTIC_RESTART_COUNT"]) + store.add(GENERATION, 0)
+        return may_replace(
+            code,
+            ready=_all_ready(store, int(environment["WORLD_SIZE"])),
+            abandoned=store.add(ABANDONED, 0) > 0,
+            restarts=restarts,
+            most=int(environment["TORCHELASTIC_MAX_RESTARTS"]),
+        )
+
+    def _settle(self, context: Any) -> None:
+        environment = context.envs[0]
+        try:
+            store = self._of(environment)
+            # The restart that follows is for the loss that the ranks could not make up for.
+            given_up = min(store.add(ABANDONED, 0), 1)
+            self.now = store.add(GENERATION, 0)
+        except RuntimeError:
+            return
+        count, most = int(environment["TORCHELASTIC_RESTART_COUNT"]), int(environment["TORCHELASTIC_MAX_RESTARTS"])
+        self._agent._remaining_restarts = max(0, most - count - max(0, self.now - given_up))
+
+    def _prepare(self, context: Any) -> None:
+        """Start spare processes once the workers no longer need the processors to start themselves."""
+        self._looks += 1
+        if not self._spares.wanted or self._looks % _LOOKS:
+            return
+        with contextlib.suppress(RuntimeError):
+            if _all_ready(self._of(context.envs[0]), int(context.envs[0]["WORLD_SIZE"])):
+                self._spares.start({**os.environ, **context.envs[0]})
+
+    def _of(self, environment: Mapping[str, str]) -> Any:
+        if self._store is None:
+            self._store = store_of(environment)
+        return self._store
+
+
+def _all_ready(store: Any, world_size: int) -> bool:
+    keys = [ready_key(rank) for rank in range(world_size)]
+    return bool(store.check(keys)) and all(value == READY.encode() for value in store.multi_get(keys))

@@ -1,0 +1,210 @@
+"""A rank that is killed is replaced; the others keep their processes, and all that they have in memory."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import Job, Node, launchers, wait_until
+
+from tests.ports import free_port
+
+pytest.importorskip("torch")
+
+PROGRAM = Path(__file__).parents[1] / "trainer" / "programs" / "surviving.py"
+LAST = 96
+"""Steps of three epochs with four ranks."""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    with launchers(tmp_path, monkeypatch) as job:
+        yield job
+
+
+class Ranks:
+    """What the ranks of the program have written down."""
+
+    def __init__(self, job: Job, *nodes: Node) -> None:
+        self._folder, self._nodes = job.folder, nodes
+
+    def steps(self, rank: int) -> list[tuple[int, int]]:
+        """Process and step, in their order."""
+        file = self._folder / f"steps-{rank}"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    def wait_for(self, rank: int, step: int) -> int:
+        """Wait for a step of a rank, and return its process."""
+        wait_until(lambda: any(each >= step for _, each in self.steps(rank)), lambda: self.output)
+        return self.steps(rank)[-1][0]
+
+    @property
+    def output(self) -> str:
+        return "".join(node.output for node in self._nodes)
+
+    @property
+    def ends(self) -> set[str]:
+        """What the ranks say at their end, without their number."""
+        found = [line.split(" ", 3)[3] for line in self.output.splitlines() if line.startswith("DONE")]
+        assert len(found) == 4, self.output
+        return set(found)
+
+
+def _kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+def _train(job: Job, *arguments: str, **options: str) -> tuple[tuple[Node, Node], Ranks]:
+    own = {"PET_MAX_RESTARTS": "3", "DDPJOB_METRICS_PORT": str(free_port()), **options}
+    nodes = job.both(job.program(PROGRAM.read_text()), *arguments, **own)
+    return nodes, Ranks(job, *nodes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    with pytest.MonkeyPatch.context() as patch, launchers(tmp_path_factory.mktemp("undisturbed"), patch) as job:
+        nodes, ranks = _train(job, STEP_SECONDS="0")
+        assert [node.end() for node in nodes] == [0, 0], ranks.output
+        (end,) = ranks.ends
+        return end
+
+
+@pytest.mark.parametrize("rank", [3, 0])
+def test_the_others_keep_their_processes_and_no_step_is_lost(job: Job, undisturbed: str, rank: int) -> None:
+    nodes, ranks = _train(job)
+    killed = ranks.wait_for(rank, 10)
+    _kill(killed)
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    for other in set(range(4)) - {rank}:
+        steps = ranks.steps(other)
+        assert len({process for process, _ in steps}) == 1
+        assert [step for _, step in steps] == list(range(1, LAST + 1))
+    assert {process for process, _ in ranks.steps(rank)} > {killed}
+    # Bit by bit what came of the same training without the loss.
+    assert ranks.ends == {undisturbed}
+    node = nodes[rank // 2]
+    assert node.report["processRestarts"] == 1
+    assert f"rank {rank}: killed by SIGKILL: another process takes its place while the other ranks go on" in node.output
+
+
+def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undisturbed: str) -> None:
+    nodes, ranks = _train(job, STEP_SECONDS="0.2", DDPJOB_SPARES="1")
+    wait_until(lambda: len(_spares()) == 2, lambda: ranks.output)
+    before = _spares()
+    _kill(ranks.wait_for(1, 5))
+    wait_until(lambda: len(_spares() - before) == 1, lambda: ranks.output)
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    processes = [process for process, _ in ranks.steps(1)]
+    assert processes[-1] in before
+    assert processes[-1] != processes[0]
+    assert ranks.ends == {undisturbed}
+    # They end with the job.
+    wait_until(lambda: not _spares(), lambda: ranks.output)
+
+
+def test_ranks_are_lost_one_after_the_other_and_together(job: Job, undisturbed: str) -> None:
+    nodes, ranks = _train(job, STEP_SECONDS="0.05", PET_MAX_RESTARTS="9")
+    _kill(ranks.wait_for(2, 5))
+    # The process that has just taken its place, before it has met the others.
+    wait_until(lambda: "process restart 1 of 9" in ranks.output, lambda: ranks.output)
+    _kill(_newest_worker(2))
+    second = ranks.wait_for(2, 20)
+    for process in (ranks.steps(1)[-1][0], second):
+        _kill(process)
+    ranks.wait_for(1, 30)
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    for rank in (0, 3):
+        steps = ranks.steps(rank)
+        assert len({process for process, _ in steps}) == 1
+        assert [step for _, step in steps] == list(range(1, LAST + 1))
+    assert ranks.ends == {undisturbed}
+
+
+def test_a_rank_is_lost_while_the_others_evaluate_or_save(job: Job) -> None:
+    nodes, ranks = _train(job, "save", "killed-in-evaluation")
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    for rank in (0, 2, 3):
+        assert [step for _, step in ranks.steps(rank)] == list(range(1, LAST + 1))
+    (end,) = ranks.ends
+    assert "accuracy" in end
+
+
+def test_buffers_are_what_they_were_before_the_step_that_was_lost(job: Job) -> None:
+    nodes, ranks = _train(job, "batchnorm", "killed-in-forward")
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    assert "process restart 1 of 3" in ranks.output
+    # The step was begun twice, and counts once.
+    (end,) = ranks.ends
+    assert f"batches {LAST}" in end
+
+
+def test_all_processes_start_again_once_the_budget_is_used_up(job: Job) -> None:
+    nodes, ranks = _train(job, PET_MAX_RESTARTS="1")
+    _kill(ranks.wait_for(3, 5))
+    again = ranks.wait_for(3, 15)
+    _kill(again)
+    assert [node.end() for node in nodes] != [0, 0]
+    assert nodes[1].report["failures"][0]["signal"] == "SIGKILL"
+    assert nodes[1].report["processRestarts"] == 1
+
+
+def test_a_program_whose_ranks_meet_before_the_training_starts_again_as_a_whole(job: Job) -> None:
+    nodes, ranks = _train(job, "barrier-before")
+    _kill(ranks.wait_for(3, 5))
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    assert "all workers restart in their running pods, process restart 1 of 3" in nodes[1].output
+    assert all(len({process for process, _ in ranks.steps(rank)}) == 2 for rank in range(4))
+
+
+def test_an_exception_of_the_program_restarts_all_ranks(job: Job) -> None:
+    nodes, ranks = _train(job, "raise-once")
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    assert "RuntimeError: connection to the data base" in ranks.output
+    assert all(len({process for process, _ in ranks.steps(rank)}) == 2 for rank in range(4))
+
+
+def test_a_request_to_stop_while_the_ranks_meet_is_obeyed(job: Job) -> None:
+    nodes, ranks = _train(job, "save", STEP_SECONDS="0.1")
+    _kill(ranks.wait_for(3, 10))
+    wait_until(lambda: "process restart 1 of 3" in ranks.output, lambda: ranks.output)
+    for node in nodes:
+        node.stop()
+    assert [node.end() for node in nodes] == [143, 143], ranks.output
+    assert list(job.folder.glob("checkpoints/step-*")) or list(job.folder.glob("checkpoints/**/step-*")), ranks.output
+
+
+def _newest_worker(rank: int) -> int:
+    """The process that runs the program of a rank."""
+    found = list[int]()
+    wait_until(lambda: bool(_processes(f"RANK={rank}", found)), lambda: f"no process of rank {rank}")
+    return found[-1]
+
+
+def _processes(variable: str, found: list[int]) -> list[int]:
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = file.read_bytes().split(b"\0")
+            arguments = (file.parent / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if variable.encode() in variables and b"worker" in arguments:
+            found.append(int(file.parent.name))
+    return found
+
+
+def _spares() -> set[int]:
+    """Processes that wait for a place."""
+    return {
+        int(file.parent.name)
+        for file in Path("/proc").glob("[0-9]*/cmdline")
+        if _read(file).split(b"\0")[4:5] == [b"spare"]
+    }
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""

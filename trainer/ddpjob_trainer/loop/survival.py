@@ -1,0 +1,244 @@
+"""How a training goes on when a rank was killed: the other ranks keep their processes, and what they have in memory.
+
+A rank that was killed is replaced by its launcher. The others leave the step that they were in, form another process
+group with the new process, and set the training up again. All take the state of the rank that has finished the most
+steps, as a resume takes it from a checkpoint, and the step that was lost is made again. No finished step is lost.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddpjob_trainer.checkpointing.handover import hand_over
+from ddpjob_trainer.checkpointing.snapshot import Snapshot, TrainingState, without_copies
+from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.loop.optimization import Compression, Optimization
+from ddpjob_trainer.process.group import Group
+from ddpjob_trainer.process.meeting import NotMetError, Overtaken
+from ddpjob_trainer.process.patience import has_waited
+from ddpjob_trainer.process.regrouping import Regrouping
+from ddpjob_trainer.process.stop import forget_trainings, is_requested
+
+_NEWS: Final = 2.0
+"""Seconds in which the launcher of a rank that was killed says so."""
+_INTERVAL: Final = 0.02
+_NO_STEP: Final = -1
+_SAVED: Final = "saved"
+_EPOCH_ENDED: Final = "epochEnded"
+
+_log = logging.getLogger(__name__)
+
+
+class RankLostError(RuntimeError):
+    """A rank was killed, and replaced: the training goes on once all ranks have met again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a rank has of a training whose step was lost."""
+
+    state: Snapshot
+    """Valid until a tensor of the training changes."""
+    saved: Position
+    """Position of the newest checkpoint; the beginning without one."""
+    epoch_ended: bool
+    """Whether what follows the end of an epoch was not done yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Where a training goes on."""
+
+    position: Position
+    saved: Position
+    epoch_ended: bool
+
+
+class Survival:
+    """One rank's part in it."""
+
+    def __init__(
+        self,
+        group: Group,
+        regrouping: Regrouping,
+        *,
+        name: str | None,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Args:
+        group: the processes of the training.
+        regrouping: forms their next group.
+        name: of the training.
+        clock: seconds.
+        pause: waits for a number of seconds.
+        """
+        self._exchange = group.exchange
+        self._rank = group.rank
+        self._regrouping = regrouping
+        self._name = name or ""
+        self._clock = clock
+        self._pause = pause
+        self._kept: Kept | None = None
+        # Whether the training as it is set up now has its state.
+        self._complete = False
+        self.started = False
+        """Whether listeners know that the training has begun: it does so once per process."""
+
+    @classmethod
+    def of(cls, group: Group, model: nn.Module, how: Optimization, *, name: str | None) -> "Survival | None":
+        """That of a training which is about to begin; None where a lost rank means that all processes start again.
+
+        Args:
+            group: the processes of the training.
+            model: that is trained.
+            how: a step is computed.
+            name: of the training.
+        """
+        regrouping = group.regrouping
+        if regrouping is None:
+            return None
+        reason = _obstacle(model, how)
+        if reason is None:
+            return cls(group, regrouping, name=name)
+        if group.first:
+            _log.info("if a rank is killed, all processes start again: %s", reason)
+        if regrouping.is_awaited:
+            # The others count on this process.
+            regrouping.abandon()
+        return None
+
+    def begin(self) -> None:
+        """The training is about to be set up, on this rank; after a replacement on all of them together.
+
+        Raises:
+            NotMetError: the ranks do not come together again.
+        """
+        self._complete = False
+        while self._regrouping.generation:
+            try:
+                self._regrouping.meet(f"training {self._name}")
+                break
+            except Overtaken:
+                self._regrouping.leave()
+                self._regrouping.join()
+        self._regrouping.declare(ready=True)
+
+    def end(self) -> None:
+        """The training is done: what follows needs the processes that there are."""
+        self._regrouping.declare(ready=False)
+
+    def survives(self, reason: BaseException) -> bool:
+        """Whether an exception comes of a rank that was replaced, or is about to be."""
+        if not isinstance(reason, RuntimeError):
+            return False
+        deadline = self._clock() + (_NEWS if _is_lost_connection(reason) else 0)
+        try:
+            while not self._regrouping.is_overtaken():
+                # A launcher that restarts all workers asks them to stop.
+                if self._clock() >= deadline or is_requested():
+                    return False
+                self._pause(_INTERVAL)
+        except RuntimeError:
+            return False
+        return True
+
+    def keep(self, state: TrainingState, position: Position, *, saved: Position, torn: bool, epoch_ended: bool) -> None:
+        """Keep what this rank has, before it leaves the group; what it has kept before if it has not gone on since.
+
+        Args:
+            state: of the training.
+            position: of the last finished step.
+            saved: position of the newest checkpoint.
+            torn: whether parameters may have changed since.
+            epoch_ended: whether what follows the end of an epoch was not done yet.
+        """
+        if self._complete:
+            self._kept = None if torn else Kept(without_copies(state, position), saved, epoch_ended)
+
+    def regroup(self) -> None:
+        """Leave the group, and form another one with the process that has taken the place of the lost one.
+
+        Raises:
+            NotMetError: the ranks do not come together again.
+        """
+        began = self._clock()
+        _log.info("a rank was killed: this process goes on with the one that takes its place")
+        self._regrouping.leave()
+        forget_trainings()
+        self._regrouping.join()
+        _log.info("met the other ranks again after %.1f s", self._clock() - began)
+
+    def take_over(self, state: TrainingState) -> TakenOver | None:
+        """Bring all ranks to the state of the one that has finished the most steps; all ranks call it together.
+
+        Args:
+            state: of the training, as it was set up on this rank.
+
+        Returns:
+            Where it goes on; None if no rank has a state, or none was lost.
+
+        Raises:
+            MisfitError: the training was set up in another way on this rank.
+        """
+        found = None if self._regrouping.generation == 0 else self._given(state)
+        self._complete, self._kept = True, None
+        if found is None:
+            return None
+        return TakenOver(Position(**found["position"]), Position(**found[_SAVED]), bool(found[_EPOCH_ENDED]))
+
+    def _given(self, state: TrainingState) -> dict[str, Any] | None:
+        """The manifest of the state that all ranks have taken over; None if no rank has one."""
+        kept = self._kept
+        own = [_NO_STEP, 0] if kept is None else [kept.state.step, int(not kept.epoch_ended)]
+        (step, _), rank = max((found, -rank) for rank, found in enumerate(self._gathered(own)))
+        if step == _NO_STEP:
+            return None
+        source, snapshot = -rank, None
+        if kept is not None and source == self._rank:
+            more = {_SAVED: asdict(kept.saved), _EPOCH_ENDED: kept.epoch_ended}
+            snapshot = replace(kept.state, manifest={**kept.state.manifest, **more})
+        else:
+            # It is about to be overwritten.
+            self._kept = None
+        manifest = hand_over(self._exchange, state, snapshot, source)
+        _log.info("the training goes on after step %d, with the state of rank %d", step, source)
+        return manifest
+
+    def _gathered(self, numbers: list[int]) -> list[list[int]]:
+        return [each[0].tolist() for each in self._exchange.gather_tensors(torch.tensor([numbers]))]
+
+
+def _obstacle(model: nn.Module, how: Optimization) -> str | None:
+    """Why the ranks of a training cannot go on without the process of another one."""
+    c10d = dist.distributed_c10d
+    if how.shard_optimizer:
+        return "shard_optimizer leaves a part of the optimizer's state to each rank alone"
+    if how.compression is Compression.POWER_SGD:
+        return "compression powersgd keeps what it left out on each rank"
+    if any(getattr(each, "_compiled_call_impl", None) or hasattr(each, "_orig_mod") for each in model.modules()):
+        return "the model is compiled"
+    if len(c10d._world.pg_map) > 1:  # noqa: SLF001 no public function returns them
+        return "the program has process groups of its own"
+    # A new process would repeat what the program does before its training, for which the others have no counterpart.
+    if has_waited() or _has_exchanged():
+        return "the ranks have exchanged something before the training"
+    return None
+
+
+def _has_exchanged() -> bool:
+    group = dist.group.WORLD
+    backend = None if group is None else group._get_backend(torch.device("cpu"))  # noqa: SLF001 no public function counts
+    return backend is None or backend._get_sequence_number_for_group() > 0  # noqa: SLF001
+
+
+def _is_lost_connection(reason: RuntimeError) -> bool:
+    """Whether gloo, or a store, has lost one; anything else is the program's own."""
+    text = str(reason).lower()
+    return isinstance(reason, NotMetError) or "gloo" in text or "connection" in text or "broken pipe" in text

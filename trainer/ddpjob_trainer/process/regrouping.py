@@ -1,0 +1,148 @@
+"""The process groups of a training whose ranks are replaced: one after the other, in processes that stay.
+
+The launcher replaces a rank that was killed, and counts a generation more (see `meeting`). The other ranks notice by a
+connection that is closed, or by a look at that number; they leave their group, wait for the new process, and form the
+next group with it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from ddpjob_trainer.process.connections import Connections
+from ddpjob_trainer.process.meeting import Meeting, NotMetError, Overtaken
+from ddpjob_trainer.process.patience import forget_group
+
+_LOOK_EVERY: Final = 0.5
+"""Seconds between two looks for a new generation."""
+_CONNECT: Final = timedelta(seconds=30)
+"""For the connections of a group all of whose ranks are there."""
+_PATIENCE: Final = 300.0
+"""Seconds for a new process to come to the training, and for a rank to end what it does by itself."""
+
+_log = logging.getLogger(__name__)
+
+Form = Callable[[str, timedelta | None], None]
+"""Makes the default process group, given the beginning of its keys in the store and a timeout."""
+
+
+class Regrouping:
+    """Forms the process group of the newest generation, and ends its collectives when there is a newer one."""
+
+    def __init__(self, meeting: Meeting, form: Form, timeout: timedelta | None) -> None:
+        """Args:
+        meeting: of the ranks.
+        form: makes the group, of gloo.
+        timeout: of its collectives; None is torch's own choice.
+        """
+        self._meeting = meeting
+        self._form = form
+        self._timeout = timeout
+        self._connections = Connections()
+        self._left, self._broken = threading.Event(), threading.Event()
+        self._watch: threading.Thread | None = None
+        self.generation = 0
+        """Replacements that this rank knows of."""
+        self.is_awaited = False
+        """Whether other ranks wait for this process, which has not come to them yet."""
+
+    def join(self) -> None:
+        """Form the group of the newest generation, with all ranks.
+
+        Raises:
+            NotMetError: a rank has given up.
+            RuntimeError: the ranks cannot reach each other.
+        """
+        while not self._joined():
+            _log.info("another rank was replaced meanwhile")
+        self._left, self._broken = threading.Event(), threading.Event()
+        forget_group(self._broken.is_set)
+        self._watch = threading.Thread(target=self._look, args=(self.generation,), daemon=True)
+        self._watch.start()
+
+    def close(self) -> None:
+        """Look for newer generations no longer."""
+        self._left.set()
+        if self._watch is not None:
+            self._watch.join()
+            self._watch = None
+
+    def leave(self) -> None:
+        """Leave the group, whatever its ranks wait for."""
+        self.close()
+        self._connections.break_off()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def declare(self, *, ready: bool) -> None:
+        """Say whether this rank can go on without the process of another one; only then others are replaced."""
+        with suppress(RuntimeError):
+            self._meeting.declare(ready=ready)
+
+    def abandon(self) -> None:
+        """Let no rank wait for the others any longer."""
+        with suppress(RuntimeError):
+            self._meeting.abandon()
+
+    def meet(self, point: str) -> None:
+        """Wait for all ranks, without a collective.
+
+        Raises:
+            Overtaken: there is a newer generation.
+            NotMetError: a rank has given up.
+        """
+        self._meeting.meet(self.generation, point, _PATIENCE)
+        self.is_awaited = False
+
+    def is_overtaken(self) -> bool:
+        """Whether there is a newer generation, and no rank has given up.
+
+        Raises:
+            RuntimeError: the store is gone.
+        """
+        return self._meeting.newest() > self.generation and not self._meeting.abandoned
+
+    def _joined(self) -> bool:
+        generation = self._meeting.newest()
+        self.generation = generation
+        if generation == 0:
+            with self._connections.opening():
+                self._form("ddpjob/1", self._timeout)
+            return True
+        try:
+            self._meeting.meet(generation, "process group", _PATIENCE)
+            with self._connections.opening():
+                self._form(f"ddpjob/generation/{generation}", _CONNECT)
+        except Overtaken:
+            return False
+        except NotMetError:
+            raise
+        except RuntimeError:
+            # One of them was killed just now.
+            if not self.is_overtaken():
+                raise
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            return False
+        self._restore_timeout()
+        self.is_awaited = True
+        return True
+
+    def _restore_timeout(self) -> None:
+        c10d: Any = dist.distributed_c10d
+        c10d._set_pg_timeout(self._timeout or dist.default_pg_timeout, dist.group.WORLD)  # noqa: SLF001 torch has no public function
+
+    def _look(self, generation: int) -> None:
+        try:
+            while not self._left.wait(_LOOK_EVERY):
+                if self._meeting.newest() > generation or self._meeting.abandoned:
+                    self._broken.set()
+                    self._connections.break_off()
+                    return
+        except RuntimeError as reason:
+            _log.debug("the store is gone: %s", reason)
