@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
     from ddpjob_trainer.checkpointing.snapshot import TrainingState
     from ddpjob_trainer.data.position import Position
+    from ddpjob_trainer.loop.batch_policy import BatchPolicy
     from ddpjob_trainer.loop.early_stopping import EarlyStopping, Mode
     from ddpjob_trainer.loop.finite import NonFiniteError, OnNan
     from ddpjob_trainer.loop.handed_out import Step, StepLost
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Activity",
+    "BatchPolicy",
     "Checkpoints",
     "Compression",
     "EarlyStopping",
@@ -76,6 +78,7 @@ _HOMES: Final = {
     "Checkpoints": "checkpointing.checkpoints",
     "TrainingState": "checkpointing.snapshot",
     "Position": "data.position",
+    "BatchPolicy": "loop.batch_policy",
     "EarlyStopping": "loop.early_stopping",
     "Mode": "loop.early_stopping",
     "NonFiniteError": "loop.finite",

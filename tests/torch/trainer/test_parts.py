@@ -20,14 +20,15 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DistributedSampler, TensorDataset  # noqa: E402
+from torch.utils.data import BatchSampler, DistributedSampler, TensorDataset  # noqa: E402
 from training import alone, plain  # noqa: E402
 
 from ddpjob_trainer.checkpointing.host_copies import HostCopies  # noqa: E402
 from ddpjob_trainer.checkpointing.tree import from_json, to_json  # noqa: E402
 from ddpjob_trainer.data.moving import to_device  # noqa: E402
 from ddpjob_trainer.data.position import Position  # noqa: E402
-from ddpjob_trainer.data.sampler import ResumableSampler  # noqa: E402
+from ddpjob_trainer.data.sampler import ResumableBatches  # noqa: E402
+from ddpjob_trainer.data.sharing import StepSize  # noqa: E402
 from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.loop.settings import Interval, Settings  # noqa: E402
 from ddpjob_trainer.loop.train import train  # noqa: E402
@@ -493,12 +494,12 @@ def test_generators_are_restored_from_a_checkpoint_of_an_older_version() -> None
 def test_a_fresh_epoch_is_the_one_of_torchs_own_sampler() -> None:
     for epoch in (0, 1):
         for rank in range(3):
-            own = ResumableSampler(12, rank=rank, world_size=3, batch_size=2, seed=9)
-            own.start_at(Position(epoch=epoch))
+            own = ResumableBatches(12, rank=rank, world_size=3, batch_size=2, seed=9)
+            own.start_at(Position(epoch=epoch), StepSize(1, 3))
             torchs = DistributedSampler(range(12), num_replicas=3, rank=rank, seed=9)
             torchs.set_epoch(epoch)
-            assert list(own) == list(torchs)
-            assert len(own) == len(torchs)
+            assert list(own) == list(BatchSampler(torchs, 2, drop_last=False))
+            assert len(own) == len(torchs) // 2
 
 
 def test_pieces_of_any_size_reach_all_ranks_and_a_failure_to_read_them_too(group: Group) -> None:

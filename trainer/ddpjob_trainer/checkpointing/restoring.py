@@ -44,6 +44,7 @@ _REST: Final = (
     ("session", OTHERS),
     ("buckets", "buckets"),
     ("weights", "weights"),
+    ("global batch", "globalBatch"),
 )
 """What else a checkpoint may hold, in words and in the manifest."""
 
@@ -118,7 +119,7 @@ class Restoring:
             load_optimizer(self._state.optimizer, from_json(self._optimizer, optimizer))
             # Checkpoints of older versions do not have all of them.
             rest = self._state
-            parts = (rest.scheduler, rest.scaler, rest.early_stop, rest.others, rest.buckets, rest.weights)
+            parts = (rest.scheduler, rest.scaler, rest.early_stop, rest.others, rest.buckets, rest.weights, rest.batch)
             for (what, key), part in zip(_REST, parts, strict=True):  # noqa: B007 the message names it
                 if part is not None and self._manifest.get(key):
                     part.load_state_dict(from_json(self._manifest[key], optimizer))

@@ -54,6 +54,8 @@ class TrainingState:
     """How gradients are exchanged: without it the last digits of the first step after a resume may differ."""
     weights: Stateful | None = None
     """What sums are divided by before the weight of a step is known."""
+    batch: Stateful | None = None
+    """What the global batch follows from."""
     owners: Sequence[int] | None = None
     """Rank that has the optimizer's state of each parameter, by number; None: all ranks have all."""
 
@@ -245,6 +247,7 @@ def _collect(state: TrainingState, copy: dict[str, Copy]) -> tuple[dict[str, Any
         "others": of_rest(state.others, "others"),
         "buckets": of_rest(state.buckets, "buckets"),
         "weights": of_rest(state.weights, "weights"),
+        "globalBatch": of_rest(state.batch, "globalBatch"),
     }
     return manifest, tensors
 

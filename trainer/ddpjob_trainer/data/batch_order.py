@@ -11,7 +11,7 @@ from ddpjob_trainer.data.alike import check_alike
 from ddpjob_trainer.data.loading import leave_signals_to_the_trainer
 from ddpjob_trainer.data.orders import Order
 from ddpjob_trainer.data.position import Position
-from ddpjob_trainer.data.sharing import Part, Share
+from ddpjob_trainer.data.sharing import Part, Share, StepSize, within_step
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
@@ -36,10 +36,17 @@ class BatchOrder:
     A position counts batches, so that a training may continue with another number of ranks.
     """
 
-    batch_size = 0
+    divides = False
 
     def __init__(
-        self, dataset: Dataset[Any], order: Order, group: Group, seed: int, options: Mapping[str, Any]
+        self,
+        dataset: Dataset[Any],
+        order: Order,
+        group: Group,
+        seed: int,
+        options: Mapping[str, Any],
+        *,
+        batch_size: int = 0,
     ) -> None:
         """Args:
         dataset: with samples by index.
@@ -47,7 +54,9 @@ class BatchOrder:
         group: the processes of the training.
         seed: of what the loader's processes draw.
         options: further ones of torch's DataLoader.
+        batch_size: samples of a batch, 0 if they differ.
         """
+        self.batch_size = batch_size
         more = dict(options)
         init = more.pop("worker_init_fn", None)
         self._order = order
@@ -71,41 +80,44 @@ class BatchOrder:
         if not self._order(0):
             raise MisuseError("the batch sampler yields no batch: check what it is made of")
 
-    def steps(self, consumed: int, accumulate: int) -> int:
-        """Steps of the optimizer in the rest of an epoch; of later epochs they may differ."""
-        return -(-self._share(consumed).steps // accumulate)
+    def check_step(self, step: StepSize) -> None:
+        """Nothing is left out: a batch is enough for a step."""
 
-    def batches(self, position: Position, accumulate: int) -> Iterator[tuple[Any, Part]]:
+    def steps(self, consumed: int, step: StepSize) -> int:
+        """Steps of the optimizer in the rest of an epoch; of later epochs they may differ."""
+        return self._share(consumed, step).steps
+
+    def batches(self, position: Position, step: StepSize) -> Iterator[tuple[Any, Part]]:
         """What is left of the epoch for this rank."""
         self._epoch = position.epoch
-        order, share = self._order(position.epoch), self._share(position.consumed)
-        self._own.batches = share.pick(order)
+        order, share = self._order(position.epoch), self._share(position.consumed, step)
+        self._own.batches = [batch for (batch,) in share.pick(order)]
         seed = randomness.seed_of(self._seed, position.epoch, position.consumed, self._group.rank)
         self._generator.manual_seed(seed)
         sizes = [len(batch) for batch in order]
-        return zip(self._loader, self._parts(share, sizes, accumulate), strict=True)
+        return zip(self._loader, _parts(share, sizes), strict=True)
 
-    def _share(self, consumed: int) -> Share:
+    def _share(self, consumed: int, step: StepSize) -> Share:
         # A batch is what a sample is elsewhere.
-        return Share(len(self._order(self._epoch)), consumed, self._group.rank, self._group.world_size, 1)
+        return Share(len(self._order(self._epoch)), consumed, self._group.rank, self._group.world_size, 1, step)
 
-    def _parts(self, share: Share, sizes: list[int], accumulate: int) -> Iterator[Part]:
-        world = share.world_size
-        for index, part in enumerate(share.parts(accumulate)):
-            first = index - index % accumulate
-            begin = share.consumed + first * world
-            end = min(share.consumed_after(min(first + accumulate, share.steps)), len(sizes))
-            step = sizes[begin:end]
-            most, total = max(sum(step[rank::world]) for rank in range(world)), sum(step)
-            place = share.consumed + index * world + share.rank
-            own = sizes[place] if place < end else 0
-            # A batch that is repeated, for a rank without one of its own, is the first of the epoch.
-            yield Part(
-                samples=own or sizes[0],
-                weight=own / most,
-                last=part.last,
-                scale=most * world / total,
-                total=total,
-                consumed=part.consumed,
-                ends_epoch=part.ends_epoch,
-            )
+
+def _parts(share: Share, sizes: list[int]) -> Iterator[Part]:
+    """What this rank's batches are, given the sizes of all of the epoch."""
+    world = share.world_size
+    for places in share.ranges():
+        step = sizes[places.start : places.stop]
+        most, total = max(sum(step[rank::world]) for rank in range(world)), sum(step)
+        # A batch that is repeated, for a rank without one of its own, is the first of the epoch.
+        own = [*step[share.rank :: world], 0]
+        *before, last = own[: len(share.lengths(len(places)))]
+        yield from (within_step(samples, samples / most) for samples in before)
+        yield Part(
+            samples=last or sizes[0],
+            weight=last / most,
+            last=True,
+            scale=most * world / total,
+            total=total,
+            consumed=places.stop,
+            ends_epoch=places.stop == len(sizes),
+        )

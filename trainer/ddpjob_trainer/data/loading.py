@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from ddpjob_trainer.data.alike import check_alike
 from ddpjob_trainer.data.position import Position
-from ddpjob_trainer.data.sampler import ResumableSampler
-from ddpjob_trainer.data.sharing import Part, Share
+from ddpjob_trainer.data.sampler import ResumableBatches
+from ddpjob_trainer.data.sharing import Part, StepSize
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
@@ -22,6 +22,8 @@ Collate = Callable[[list[Any]], Any]
 
 class Loading:
     """Loads what this rank trains on, epoch by epoch."""
+
+    divides = True
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Loading:
         """Args:
         dataset: with a length; the same on all ranks, each reads its own part.
         group: the processes of the training.
-        batch_size: samples per rank and batch.
+        batch_size: samples per batch at most.
         seed: decides the order of the samples.
         drop_last: leave out the samples that do not fill a batch on all ranks.
         workers: processes that load data; 0 loads it in this one.
@@ -55,7 +57,7 @@ class Loading:
         self.batch_size = batch_size
         self._seed = seed
         self._size = len(dataset) if size is None else size
-        self._sampler = ResumableSampler(
+        self._batch_sampler = ResumableBatches(
             self._size,
             rank=group.rank,
             world_size=group.world_size,
@@ -70,8 +72,7 @@ class Loading:
         init = more.pop("worker_init_fn", None)
         self._loader = DataLoader(
             dataset,
-            batch_size=batch_size,
-            sampler=self._sampler,
+            batch_sampler=self._batch_sampler,
             num_workers=workers,
             collate_fn=collate_fn,
             pin_memory=more.pop("pin_memory", False) or group.device.type == "cuda",
@@ -98,28 +99,37 @@ class Loading:
                 "same on all ranks, because each reads its own part"
             )
         check_alike(self._loader.dataset, self._group)
-        if self._share().steps == 0:
-            raise MisuseError(_no_sample(self._size, self.batch_size, self._group.world_size))
+        if self._size == 0:
+            raise MisuseError("the data set is empty: check the path that the program reads it from")
 
-    def steps(self, consumed: int = 0, accumulate: int = 1) -> int:
+    def check_step(self, step: StepSize) -> None:
+        """Check that an epoch has a step of this size.
+
+        Raises:
+            MisuseError: it has none; on all ranks.
+        """
+        if self.steps(0, step) == 0:
+            raise MisuseError(
+                f"the data set has {self._size} samples, fewer than {step.ranks} x {self.batch_size}, a batch for each "
+                "rank, and drop_last leaves them out: use smaller batches, or remove drop_last"
+            )
+
+    def steps(self, consumed: int, step: StepSize) -> int:
         """Steps of the optimizer in the rest of an epoch, after this number of consumed samples."""
-        return -(-self._share(consumed).steps // accumulate)
+        return self._batch_sampler.share(consumed, step).steps
 
-    def _share(self, consumed: int = 0) -> Share:
-        return self._sampler.share(consumed)
-
-    def batches(self, position: Position, accumulate: int = 1) -> Iterator[tuple[Any, Part]]:
+    def batches(self, position: Position, step: StepSize) -> Iterator[tuple[Any, Part]]:
         """What is left of the epoch for this rank; call it again only when that has ended.
 
         Args:
             position: in the epoch.
-            accumulate: batches per step of the optimizer.
+            step: its size.
         """
+        share = self._batch_sampler.start_at(position, step)
         # The loader first: it may end without what the share expects, which is an error.
-        return zip(self._batches(position), self._share(position.consumed).parts(accumulate), strict=True)
+        return zip(self._batches(position), share.parts(), strict=True)
 
     def _batches(self, position: Position) -> Iterable[Any]:
-        self._sampler.start_at(position)
         # The loader's processes draw from it: neither two ranks, nor the rest of an epoch and its beginning, may
         # augment their samples with the same numbers.
         seed = randomness.seed_of(self._seed, position.epoch, position.consumed, self._group.rank)
@@ -137,12 +147,3 @@ def leave_signals_to_the_trainer(init: Callable[[int], None] | None, worker: int
     os.setpgid(0, 0)
     if init is not None:
         init(worker)
-
-
-def _no_sample(size: int, batch_size: int, world_size: int) -> str:
-    if size == 0:
-        return "the data set is empty: check the path that the program reads it from"
-    return (
-        f"the data set has {size} samples, fewer than {world_size} x {batch_size}, a batch for each rank, and "
-        "drop_last leaves them out: use smaller batches, or remove drop_last"
-    )

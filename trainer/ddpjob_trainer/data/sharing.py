@@ -1,8 +1,28 @@
-"""How the samples of an epoch are shared between ranks; without torch, so that it can be tested exhaustively."""
+"""How the samples of an epoch are shared between ranks; without torch, so that it can be tested exhaustively.
+
+A step reads the next samples of the epoch, as many as its size says, whatever the number of ranks: of these, rank r of
+w takes every w-th from the r-th on, in as few batches as fit. So the shares of the ranks differ by one sample at most.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """What a step of the optimizer reads on all ranks together, counted in full batches."""
+
+    accumulate: int
+    """Batches per rank."""
+    ranks: int
+    """As many ranks, which need not be those that there are."""
+
+    @property
+    def batches(self) -> int:
+        """Batches of all these ranks."""
+        return self.accumulate * self.ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +45,7 @@ class Part:
     """Whether the epoch has no further batch."""
 
 
-# Without slots, which would leave no room for cached properties: each step uses them.
+# Without slots, which would leave no room for cached properties.
 @dataclass(frozen=True)
 class Share:
     """One rank's share of what is left of an epoch."""
@@ -37,101 +57,91 @@ class Share:
     rank: int
     world_size: int
     batch_size: int
-    """Samples per rank and step."""
+    """Samples that no batch has more of."""
+    step: StepSize
+    """Of all ranks together, in batches of this size."""
     drop_last: bool = False
-    """Leave out the samples that do not fill a batch on all ranks."""
+    """Leave out the samples that do not fill a batch on all ranks of the step size."""
 
     @cached_property
     def left(self) -> int:
         """Samples that are still to be consumed by any rank."""
         left = max(self.size - self.consumed, 0)
-        return left - left % (self.batch_size * self.world_size) if self.drop_last else left
+        return left - left % (self.batch_size * self.step.ranks) if self.drop_last else left
 
     @cached_property
     def steps(self) -> int:
-        """Steps that consume the remaining samples, the same on every rank."""
-        return -(-self.left // (self.batch_size * self.world_size))
-
-    @cached_property
-    def length(self) -> int:
-        """Samples of this rank, including repeated ones."""
-        return self._own + self._repeated
-
-    @cached_property
-    def _own(self) -> int:
-        return self._length_of(self.rank)
-
-    @cached_property
-    def _most(self) -> int:
-        """Samples of rank 0; no rank has more."""
-        return self._length_of(0)
-
-    def _length_of(self, rank: int) -> int:
-        return len(range(rank, self.left, self.world_size))
+        """Steps of the optimizer that consume the remaining samples, the same on every rank."""
+        return -(-self.left // self.step_samples)
 
     @property
-    def _repeated(self) -> int:
-        """1 if this rank would otherwise have no sample in the last step, in which it must take part."""
-        return int(self.steps > -(-self._own // self.batch_size))
+    def step_samples(self) -> int:
+        """Samples of a step on all ranks; the last one of an epoch may have fewer."""
+        return self.batch_size * self.step.batches
 
-    def pick(self, order: Sequence[int]) -> list[int]:
-        """This rank's samples, given the order of the whole epoch."""
-        own = list(order[self.consumed + self.rank : self.consumed + self.left : self.world_size])
-        return own + list(order[: self._repeated])
+    def ranges(self) -> Iterator[range]:
+        """The samples of each remaining step, as places in the order of the epoch."""
+        begin, end = self.consumed, self.consumed + self.left
+        while begin < end:
+            after = min(begin + self.step_samples, end)
+            yield range(begin, after)
+            begin = after
 
-    def samples(self, step: int) -> int:
-        """Samples of this rank in a step, counted from 0 within the remaining steps."""
-        return self._within(self.length, step, 1)
+    def lengths(self, samples: int) -> list[int]:
+        """Samples of each batch of this rank in a step with so many on all ranks.
 
-    def weight(self, step: int, first: int, parts: int) -> float:
-        """Weight of this rank's mean over its samples of a step, relative to rank 0's samples in the optimizer's step.
+        All ranks have as many batches, because a forward pass may need the other ranks. They differ by one sample at
+        most. 0 stands for a batch of a sample that is repeated, for a rank that has none of its own.
+        """
+        own = len(range(self.rank, samples, self.world_size))
+        batches = -(-self._most(samples) // self.batch_size)
+        least, more = divmod(own, batches)
+        return [least + (index < more) for index in range(batches)]
+
+    def pick(self, order: Sequence[Any]) -> Iterator[list[Any]]:
+        """This rank's batches, given the order of the whole epoch."""
+        full, lengths = self.step_samples, self.lengths(self.step_samples)
+        for places in self.ranges():
+            own = order[places.start + self.rank : places.stop : self.world_size]
+            begin = 0
+            for length in lengths if len(places) == full else self.lengths(len(places)):
+                yield list(own[begin : begin + length] if length else order[:1])
+                begin += length
+
+    @property
+    def batches(self) -> int:
+        """How many batches each rank has."""
+        full, rest = divmod(self.left, self.step_samples)
+        return full * len(self.lengths(self.step_samples)) + (len(self.lengths(rest)) if rest else 0)
+
+    def parts(self) -> Iterator[Part]:
+        """What this rank's batches are, in their order.
 
         DistributedDataParallel takes the plain mean of the ranks' gradients, in which the samples of a rank with fewer
         of them would count more; repeated samples must not count. Rank 0 has the most samples, so that no weight is
-        above 1: gradients may be exchanged as float16.
-
-        Args:
-            step: counted from 0 within the remaining steps.
-            first: of the steps whose gradients are added up with this one's, counted the same way.
-            parts: how many these are.
-
-        Returns:
-            1/parts if all ranks have full batches.
+        above 1: gradients may be exchanged as float16. If all ranks have the same number of samples, the scale is 1,
+        and costs nothing.
         """
-        return self._within(self._own, step, 1) / self._within(self._most, first, parts)
+        full = self._form(self.step_samples)
+        end = self.consumed + self.left
+        for places in self.ranges():
+            total, after = len(places), places.stop
+            before, samples, weight, scale = full if total == self.step_samples else self._form(total)
+            yield from before
+            yield Part(samples, weight, True, scale, total, after, after == end)  # noqa: FBT003 by position: faster
 
-    def scale(self, first: int, parts: int) -> float:
-        """Factor that turns the ranks' mean of an optimizer's step into the mean over all its samples.
+    def _form(self, samples: int) -> tuple[list[Part], int, float, float]:
+        """The batches before the last one of a step; samples and weight of the last one, and the scale of the step."""
+        most = self._most(samples)
+        *before, (last, weight) = [(length or 1, length / most) for length in self.lengths(samples)]
+        parts = [within_step(length, share) for length, share in before]
+        return parts, last, weight, most * self.world_size / samples
 
-        Args:
-            first: of its steps, counted from 0 within the remaining steps.
-            parts: how many they are.
+    def _most(self, samples: int) -> int:
+        """Samples of rank 0 in a step; no rank has more."""
+        return -(-samples // self.world_size)
 
-        Returns:
-            1 if all ranks have the same number of samples, otherwise more.
-        """
-        samples = self.consumed_after(first + parts) - self.consumed_after(first)
-        return self._within(self._most, first, parts) * self.world_size / samples
 
-    def parts(self, accumulate: int) -> Iterator[Part]:
-        """This rank's batches in order, where a step of the optimizer has this number of them."""
-        before = self.consumed
-        for index in range(self.steps):
-            first = index - index % accumulate
-            count = min(accumulate, self.steps - first)
-            weight, samples = self.weight(index, first, count), self.samples(index)
-            if index + 1 < first + count:
-                yield Part(samples, weight, last=False, scale=1, total=0, consumed=before, ends_epoch=False)
-                continue
-            after = self.consumed_after(index + 1)
-            scale, ends = self.scale(first, count), index + 1 == self.steps
-            yield Part(samples, weight, last=True, scale=scale, total=after - before, consumed=after, ends_epoch=ends)
-            before = after
-
-    def _within(self, length: int, first: int, steps: int) -> int:
-        """How many of a rank's samples are in these steps."""
-        return max(min(length - first * self.batch_size, steps * self.batch_size), 0)
-
-    def consumed_after(self, steps: int) -> int:
-        """Samples of the epoch consumed by all ranks together after this number of the remaining steps."""
-        return self.consumed + min(steps * self.batch_size * self.world_size, self.left)
+def within_step(samples: int, weight: float) -> Part:
+    """A batch that is not the last one of its step."""
+    return Part(samples, weight, last=False, scale=1, total=0, consumed=0, ends_epoch=False)

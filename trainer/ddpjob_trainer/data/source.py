@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from ddpjob_trainer.data.position import Position
-from ddpjob_trainer.data.sharing import Part
+from ddpjob_trainer.data.sharing import Part, StepSize
 
 
 class Source(Protocol):
@@ -14,6 +14,10 @@ class Source(Protocol):
     def batch_size(self) -> int:
         """Samples per rank and batch, 0 if they differ."""
 
+    @property
+    def divides(self) -> bool:
+        """Whether a step is shared by samples, and not by whole batches."""
+
     def check(self) -> None:
         """Check that there is something to train on, the same for all ranks; a collective.
 
@@ -21,13 +25,20 @@ class Source(Protocol):
             MisuseError: the check has failed; on all ranks.
         """
 
-    def steps(self, consumed: int, accumulate: int) -> int | None:
+    def check_step(self, step: StepSize) -> None:
+        """Check that an epoch has a step of this size; the same on all ranks.
+
+        Raises:
+            MisuseError: it has none.
+        """
+
+    def steps(self, consumed: int, step: StepSize) -> int | None:
         """Steps of the optimizer in the rest of an epoch; None if that is not known before it ends."""
 
-    def batches(self, position: Position, accumulate: int) -> Iterator[tuple[Any, Part]]:
+    def batches(self, position: Position, step: StepSize) -> Iterator[tuple[Any, Part]]:
         """What is left of the epoch for this rank; call it again only when that has ended.
 
         Args:
             position: in the epoch; its `consumed` is what the last step's `Part` said.
-            accumulate: batches per step of the optimizer.
+            step: its size.
         """

@@ -16,7 +16,7 @@ from ddpjob_trainer.data.batch_order import BatchOrder
 from ddpjob_trainer.data.loading import Loading
 from ddpjob_trainer.data.orders import Order
 from ddpjob_trainer.data.source import Source
-from ddpjob_trainer.data.streams import Stream
+from ddpjob_trainer.data.streams import Stream, batch_size_of
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
@@ -86,7 +86,9 @@ def _of_indices(loader: Any, group: Group, seed: int) -> Source:  # noqa: ANN401
     if not options["pin_memory_device"]:
         del options["pin_memory_device"]
     if loader.batch_size is None:
-        return BatchOrder(loader.dataset, Order(loader.batch_sampler, group, seed), group, seed, options)
+        order_of_batches = Order(loader.batch_sampler, group, seed)
+        size_of_batches = batch_size_of(loader.batch_sampler)
+        return BatchOrder(loader.dataset, order_of_batches, group, seed, options, batch_size=size_of_batches)
     sampler, workers, collate = loader.sampler, options.pop("num_workers"), options.pop("collate_fn")
     order: Order | None = None
     shuffle, size = True, None

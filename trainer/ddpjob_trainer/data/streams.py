@@ -15,7 +15,7 @@ import torch
 
 from ddpjob_trainer.data.orders import seed_sampler
 from ddpjob_trainer.data.position import Position
-from ddpjob_trainer.data.sharing import Part
+from ddpjob_trainer.data.sharing import Part, StepSize, within_step
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
@@ -51,16 +51,20 @@ class Stream:
         # Of the loader on this rank, to continue from.
         self._state: Any = None
 
+    divides = False
+
     @property
     def batch_size(self) -> int:
         """Samples per rank and batch, 0 if that is not known."""
-        size = getattr(self._loader, "batch_size", None)
-        return size if isinstance(size, int) else 0
+        return batch_size_of(self._loader)
 
     def check(self) -> None:
         """Nothing can be checked before it is read."""
 
-    def steps(self, consumed: int, accumulate: int) -> int | None:  # noqa: ARG002 as a Source
+    def check_step(self, step: StepSize) -> None:
+        """Likewise."""
+
+    def steps(self, consumed: int, step: StepSize) -> int | None:  # noqa: ARG002 as a Source
         """Unknown: a length that an iterable names is an estimate."""
         return None
 
@@ -92,7 +96,7 @@ class Stream:
             gathered = self._group.exchange.gather_bytes(_to_text(self._loader.state_dict()).encode())
             self._gathered = [each.decode() for each in gathered]
 
-    def batches(self, position: Position, accumulate: int) -> Iterator[tuple[Any, Part]]:
+    def batches(self, position: Position, step: StepSize) -> Iterator[tuple[Any, Part]]:
         """What is left of the epoch for this rank.
 
         Raises:
@@ -114,7 +118,7 @@ class Stream:
             for _ in range(position.consumed):
                 reader.next()
         hand_out = self._deal if dealt else self._own
-        yield from hand_out(reader, position.consumed, accumulate, first)
+        yield from hand_out(reader, position.consumed, step, first)
 
     def _agreed(self, first: Any) -> bool:  # noqa: ANN401 whatever the loader holds
         """Whether all ranks read the same."""
@@ -141,28 +145,31 @@ class Stream:
         self,
         reader: "_Reader",
         consumed: int,
-        accumulate: int,
+        size: StepSize,
         first: Any,  # noqa: ANN401 as above
     ) -> Iterator[tuple[Any, Part]]:
-        rank, world, nominal = self._group.rank, self._group.world_size, _size(first) * accumulate
+        rank, world = self._group.rank, self._group.world_size
+        rounds = -(-size.batches // world)
+        nominal = _size(first) * rounds
         same, step = hashlib.sha256(), 0
         while reader.more():
-            total, step = 0, step + 1
-            for index in range(accumulate):
+            total, step, left = 0, step + 1, size.batches
+            for index in range(rounds):
                 # All of them are read by each rank, so that all know their sizes.
-                dealt = list(islice(reader, world))
+                dealt = list(islice(reader, min(world, left)))
+                left -= len(dealt)
                 for each in dealt:
                     same.update(_glance(each))
                 if index == 0 and step & (step - 1) == 0:
                     self._check_same(same.digest())
                 consumed += len(dealt)
                 total += sum(map(_size, dealt))
-                last = index + 1 == accumulate or not reader.more()
+                last = index + 1 == rounds or not reader.more()
                 counts = rank < len(dealt)
                 batch = dealt[rank] if counts else dealt[0]
                 weight = _size(batch) / nominal if counts else 0.0
                 if not last:
-                    yield batch, _within(_size(batch), weight)
+                    yield batch, within_step(_size(batch), weight)
                     continue
                 ends = not self._stateful and not reader.more()
                 yield batch, Part(_size(batch), weight, True, nominal * world / total, total, consumed, ends)  # noqa: FBT003
@@ -185,31 +192,26 @@ class Stream:
         self,
         reader: "_Reader",
         consumed: int,
-        accumulate: int,
+        size: StepSize,
         first: Any,  # noqa: ANN401 as above
     ) -> Iterator[tuple[Any, Part]]:
         world = self._group.world_size
         # A size that all ranks agree on.
         (sizes,) = self._group.sum(_size(first))
-        nominal = sizes / world * accumulate
+        nominal = sizes / world * size.accumulate
         while True:
-            read = list(islice(reader, accumulate))
+            read = list(islice(reader, size.accumulate))
             more = self._stateful or reader.more()
             ranks_with_more, total = self._group.sum(float(more), float(sum(map(_size, read))))
             if total == 0:
                 return
-            consumed += accumulate
+            consumed += size.accumulate
             *others, batch = read or [first]
             for each in others:
-                yield each, _within(_size(each), _size(each) / nominal)
+                yield each, within_step(_size(each), _size(each) / nominal)
             weight = _size(batch) / nominal if read else 0.0
             scale, ends = nominal * world / total, ranks_with_more == 0
             yield batch, Part(_size(batch), weight, True, scale, int(total), consumed, ends)  # noqa: FBT003
-
-
-def _within(samples: int, weight: float) -> Part:
-    """A batch that is not the last one of its step."""
-    return Part(samples, weight, last=False, scale=1, total=0, consumed=0, ends_epoch=False)
 
 
 def _to_text(state: Any) -> str:  # noqa: ANN401 any state_dict
@@ -271,6 +273,12 @@ class _Reader:
     def __iter__(self) -> Iterator[Any]:
         while self.more():
             yield self.next()
+
+
+def batch_size_of(loader: object) -> int:
+    """What a loader, or a batch sampler, says of itself; 0 if it says nothing."""
+    size = getattr(loader, "batch_size", None)
+    return size if isinstance(size, int) else 0
 
 
 def _size(batch: Any) -> int:  # noqa: ANN401 as above

@@ -46,17 +46,17 @@ class Computing:
         optimizings: Sequence[tuple[Optimizer, Optimizing, Finite]],
         course: Course,
         *,
-        accumulate: int,
+        several: bool,
     ) -> None:
         """Args:
         device: where batches go.
         models: that are trained.
         optimizings: of all optimizers; the loss that is logged is the first one's.
         course: of the training.
-        accumulate: batches per step.
+        several: whether a loop is given all batches of a step, and not the only one.
         """
         self.device = device
-        self.accumulate = accumulate
+        self.several = several
         self.models = models
         self.course = course
         self._optimizings = optimizings
@@ -134,7 +134,8 @@ class Computing:
 class Step:
     """One step of the optimizer, to be computed within `with`; that gives its batch on the rank's device.
 
-    With `Optimization.accumulate` above 1 it gives an iterator over the step's batches instead. What belongs to the
+    With `Optimization.accumulate` above 1, or `batch_policy="constant"`, it gives an iterator over the step's batches
+    instead. What belongs to the
     step, such as the update of a mean of the weights, is within the `with` too: it is left by a step that is lost.
     """
 
@@ -186,7 +187,7 @@ class Step:
         self._lost = False
         self._computing.begin()
         batches = self._batches()
-        return next(batches) if self._computing.accumulate == 1 else batches
+        return batches if self._computing.several else next(batches)
 
     def __exit__(
         self, kind: type[BaseException] | None, reason: BaseException | None, traceback: TracebackType | None

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpjob_trainer.loop.batch_policy import BatchPolicy
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.finite import Finite
@@ -58,6 +59,10 @@ class Optimization:
     precision: Precision = Precision.FLOAT32
     accumulate: int = 1
     """Batches per step; their gradients are averaged, and exchanged once."""
+    batch_policy: BatchPolicy | None = None
+    """What becomes of the global batch, which is batch size times `accumulate` times ranks, when the number of ranks
+    changes. None: it is constant, except with `static_graph`, and as far as a `Session` whose loop takes one batch per
+    step can (see docs/custom-loops.md)."""
     clip_norm: float | None = None
     """Gradients with a larger L2 norm are scaled down to it."""
     compression: Compression | None = None
@@ -81,12 +86,21 @@ class Optimization:
         object.__setattr__(self, "precision", one_of(Precision, "Optimization.precision", self.precision))
         if self.compression is not None:
             object.__setattr__(self, "compression", one_of(Compression, "Optimization.compression", self.compression))
+        if self.batch_policy is not None:
+            object.__setattr__(
+                self, "batch_policy", one_of(BatchPolicy, "Optimization.batch_policy", self.batch_policy)
+            )
         if self.accumulate < 1:
             raise ValueError(f"Optimization.accumulate must be at least 1, not {self.accumulate}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"Optimization.clip_norm must be above 0, not {self.clip_norm}")
         if self.bucket_cap_mb is not None and not self.bucket_cap_mb > 0:
             raise ValueError(f"Optimization.bucket_cap_mb must be above 0, not {self.bucket_cap_mb}")
+        if self.static_graph and self.batch_policy is BatchPolicy.CONSTANT:
+            raise ValueError(
+                'static_graph with batch_policy="constant" fails in DistributedDataParallel where fewer ranks have '
+                "several batches per step: use only one of them"
+            )
         if self.static_graph and self.accumulate > 1:
             # https://github.com/pytorch/pytorch/issues/143580
             raise ValueError(
@@ -95,6 +109,18 @@ class Optimization:
         if self.precision is Precision.FLOAT16 and self.compression is Compression.POWER_SGD:
             # A scaled loss overflows now and then by design, and PowerSGD keeps what it left out for all later steps.
             raise ValueError("precision fp16 with compression powersgd learns nothing after an overflow: use bf16")
+
+    @property
+    def policy(self) -> BatchPolicy:
+        """What becomes of the global batch."""
+        if self.batch_policy is not None:
+            return self.batch_policy
+        return BatchPolicy.SCALE if self.static_graph else BatchPolicy.CONSTANT
+
+    @property
+    def several(self) -> bool:
+        """Whether a loop of one's own is given all batches of a step, of which there may be one or several."""
+        return self.accumulate > 1 or self.batch_policy is BatchPolicy.CONSTANT
 
 
 class Optimizing:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.finite import Finite, OnNan
+from ddpjob_trainer.loop.global_batch import GlobalBatch
 from ddpjob_trainer.loop.kept import Kept
 from ddpjob_trainer.loop.listening import attach, states_of
 from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision, distribute
@@ -47,12 +48,18 @@ class Registered:
         self._states = _States()
         self._buckets: Buckets | None = None
         self._weights = Weights(group.exchange, group.world_size)
+        self.batch = GlobalBatch(how, group, several=how.several)
         self.kept = Kept()
         self.models: dict[str, DistributedDataParallel] = {}
         self.optimizings: list[tuple[Optimizer, Optimizing, Finite]] = []
         states: Any = self._states
         self.finite = self._finite_of(self._everything, states, scaled=how.precision is Precision.FLOAT16)
         """The check of everything that is registered; the first optimizer reports its losses to it."""
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The models as they are without what makes the ranks train them together, and frozen ones."""
+        return list(self._everything.values())
 
     def add_model(self, name: str, module: nn.Module) -> nn.Module:
         """A model on the device; with parameters to train, as one that all ranks train together.
@@ -154,6 +161,7 @@ class Registered:
             others=others,
             buckets=self._buckets,
             weights=self._weights,
+            batch=self.batch,
             owners=optimizing.owners,
         )
 

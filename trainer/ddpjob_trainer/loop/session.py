@@ -237,17 +237,17 @@ class Session:
             self._stream = source
             self._registered.kept.add("loader", source)
         resumed = self.resume()
-        accumulate = self._how.accumulate
+        limits, registered = self._limits, self._registered
+        limits.ask(epochs, max_steps, self.position)
+        size = registered.batch.begin(source, registered.modules, over=limits.reached(self.position))
         self._plan(source, epochs, max_steps, resumed=resumed)
-        computing = Computing(self.device, self._models, self._registered.optimizings, course, accumulate=accumulate)
+        computing = Computing(self.device, self._models, registered.optimizings, course, several=self._how.several)
         self._computing = computing
 
-        limits = self._limits
-        limits.ask(epochs, max_steps, self.position)
         while not limits.reached(self.position):
             start = self.position
-            self._begin_epoch(source.steps(start.consumed, accumulate))
-            batches = iter(source.batches(start, accumulate))
+            self._begin_epoch(source.steps(start.consumed, size))
+            batches = iter(source.batches(start, size))
             for first in batches:
                 step = Step(self, computing, start.epoch, first, batches)
                 while not step.committed:
@@ -344,7 +344,7 @@ class Session:
 
     def _plan(self, source: Source, epochs: int, max_steps: int | None, *, resumed: bool) -> None:
         done = self.position
-        total = planned_steps(source, done, self._how.accumulate, epochs=epochs, max_steps=max_steps)
+        total = planned_steps(source, done, self._registered.batch.size, epochs=epochs, max_steps=max_steps)
         course = self._running
         course.total_steps = total
         self._listeners.insert(0, EpochLines(self.group, source.batch_size))

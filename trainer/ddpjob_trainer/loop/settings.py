@@ -38,7 +38,8 @@ class Settings:
     max_steps: int | None = None
     """Steps of the optimizer, over the ends of epochs, including those before a resume."""
     batch_size: int
-    """Samples per process and batch; a step is one batch, or several (see `Optimization.accumulate`)."""
+    """Samples per process and batch at most; a step is one batch, or several (see `Optimization.accumulate`). With
+    another number of processes than the training began with, what `Optimization.batch_policy` says."""
     save_every: int = 1
     """Epochs between two checkpoints and evaluations; the last step has both in any case."""
     save_every_steps: int | None = None

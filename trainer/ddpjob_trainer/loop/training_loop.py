@@ -21,6 +21,7 @@ from ddpjob_trainer.loop.before import Buffers
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.evaluating import Evaluate, Evaluating
 from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.global_batch import GlobalBatch
 from ddpjob_trainer.loop.listening import ListenerStates, attach
 from ddpjob_trainer.loop.optimization import Loss, Optimizing
 from ddpjob_trainer.loop.planning import planned_epochs, planned_steps
@@ -86,6 +87,7 @@ class TrainingLoop:
         self._changed = 0
         self._before = None if survival is None or not list(model.buffers()) else Buffers([model])
         self._loading = self._source(dataset, collate_fn)
+        self._batch = GlobalBatch(settings.optimization, group)
         self._scheduler = self._made(scheduler)
         by_step = settings.scheduler_interval is Interval.STEP
         advanced: Any = None if isinstance(scheduler, ReduceLROnPlateau) else self._scheduler
@@ -137,7 +139,7 @@ class TrainingLoop:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of a whole epoch."""
-        return self._loading.steps(0, self._settings.optimization.accumulate) or 0
+        return self._loading.steps(0, self._batch.size) or 0
 
     def run(self) -> Result:
         """Train until all epochs or steps are done, or until SIGTERM has reached any of the ranks.
@@ -221,14 +223,13 @@ class TrainingLoop:
 
     def _planned(self, done: Position) -> int:
         settings = self._settings
-        accumulate = settings.optimization.accumulate
-        return planned_steps(
-            self._loading, done, accumulate, epochs=settings.total_epochs, max_steps=settings.max_steps
-        )
+        size = self._batch.size
+        return planned_steps(self._loading, done, size, epochs=settings.total_epochs, max_steps=settings.max_steps)
 
     def _resume(self) -> Plan:
         resumed = self._course.resume(self._settings.seed)
         done, settings = self.position, self._settings
+        self._batch.begin(self._loading, [self._module])
         total = self._planned(done)
         if isinstance(self._scheduler, Schedule):
             self._scheduler.begin(total, done.step)
@@ -236,7 +237,7 @@ class TrainingLoop:
         if self._evaluating.stop_is_due:
             total, epochs = done.step, done.epoch + (done.consumed > 0)
         elif epochs is None or settings.max_steps is not None:
-            needed = planned_epochs(self._loading, done, settings.optimization.accumulate, total_steps=total)
+            needed = planned_epochs(self._loading, done, self._batch.size, total_steps=total)
             epochs = needed if epochs is None else min(epochs, needed)
         self._course.total_steps = total
         return Plan(epochs, total, done.step, resumed=resumed)
@@ -252,18 +253,17 @@ class TrainingLoop:
     def _epoch_is_read(self) -> bool:
         """Whether all batches of the epoch are read, but what follows an epoch is not done."""
         consumed = self.position.consumed
-        return consumed > 0 and self._loading.steps(consumed, self._settings.optimization.accumulate) == 0
+        return consumed > 0 and self._loading.steps(consumed, self._batch.size) == 0
 
     def _train_epoch(self, model: DistributedDataParallel) -> None:
         course = self._course
         course.stop_if_agreed_now()
         start = self.position
-        accumulate = self._settings.optimization.accumulate
-        steps = self._loading.steps(start.consumed, accumulate)
+        steps = self._loading.steps(start.consumed, self._batch.size)
         course.notify(lambda listener: listener.epoch_started(start.epoch + 1, steps or 0))
         model.train()
         self._begin_step()
-        for batch, part in self._loading.batches(start, accumulate):
+        for batch, part in self._loading.batches(start, self._batch.size):
             course.batch_arrived(part.samples)
             self._optimizing.add(
                 model,
@@ -385,5 +385,6 @@ class TrainingLoop:
             others=self._listener_states,
             buckets=self._optimizing.buckets,
             weights=self._weights,
+            batch=self._batch,
             owners=self._optimizing.owners,
         )
