@@ -10,7 +10,7 @@ from steady import claim, resilient, trains
 
 pytestmark = pytest.mark.timeout(600)
 
-EPOCHS, SAMPLES = 40, 240
+EPOCHS, SAMPLES, BATCH = 40, 240, 4
 
 # Each process notes in a file of its own which samples it has trained on, once their step is done.
 NOTES = f"""
@@ -50,7 +50,7 @@ with process_group(environment) as group, open(f"{{folder}}/{{group.rank}}-{{tim
         torch.optim.SGD(model.parameters(), lr=0.01),
         loss=loss,
         dataset=Numbers(),
-        settings=Settings(total_epochs={EPOCHS}, batch_size=4, save_every=25, log_every=1),
+        settings=Settings(total_epochs={EPOCHS}, batch_size={BATCH}, save_every=25, log_every=1),
         group=group,
         listeners=(Notes(),),
     )
@@ -95,6 +95,10 @@ def test_a_job_changes_its_size_while_it_trains_and_no_sample_is_lost_or_repeate
     (line,) = (line for line in kubectl.logs("resized-a0-0").splitlines() if line.startswith("seen "))
     seen = Counter(map(int, line.split()[1:]))
     assert seen == dict.fromkeys(range(SAMPLES), EPOCHS)
+    # The global batch is that of the two nodes it began with.
+    steps = EPOCHS * SAMPLES // (2 * BATCH)
+    assert (status["progress"]["step"], status["progress"]["totalSteps"]) == (steps, steps)
+    assert kubectl.logs("resized-a0-0").count(f"the global batch stays {2 * BATCH} samples") == 3
     events = json.loads(kubectl("get", "events", "-o", "json", "--field-selector", "reason=Resized"))["items"]
     assert len(events) == 3
 
