@@ -278,7 +278,7 @@ def test_what_is_left_out_is_filled_in_as_the_types_say(make: Make) -> None:
         "rendezvous": {"backend": "c10d", "port": 29500, "timeoutSeconds": 600},
         "backend": "auto",
         "trainer": TRAINER,
-        "restart": {"maxRestarts": 3, "backoffSeconds": 1, "maxBackoffSeconds": 60, "noProgressLimit": 3},
+        "restart": {"maxRestarts": 3, "backoffSeconds": 1, "maxBackoffSeconds": 60, "noProgressLimit": 3, "spares": 0},
         "progressDeadline": {"seconds": 600, "action": "Warn"},
         "suspend": False,
         "cleanPodPolicy": "Running",
