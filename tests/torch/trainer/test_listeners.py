@@ -1,6 +1,7 @@
 """What a training reports to its listeners, and what they do with it, in one process."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,7 +168,7 @@ class LateExchange(Exchange):
         super().__init__(torch.device("cpu"))
         self.work = work
 
-    def begin_mean(self, *values: torch.Tensor) -> Mean:
+    def begin_mean(self, *values: torch.Tensor, row: Sequence[float] = ()) -> Mean:  # noqa: ARG002 no others
         return Mean(self.work, torch.stack(values))
 
 

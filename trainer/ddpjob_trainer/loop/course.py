@@ -12,9 +12,11 @@ from ddpjob_trainer.checkpointing.snapshot import TrainingState
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.own_time import OwnTime
 from ddpjob_trainer.loop.survival import RankLostError, Survival
 from ddpjob_trainer.observability.listener import Listener, LogRecord
 from ddpjob_trainer.observability.log_steps import Agreed, LogSteps
+from ddpjob_trainer.observability.slowest import SlowestRank
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError
@@ -69,6 +71,9 @@ class Course:
         self._log_steps = LogSteps(group.exchange, self._logged, self._check)
         self._finite = finite
         self._requests = StopRequests(group, clock=clock)
+        self.own_time = OwnTime.on(group.device, rank=group.rank, clock=clock)
+        """What this rank does in a step without waiting for another."""
+        self._slowest = SlowestRank()
         self.position = Position()
         """How far the training has come."""
         self.total_steps = 0
@@ -138,6 +143,8 @@ class Course:
             # What can never be saved is said before the first step.
             self._checkpoints.check(self._state())
         if self._take_over():
+            # What the ranks had measured of each other is gone with the group.
+            self.notify(lambda listener: listener.slowest_changed(None))
             return True
         if self._checkpoints is not None:
             found = self._checkpoints.resume(self._state())
@@ -176,16 +183,19 @@ class Course:
         self.begin(Activity.DATA)
         self._before = self._mark = self._clock()
         self._data_seconds, self._samples = 0.0, 0
+        self.own_time.begin_step()
 
     def await_batch(self) -> None:
         """The wait for another batch of the same step begins."""
         self.begin(Activity.DATA)
         self._mark = self._clock()
+        self.own_time.await_data()
 
     def batch_arrived(self, samples: int) -> None:
         """A batch with this number of samples is there."""
         self._data_seconds += self._clock() - self._mark
         self._samples += samples
+        self.own_time.compute()
         self.begin(Activity.STEP)
 
     def loss_computed(self) -> None:
@@ -193,7 +203,10 @@ class Course:
         local = self._clock() - self._mark
         for listener in self._listeners:
             listener.loss_computed(local)
-        self._log_steps.finish()
+        if self._log_steps.pending:
+            self.own_time.wait()
+            self._log_steps.finish()
+            self.own_time.compute()
 
     def is_log_step(self, step: int) -> bool:
         """Whether the loss of a step is read back."""
@@ -214,12 +227,16 @@ class Course:
         self._consumed += consumed
         self.position = position
         step, seconds = position.step, self._clock() - self._before
+        self.own_time.end_step(seconds)
         for listener in self._listeners:
             listener.step_finished(step, self._samples, seconds, self._data_seconds)
         if record is not None:
             loss, norm, rate = record
             suspicious = self._finite.suspicious(norm)
-            self._log_steps.begin(loss, norm, suspicious, step=step, learning_rate=rate, consumed=self._consumed)
+            own = self.own_time.taken() if self._group.world_size > 1 else ()
+            self._log_steps.begin(
+                loss, norm, suspicious, step=step, learning_rate=rate, consumed=self._consumed, own=own
+            )
             if first:
                 # Immediately, whatever the next step waits for: training has begun.
                 self._log_steps.finish()
@@ -250,6 +267,8 @@ class Course:
             self._state(), self.position, during_next_step=self._during_next_step, keep=self._best_step()
         )
         self._pauses[self.position.step] = pause
+        # The others have waited for rank 0 to write.
+        self.own_time.saved(pause.seconds, own=self._group.rank == 0)
         self._saved = self.position
         self.begin(Activity.STEP)
         self._report_saved()
@@ -346,4 +365,7 @@ class Course:
                 "its own: the forward pass must call the model that all ranks train together, which is the one that "
                 "the loss of `train` is given, or that session.model() has returned"
             )
+        if self._group.first and self._slowest.add(agreed.own):
+            found = self._slowest.found
+            self.notify(lambda listener: listener.slowest_changed(found))
         self._finite.check(record.gradient_norm, step=record.step, suspicious=agreed.suspicious, saved=self._saved_step)

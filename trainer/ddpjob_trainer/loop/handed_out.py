@@ -60,6 +60,9 @@ class Computing:
         self.models = models
         self.course = course
         self._optimizings = optimizings
+        optimizings[0][1].own_time = course.own_time
+        for model in models:
+            course.own_time.attach(model)
         self._before = _Before(models)
         self._part: Part | None = None
         self._computed = False

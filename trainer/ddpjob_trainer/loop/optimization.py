@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,9 @@ from ddpjob_trainer.loop.sharding import Sharding
 from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.process.environment import MisuseError
+
+if TYPE_CHECKING:
+    from ddpjob_trainer.loop.own_time import OwnTime
 
 Loss = Callable[[nn.Module, Any], torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]]
 """Given the model and a batch on its device, the loss to minimise: a tensor without dimensions.
@@ -162,6 +165,8 @@ class Optimizing:
         self.buckets = Buckets()
         self._distributed: DistributedDataParallel | None = None
         self._weights = weights
+        self.own_time: OwnTime | None = None
+        """Notes how long this rank takes for the gradients that `backward` computes."""
         rank, world_size = dist.get_rank(), dist.get_world_size()
         self._sharding = Sharding(optimizer, rank=rank, world_size=world_size) if how.shard_optimizer else None
 
@@ -223,7 +228,14 @@ class Optimizing:
         """
         # Shares of one mean: neither the number of batches nor that of ranks changes what a step learns.
         part = self._weights.part(loss, share=weight, last=last)
-        (part if self.scaler is None else self.scaler.scale(part)).backward()
+        whole = part if self.scaler is None else self.scaler.scale(part)
+        own_time = self.own_time if last else None
+        if own_time is not None:
+            own_time.before_backward(whole)
+        whole.backward()
+        if own_time is not None and self._sharding is None:
+            # What follows is the optimizer, which with a sharded one also waits for the others'.
+            own_time.compute()
         self._parts.append(part.detach())
 
     def take_losses(self, other: "Optimizing") -> None:

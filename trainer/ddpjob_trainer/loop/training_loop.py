@@ -165,6 +165,8 @@ class TrainingLoop:
             self._start(plan)
             # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
             model = self._optimizing.distributed()
+            self._optimizing.own_time = self._course.own_time
+            self._course.own_time.attach(model)
             if self.position.consumed > 0 and not self._epoch_is_read:
                 # An evaluation may have been due when a stop came.
                 self._finish_step()

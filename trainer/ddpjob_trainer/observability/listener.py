@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpjob_trainer.observability.slowest import Slowest
 from ddpjob_trainer.process.activity import Activity
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class Listener:
 
     def logged(self, record: LogRecord) -> None:
         """A log step is done."""
+
+    def slowest_changed(self, slowest: Slowest | None) -> None:
+        """Another rank slows down the others, or the same one by another factor, or none any longer; on rank 0."""
 
     def not_finite(self, step: int, what: str) -> None:
         """A loss, a gradient or the state was found not to be finite, on all ranks.

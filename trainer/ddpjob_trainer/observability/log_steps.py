@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,8 @@ class Agreed:
     """Whether any of them has found something suspicious."""
     apart: bool
     """Whether the norms of their gradients differ, which were the same if they had been averaged."""
+    own: list[list[float]]
+    """What each rank has given of its own, in the order of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class _Pending:
         record = LogRecord(self.step, loss, self.learning_rate, float(self.gradient_norm), self.consumed)
         # Unit vectors have a mean of length 1 if they are the same. Without a direction it is nan, and tells nothing.
         apart = 1 - sum(each * each for each in direction) > _APART
-        return record, Agreed(suspicious > 0, apart)
+        return record, Agreed(suspicious > 0, apart, self.means.rows())
 
 
 class LogSteps:
@@ -65,6 +67,11 @@ class LogSteps:
         self._check = check
         self._pending: _Pending | None = None
 
+    @property
+    def pending(self) -> bool:
+        """Whether a log step has begun that has not been reported."""
+        return self._pending is not None
+
     def begin(
         self,
         loss: torch.Tensor,
@@ -74,6 +81,7 @@ class LogSteps:
         step: int,
         learning_rate: float,
         consumed: int,
+        own: Sequence[float] = (),
     ) -> None:
         """Start to average the losses of all ranks after a step.
 
@@ -84,8 +92,9 @@ class LogSteps:
             step: the number of the step.
             learning_rate: of that step.
             consumed: samples of all ranks since this process started.
+            own: numbers of this rank that all are to know, as many on each.
         """
-        means = self._exchange.begin_mean(loss, suspicious, *_direction(norm))
+        means = self._exchange.begin_mean(loss, suspicious, *_direction(norm), row=own)
         self._pending = _Pending(step, means, learning_rate, norm, consumed)
 
     def finish(self) -> None:

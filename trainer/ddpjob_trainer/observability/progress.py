@@ -4,11 +4,12 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob_trainer.observability.slowest import Slowest
 from ddpjob_trainer.process.activity import Activity
 
 LEAST_SECONDS_BETWEEN_FILES: Final = 1.0
@@ -50,6 +51,8 @@ class Progress:
     """Since its last sign of progress: a finished step, or a checkpoint or evaluation that began or ended."""
     stack: str | None = None
     """Where a rank hangs: the innermost calls of a traceback."""
+    slowest: Slowest | None = None
+    """The rank that slows down the others; known to rank 0 alone."""
     process_restarts: int = 0
     """How often torchrun has restarted the processes within the attempt."""
 
@@ -87,6 +90,8 @@ class Progress:
         }
         if self.stack is not None:
             fields["stack"] = self.stack
+        if self.slowest is not None:
+            fields["slowest"] = asdict(self.slowest)
         if self.accuracy is not None:
             fields["accuracy"] = self.accuracy
         if self.metrics:

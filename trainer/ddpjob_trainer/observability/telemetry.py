@@ -14,6 +14,7 @@ from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecor
 from ddpjob_trainer.observability.metrics import GpuMemory, ProcessInfo, TrainerMetrics
 from ddpjob_trainer.observability.progress import Progress, ProgressFile
 from ddpjob_trainer.observability.server import HttpServer
+from ddpjob_trainer.observability.slowest import Slowest
 from ddpjob_trainer.process.activity import Activity, Pulse
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.watchdog import Watchdog
@@ -150,6 +151,19 @@ class Telemetry(Listener):
         self.metrics.gradient_norm.set(record.gradient_norm)
         self._write()
 
+    def slowest_changed(self, slowest: Slowest | None) -> None:
+        """Show which rank slows down the others."""
+        before, self._progress = self._progress.slowest, replace(self._progress, slowest=slowest)
+        if slowest is None:
+            _log.info("no rank slows down the others any longer")
+        elif before is None or (before.rank, before.what) != (slowest.rank, slowest.what):
+            _log.warning(
+                "rank %d slows down the others: it takes %.1f times as long as they do for its own part of a step (%s)",
+                slowest.rank,
+                slowest.factor,
+                slowest.what,
+            )
+
     def not_finite(self, step: int, what: str) -> None:  # noqa: ARG002 the log shows them
         """Count it."""
         self.metrics.not_finite.inc()
@@ -217,7 +231,7 @@ class Telemetry(Listener):
             return
         try:
             # The stack is for a look at a process that hangs; the file is kept small for the report.
-            self._file.write(replace(self.progress(), stack=None, metrics={}), last=last)
+            self._file.write(replace(self.progress(), stack=None, slowest=None, metrics={}), last=last)
         except OSError as reason:
             self._file = None
             _log.warning("progress is no longer written to the file: %s", reason)

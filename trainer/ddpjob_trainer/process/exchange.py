@@ -50,13 +50,15 @@ class Gathering:
 class Mean:
     """What the means over all ranks will be."""
 
-    def __init__(self, work: dist.Work, total: torch.Tensor) -> None:
+    def __init__(self, work: dist.Work, total: torch.Tensor, rows: torch.Tensor | None = None) -> None:
         """Args:
         work: of the collective.
         total: becomes the sum.
+        rows: part of the same memory; becomes what each rank has given.
         """
         self._work = work
         self._total = total
+        self._rows = rows
 
     def done_soon(self, pause: Callable[[float], object] = time.sleep) -> bool:
         """Whether `result` will not wait; waits a second at most to find out.
@@ -82,6 +84,11 @@ class Mean:
         self._work.wait()
         means: list[float] = (self._total / dist.get_world_size()).tolist()
         return means
+
+    def rows(self) -> list[list[float]]:
+        """What each rank has given in addition, in the order of ranks; after `result`."""
+        rows: list[list[float]] = [] if self._rows is None else self._rows.tolist()
+        return rows
 
 
 class Total:
@@ -254,10 +261,24 @@ class Exchange:
         dist.broadcast(self._hold(numbers), src=0)
         return [float(each) for each in numbers]
 
-    def begin_mean(self, *values: torch.Tensor) -> Mean:
-        """Start to average numbers that each rank holds as tensors on its device, without waiting."""
-        total = torch.stack([value.detach().to(self._device, dtype=torch.float32) for value in values])
-        return Mean(dist.all_reduce(self._hold(total), async_op=True), total)
+    def begin_mean(self, *values: torch.Tensor, row: Sequence[float] = ()) -> Mean:
+        """Start to average numbers that each rank holds as tensors on its device, without waiting.
+
+        Args:
+            values: to average.
+            row: numbers of this rank that all ranks are to know, as many on each.
+        """
+        means = torch.stack([value.detach().to(self._device, dtype=torch.float32) for value in values])
+        if not row:
+            return Mean(dist.all_reduce(self._hold(means), async_op=True), means)
+        # In the same collective: each rank adds its own row to zeros.
+        rank, size = dist.get_rank(), dist.get_world_size()
+        both = torch.cat([means, means.new_zeros(size * len(row))])
+        total, rows = both[: len(means)], both[len(means) :].view(size, len(row))
+        for index, value in enumerate(row):
+            # As an argument of a kernel: a copy to a GPU would wait for it.
+            rows[rank, index].fill_(value)
+        return Mean(dist.all_reduce(self._hold(both), async_op=True), total, rows)
 
     def begin_sum(self, value: torch.Tensor) -> Total:
         """Start to add up a number that each rank holds as a tensor, without waiting."""
