@@ -87,6 +87,15 @@ def _nodes(facts: JobFacts) -> tuple[Sample, ...]:
     return () if facts.nodes is None else tuple(zip(_NODE_STATES, facts.nodes, strict=True))
 
 
+def _slowest(facts: JobFacts) -> tuple[Sample, ...]:
+    if facts.slowest is None:
+        return ()
+    rank, node, what, factor = facts.slowest
+    # Kubernetes has no such names of nodes, but a status can be written by others than the operator.
+    node = node.replace("\\", "").replace('"', "")
+    return ((f',node="{node}",rank="{rank}",what="{what}"', factor),)
+
+
 def _ratio(facts: JobFacts) -> tuple[Sample, ...]:
     if facts.step is None or not facts.total_steps:
         return ()
@@ -127,6 +136,11 @@ _FAMILIES: Final = (
         "last_step_timestamp_seconds",
         "When the last step ended, by the clock of rank 0.",
         lambda facts: _one(facts.last_step),
+    ),
+    _Family(
+        "slowest_rank_factor",
+        "How many times as long as the others the rank takes that slows them down, while there is one.",
+        _slowest,
     ),
     _Family(
         "start_timestamp_seconds",

@@ -26,7 +26,7 @@ def promtool() -> Promtool:
 def test_configuration_and_rules_are_sound(promtool: Promtool, tmp_path: Path) -> None:
     code, said = promtool("check", "config", "manifests/prometheus/prometheus.yaml", work=tmp_path)
     assert code == 0, said
-    assert "12 rules found" in said
+    assert "13 rules found" in said
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

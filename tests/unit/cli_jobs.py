@@ -48,6 +48,17 @@ RUNNING: dict[str, Any] = {
     "summary": {"nodes": "2/2", "epoch": "7/20", "step": "210/600", "loss": "0.0831", "eta": "38s", "speed": "1.2k/s"},
 }
 
+SLOWEST: dict[str, Any] = {
+    "attempt": 0,
+    "rank": 3,
+    "ordinal": 1,
+    "pod": "digits-a0-1",
+    "nodeName": "node-1",
+    "factor": 2.1,
+    "what": "Data",
+    "time": START,
+}
+
 FAILURE: dict[str, Any] = {
     "rank": 3,
     "ordinal": 1,

@@ -21,7 +21,7 @@ from ddpjob_core.api.status import STATUS_VERSION
 from ddpjob_core.observations.observe import job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind, Terminated
 from ddpjob_core.wire.fields import Fields
-from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress
+from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress, parse_slowest
 from ddpjob_core.wire.rank_report import parse_rank_report, parse_wait
 
 NUMBERS: Final[tuple[object, ...]] = (
@@ -147,6 +147,10 @@ def disturb(world: HostileWorld, rng: Random) -> None:
 def says(world: HostileWorld, rng: Random) -> None:
     """A rank answers on /progress."""
     raw = _some(rng, REPORTED)
+    if rng.random() < 0.5:
+        raw["slowest"] = _some(rng, ("rank", "factor", "what"))
+        if rng.random() < 0.5:
+            raw["slowest"] = {"rank": rng.randrange(4), "factor": rng.choice((1, 1.5, 1000)), "what": "Data"}
     if rng.random() < 0.2:
         raw["waiting"] = {"reason": rng.choice(("NameNotResolved", *TEXTS)), "message": rng.choice(ANYTHING)}
     world.steps.append(f"{raw!r:.300}")
@@ -159,7 +163,7 @@ def says(world: HostileWorld, rng: Random) -> None:
         return
     world.ranks[rank] = parse_rank_report(fields, target, world.now)
     if rank == 0:
-        world.progress = ProgressReport(number, *parse_progress(fields, world.now))
+        world.progress = ProgressReport(number, *parse_progress(fields, world.now), parse_slowest(fields))
 
 
 def ends(world: HostileWorld, rng: Random) -> None:

@@ -109,6 +109,18 @@ max by (namespace, ddpjob) (ddpjob_operator_job_phase{phase=~"Running|Restarting
         runbook="straggler",
     ),
     Alert(
+        name="DDPJobSlowRank",
+        expression="""
+max by (namespace, ddpjob, rank, node, what) (ddpjob_operator_job_slowest_rank_factor) > 0
+""",
+        lasting="10m",
+        severity="info",
+        summary=f"Rank {{{{ $labels.rank }}}} of DDPJob {_JOB} on node {{{{ $labels.node }}}} is slow",
+        text="By its own clock it takes {{ $value | humanize }} times as long as the others for its own part of a step "
+        "({{ $labels.what }}). All of them wait for it.",
+        runbook="straggler",
+    ),
+    Alert(
         name="DDPJobNotFinite",
         expression="""
 count by (namespace, ddpjob) (

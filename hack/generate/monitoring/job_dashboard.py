@@ -176,6 +176,18 @@ _RANKS: Final = Row(
             queries=(Query(_OWN_WORK, "rank {{rank}}"),),
         ),
         Panel(
+            title="Slow rank",
+            text="How many times as long as the others a rank takes for its own part of a step, while it slows them "
+            "down. Only for programs that train with ddpjob_trainer.",
+            unit="none",
+            queries=(
+                Query(
+                    f"max by (rank, node, what) ({_operator('slowest_rank_factor')})",
+                    "rank {{rank}} on {{node}}: {{what}}",
+                ),
+            ),
+        ),
+        Panel(
             title="Data wait",
             text="Share of the time that a rank waits for its data loader.",
             unit="percentunit",

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 from ddpjob.views.checks import Check, Outcome, Read, addresses, because, skipped
 from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.remedies import remedy_of_refusal
+from ddpjob.views.slowest import slowest_rank, what_slows
 from ddpjob.views.start_remedies import remedy_of_scheduling, remedy_of_start
 from ddpjob_core.api.constants import INVALID_SPEC
 from ddpjob_core.api.errors import ApiError, NotFound
@@ -224,6 +225,8 @@ def _progress(job: Job) -> Check:
     training = status.condition(ConditionType.TRAINING)
     if training is None or training.status != "True":
         return Check(name, Outcome.SKIP, _message(training))
+    if status.slowest is not None:
+        return Check(name, Outcome.WARN, slowest_rank(status), what_slows(status))
     return Check(name, Outcome.OK, f"step {status.summary.step or '?'}")
 
 

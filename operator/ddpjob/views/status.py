@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ddpjob.views.job import Job
 from ddpjob.views.progress import shown_phase, waiting_for
+from ddpjob.views.slowest import slowest_rank
 from ddpjob.views.text import Line, Tone, ago, block, tone_of, without
 from ddpjob_core.api.base import format_time, parse_time
 from ddpjob_core.api.columns import COLUMNS, Column
@@ -25,6 +26,8 @@ def status_lines(job: Job, now: datetime) -> list[Line]:
         Line(_attempt(job), "Attempt"),
         *_progress(status, now),
     ]
+    if status.slowest is not None:
+        lines.append(Line(slowest_rank(status), "Slowest", Tone.WARN))
     if status.failure is not None:
         lines += _failure(job, status.failure)
     return lines
@@ -125,7 +128,8 @@ def status_json(job: Job) -> dict[str, Any]:
     """The same for programs: the API's own names, and what identifies the job."""
     status, spec = job.status, job.record.spec
     wire = status.to_wire()
-    kept = ("phase", "attempt", "conditions", "nodes", "restarts", "progress", "failure", "startTime", "completionTime")
+    reported = ("phase", "attempt", "conditions", "nodes", "restarts", "progress", "slowest", "failure")
+    kept = (*reported, "startTime", "completionTime")
     return {
         "namespace": job.namespace,
         "name": job.name,

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ddpjob.views.advice import advice, advice_without_failure, class_of, meaning
 from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.progress import waiting_for
+from ddpjob.views.slowest import slowest_rank, what_slows
 from ddpjob.views.text import Line, Tone, ago, block, tone_of, traceback_lines, without
 from ddpjob_core.api.base import format_time
 from ddpjob_core.api.display import format_seconds
@@ -71,6 +72,8 @@ def story_of(job: Job, events: Sequence[JobEvent], pods: Sequence[PodRecord], no
         to_do = advice_without_failure(failed_reason)
     if not status.finished and waiting_for(status) and status.phase is not Phase.SUSPENDED:
         to_do.append(_HINT_OF_WAITING.format(name=job.name, namespace=job.namespace))
+    if status.slowest is not None:
+        to_do.append(what_slows(status))
     return Story(
         verdict=_verdict(job, now),
         tone=tone_of(status) if status.phase is not Phase.PENDING else Tone.WARN,
@@ -105,7 +108,8 @@ def _verdict(job: Job, now: datetime) -> str:
         return f"{name} has failed{tries}: {failed.reason}"
     waits = waiting_for(status)
     if status.phase is Phase.RUNNING:
-        return f"{name} is running{tries}" + (f": {waits}" if waits else "")
+        said = "; ".join(part for part in (waits, slowest_rank(status)) if part)
+        return f"{name} is running{tries}" + (f": {said}" if said else "")
     age = ago(job.created, now)
     return (
         f"{name} is {status.phase.value}{tries}"

@@ -14,6 +14,8 @@ _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
 """The largest whole number up to which every JSON reader is exact."""
 MAX_STACKS: Final = 4
+MOST_TIMES: Final = 1000
+"""How many times as long as the others a rank may take, at most."""
 MAX_STACK: Final = 2048
 
 
@@ -34,6 +36,7 @@ Processes = Annotated[int, Field(ge=0, le=MAX_PROCESSES), BeforeValidator(_bound
 ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
 # The API server compares integers with these bounds as an int64, which they have to fit into.
 Measure = Annotated[float, Field(ge=-1e18, le=1e18), BeforeValidator(_bounded(-1e18, 1e18))]
+Factor = Annotated[float, Field(ge=1, le=MOST_TIMES), BeforeValidator(_bounded(1, MOST_TIMES))]
 Rate = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_bounded(0, 1e15))]
 Word = Annotated[str, Field(max_length=253), BeforeValidator(as_line(253))]
 Text = Annotated[str, Field(max_length=8192), BeforeValidator(as_line(8192))]
@@ -42,6 +45,14 @@ Lines = Annotated[str, Field(max_length=8192), BeforeValidator(as_lines(8192))]
 
 STATUS_VERSION: Final = 1
 """Raised when a status can no longer be read as before although its fields are the same."""
+
+
+class SlowPart(StrEnum):
+    """What a rank does when the others wait for it."""
+
+    DATA = "Data"
+    COMPUTING = "Computing"
+    CHECKPOINT = "Checkpoint"
 
 
 class Phase(StrEnum):
@@ -223,6 +234,27 @@ class Stack(ApiModel):
     """Innermost calls of the thread that trains, in the form of a Python traceback."""
 
 
+class Slowest(ApiModel):
+    """The rank that slows down the others: in its own part of the steps it has been persistently slower than they are."""
+
+    attempt: Count
+    """Attempt that the rank belongs to."""
+    rank: Count
+    """Global rank of the process."""
+    ordinal: Count
+    """Ordinal of the pod that it runs in."""
+    pod: Word
+    """Name of the pod that it runs in."""
+    node_name: Word | None = None
+    """Name of the Kubernetes node that the pod runs on."""
+    factor: Factor
+    """How many times as long as the median of the others it takes for its own part of a step, without waiting for others."""
+    what: SlowPart
+    """What takes it longer than the others: Data (waiting for its data loader), Computing, or Checkpoint (writing)."""
+    time: Time
+    """Time at which the rank was first seen to be the slowest."""
+
+
 class DDPJobStatus(ApiModel):
     """Observed state of a DDPJob."""
 
@@ -291,6 +323,8 @@ class DDPJobStatus(ApiModel):
     """Root cause of the last failure."""
     stacks: Annotated[list[Stack] | None, Field(max_length=MAX_STACKS)] = None
     """Where ranks were in the last stall, those that the others waited for first. It outlives the pods, whose logs show the stacks of all ranks."""
+    slowest: Slowest | None = None
+    """The rank that slows down the others, while there is one. Only programs that train with ddpjob_trainer report it."""
     leader_epoch: Count | None = None
     """Term of the operator that wrote this status: leaseTransitions of its Lease. It never falls, so that a former leader cannot overwrite what its successor wrote."""
 

@@ -15,7 +15,7 @@ from ddpjob_core.engine.protocols import OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.wire.fields import LARGEST_MESSAGE, Fields, json_object
-from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress
+from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress, parse_slowest
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait, parse_rank_report, parse_wait
 
 _FRESH: Final = 0.25
@@ -138,6 +138,7 @@ class ProgressPoller:
             wait = parse_wait(fields, target, answered)
             rank = parse_rank_report(fields, target, answered)
             progress, loss = parse_progress(fields, answered)
+            slowest = parse_slowest(fields) if target.rank == 0 else None
         except TimeoutError:
             self._fail(uid, target, "timeout")
             return Answer.SILENT
@@ -157,7 +158,7 @@ class ProgressPoller:
                 self._keep_wait(uid, target, wait)
             else:
                 self._end_wait(uid, target)
-                self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss))
+                self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss, slowest))
             return Answer.SERVED
         return Answer.REFUSED
 

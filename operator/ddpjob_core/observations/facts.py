@@ -23,11 +23,15 @@ class JobFacts:
     total_steps: int | None
     loss: float | None
     last_step: float | None
+    slowest: tuple[int, str, str, float] | None
+    """The rank that slows down the others: its number, its Kubernetes node, what it does, and how many times as long as
+    they do it takes."""
 
 
 def facts_of(status: DDPJobStatus) -> JobFacts:
     """What a status says."""
     restarts, nodes, progress, failure = status.restarts, status.nodes, status.progress, status.failure
+    slowest = status.slowest
     start, last_step = active_since(status), progress.last_step_time if progress is not None else None
     return JobFacts(
         phase=status.phase.value,
@@ -41,4 +45,5 @@ def facts_of(status: DDPJobStatus) -> JobFacts:
         total_steps=progress.total_steps if progress is not None else None,
         loss=progress.loss if progress is not None else None,
         last_step=last_step.timestamp() if last_step is not None else None,
+        slowest=None if slowest is None else (slowest.rank, slowest.node_name or "", slowest.what, slowest.factor),
     )

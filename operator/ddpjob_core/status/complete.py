@@ -13,6 +13,7 @@ from ddpjob_core.status.pods_scheduled import pods_scheduled, why_not_created
 from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 from ddpjob_core.status.resizing import resizing_facts
 from ddpjob_core.status.resolved import resolved_fields
+from ddpjob_core.status.slowest import slowest_rank
 from ddpjob_core.status.stacks import kept_stacks
 from ddpjob_core.status.state import state_of
 from ddpjob_core.status.status_refused import refused_facts
@@ -39,6 +40,7 @@ def completed(situation: Situation, decided: DDPJobStatus) -> DDPJobStatus:
             **resolved_fields(situation.spec, decided),
             "pod_security": RESTRICTED if is_restricted(situation.job.status) else None,
             "stacks": kept_stacks(situation, decided),
+            "slowest": slowest_rank(situation, decided),
             "first_step_time": decided.first_step_time or (situation.now if steps else None),
         },
     )

@@ -34,5 +34,5 @@ def recheck_at(old: DDPJobStatus | None, new: DDPJobStatus, due: datetime) -> da
 
 def _differ_in_progress_alone(old: DDPJobStatus, new: DDPJobStatus) -> bool:
     restarts = old.restarts.model_copy(update={"furthest_step": new.restarts.furthest_step})
-    reported = {"progress": new.progress, "summary": new.summary, "restarts": restarts}
+    reported = {"progress": new.progress, "summary": new.summary, "restarts": restarts, "slowest": new.slowest}
     return old.model_copy(update=reported) == new

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ddpjob_core.api.status import Progress
+from ddpjob_core.api.constants import MAX_NODES, MAX_PROCESSES
+from ddpjob_core.api.status import MOST_TIMES, Progress, SlowPart
 from ddpjob_core.wire.fields import MOST_SECONDS, MOST_STEPS, Fields
 
 _LARGEST_LOSS: Final = 1e300
 _LARGEST_RATE: Final = 1e15
 _LONGEST_LOSS_TEXT: Final = 16
+_LAST_RANK: Final = MAX_NODES * MAX_PROCESSES - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,22 @@ class PollTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowestReport:
+    """The rank that slows down the others, as rank 0 reports it: it takes `factor` times as long as they do."""
+
+    rank: int
+    factor: float
+    what: SlowPart
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressReport:
     """What rank 0 of an attempt last reported on /progress. `loss_text` is the loss as shown, including nan and inf."""
 
     attempt: int
     progress: Progress
     loss_text: str = ""
+    slowest: SlowestReport | None = None
 
 
 def parse_progress(fields: Fields, observed: datetime | None = None) -> tuple[Progress, str]:
@@ -58,6 +70,23 @@ def parse_progress(fields: Fields, observed: datetime | None = None) -> tuple[Pr
         observed_time=observed,
     )
     return progress, loss_text
+
+
+def parse_slowest(fields: Fields) -> SlowestReport | None:
+    """The rank that slows down the others in a /progress answer; None if it names none, or any value is unusable.
+
+    Args:
+        fields: the answer's JSON object.
+    """
+    inner = fields.inner("slowest")
+    if inner is None:
+        return None
+    rank, factor = inner.whole("rank", _LAST_RANK), inner.number("factor", MOST_TIMES, least=1)
+    what = inner.choice("what", SlowPart)
+    if rank is None or factor is None or what is None:
+        return None
+    # As many digits as are shown: a program that reports more would cause a write each time.
+    return SlowestReport(rank, round(factor, 1), what)
 
 
 def percent_of(step: int | None, total: int | None) -> int | None:

@@ -37,6 +37,15 @@ STATUS: Json = {
     "summary": {"loss": "0.5"},
     "failure": {"reason": "R", "message": "m", "rank": 3, "exitCode": 7, "consequences": ["c"]},
     "stacks": [{"attempt": 0, "rank": 1, "ordinal": 1, "text": "File"}],
+    "slowest": {
+        "attempt": 3,
+        "rank": 1,
+        "ordinal": 1,
+        "pod": "bounds-a3-1",
+        "factor": 2.5,
+        "what": "Data",
+        "time": "2026-01-01T00:00:00Z",
+    },
 }
 
 

@@ -230,7 +230,9 @@ async def test_progress_is_shown_while_it_trains_and_stays_when_the_pods_are_gon
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     async def progress(_: web.Request) -> web.Response:
-        return web.json_response({"epoch": 2, "totalEpochs": 5, "step": 20, "totalSteps": 50, "loss": 0.25})
+        slowest = {"rank": 0, "factor": 2.123, "what": "Data"}
+        steps = {"epoch": 2, "totalEpochs": 5, "step": 20, "totalSteps": 50, "loss": 0.25}
+        return web.json_response({**steps, "slowest": slowest})
 
     app = web.Application()
     app.add_routes([web.get("/progress", progress)])
@@ -239,9 +241,16 @@ async def test_progress_is_shown_while_it_trains_and_stays_when_the_pods_are_gon
         await stage.operator.start()
         await stage.create("digits", nodes=1, metrics={"port": rank0.port}, cleanPodPolicy="All")
         await until("the step is shown", lambda: shows_step(stage, "digits", "20/50"))
-        assert (await stage.status("digits"))["progress"]["percent"] == 40
+        status = await stage.status("digits")
+        assert status["progress"]["percent"] == 40
+        (pod,) = await stage.pods("digits")
+        place = {"pod": "digits-a0-0", "nodeName": pod["spec"]["nodeName"], "attempt": 0, "ordinal": 0}
+        named = {**place, "rank": 0, "factor": 2.1, "what": "Data"}
+        assert {name: each for name, each in status["slowest"].items() if name != "time"} == named
+        assert await stage.operator.metric("job_slowest_rank_factor", rank="0", what="Data") == 2.1
         stage.kubelet.exits["digits-a0-0"] = 0
         await until("it is over", lambda: phase_is(stage, "digits", "Succeeded"))
+        assert "slowest" not in await stage.status("digits")
         await until("its pods are gone", lambda: is_without(stage, "digits-a0-0"))
         assert await shows_step(stage, "digits", "20/50")
 

@@ -6,11 +6,12 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from ddpjob_core.api import DDPJobStatus, Phase
-from ddpjob_core.api.status import Condition, ConditionType, Failure, Nodes, Progress, Restarts
+from ddpjob_core.api.status import Condition, ConditionType, Failure, Nodes, Progress, Restarts, Slowest, SlowPart
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.metrics import Metrics, Readings
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NODES = (None, 'a"b', "a\\", 'x",rank="0"} 7', "🙂", "a{b}c")
 
 
 def record(name: str, status: DDPJobStatus | None, version: str = "1") -> JobRecord:
@@ -29,6 +30,12 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
 def stalled(status: str) -> Condition:
     return Condition(
         type=ConditionType.TRAINING_STALLED, status=status, last_transition_time=NOON, reason="R", message=""
+    )
+
+
+def slowest(node: str | None) -> Slowest:
+    return Slowest(
+        attempt=0, rank=3, ordinal=1, pod="digits-a0-1", node_name=node, factor=2.1, what=SlowPart.DATA, time=NOON
     )
 
 
@@ -51,6 +58,7 @@ def test_every_series_with_a_jobs_name_goes_with_the_job() -> None:
         failure=Failure(failure_class="Signal", reason="Signal", message=""),
         conditions=[stalled("True")],
         progress=Progress(step=30, total_steps=120, loss=0.5, last_step_time=NOON),
+        slowest=slowest("node-2"),
     )
     metrics, jobs = Metrics(), [record("digits", status)]
     metrics.read(Readings(jobs=jobs))
@@ -72,6 +80,7 @@ def test_every_series_with_a_jobs_name_goes_with_the_job() -> None:
         (f"{prefix}_loss", "digits", "team"): 0.5,
         (f"{prefix}_last_step_timestamp_seconds", "digits", "team"): NOON.timestamp(),
         (f"{prefix}_start_timestamp_seconds", "digits", "team"): NOON.timestamp(),
+        (f"{prefix}_slowest_rank_factor", "3", "Data", "digits", "node-2", "team"): 2.1,
     }
     jobs.clear()
     assert not [key for key in samples(metrics) if "digits" in key]
@@ -83,6 +92,14 @@ def test_a_job_that_reports_nothing_has_no_step_and_no_progress() -> None:
     found = samples(metrics)
     assert ("ddpjob_operator_job_phase", "Running", "plain", "team") in found
     assert not [name for name, *_ in found if "_step" in name or "_progress_ratio" in name or "_loss" in name]
+
+
+def test_whatever_the_name_of_a_node_is_the_metrics_can_be_read() -> None:
+    metrics = Metrics()
+    jobs = [record(f"digits-{number}", DDPJobStatus(slowest=slowest(node))) for number, node in enumerate(NODES)]
+    metrics.read(Readings(jobs=jobs))
+    found = [key for key in samples(metrics) if key[0] == "ddpjob_operator_job_slowest_rank_factor"]
+    assert len(found) == len(NODES)
 
 
 def test_a_job_that_failed_of_a_stall_is_stalled_no_more() -> None:

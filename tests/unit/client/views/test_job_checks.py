@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from api_answers import DENIED, DOWN, EMPTY_SLICE, GONE, SLICE, named, pod
-from cli_jobs import FAILED, NOW, RUNNING, SUCCEEDED, condition, job
+from cli_jobs import FAILED, NOW, RUNNING, SLOWEST, SUCCEEDED, condition, job
 
 from ddpjob.views.checks import (
     Check,
@@ -51,6 +51,7 @@ APART = [
     )
 ]
 STALL = [condition("TrainingStalled", "True", "NoStep", "rank 2 is behind")]
+TRAINS = [*RUNNING["conditions"], condition("Training", "True", "StepsReported", "steps are reported")]
 
 
 def judged(found: Findings) -> dict[str, Check]:
@@ -85,6 +86,13 @@ def test_what_blocks_a_job_is_named_by_its_check(changes: dict[str, Any], name: 
     assert checks[name].outcome is FAIL, checks
     assert text in checks[name].message
     assert checks[name].remedy
+
+
+def test_a_rank_that_slows_down_the_others_blocks_nothing_but_is_worth_a_look() -> None:
+    found = judged(replace(FOUND, job=job(**{**RUNNING, "conditions": TRAINS}, slowest=SLOWEST)))["Progress"]
+    assert found.outcome is Outcome.WARN
+    assert "rank 3 (digits-a0-1 on node node-1) takes 2.1 times as long" in found.message
+    assert "data_workers" in found.remedy
 
 
 def refused(reason: str, message: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from cli_jobs import FAILED, FAILURE, LATER, RUNNING, SUCCEEDED, WAITING, job, status_of, text_of
+from cli_jobs import FAILED, FAILURE, LATER, RUNNING, SLOWEST, SUCCEEDED, WAITING, job, status_of, text_of
 
 from ddpjob.views.progress import progress_line
 from ddpjob.views.status import TABLE_HEAD, job_row, status_json, status_lines
@@ -42,6 +42,17 @@ def test_before_its_first_report_an_attempt_shows_whose_checkpoint_it_goes_on_fr
     assert progress_line(status_of(resumed)) == "Running  2/2 nodes  attempt 1  step 180/600  30%"
     without = {**resumed, "progress": {**left, "lastCheckpointStep": None}, "summary": {"nodes": "2/2"}}
     assert "Progress" not in text_of(status_lines(job(**without), LATER))
+
+
+def test_the_status_of_a_running_job_names_the_rank_that_slows_down_the_others() -> None:
+    lines = status_lines(job(**RUNNING, slowest=SLOWEST), LATER)
+    found = "rank 3 (digits-a0-1 on node node-1) takes 2.1 times as long as the others: waiting for its data"
+    assert f"Slowest: {found}" in text_of(lines)
+    elsewhere = {**SLOWEST, "nodeName": None, "factor": 2, "what": "Checkpoint"}
+    lines = status_lines(job(**RUNNING, slowest=elsewhere), LATER)
+    found = "rank 3 (digits-a0-1) takes 2 times as long as the others: writing checkpoints"
+    assert f"Slowest: {found}" in text_of(lines)
+    assert "Slowest" not in text_of(status_lines(job(**RUNNING), LATER))
 
 
 def test_the_status_of_a_failed_job_names_the_rank_and_where_it_ran() -> None:
@@ -82,6 +93,7 @@ def test_the_status_as_json_has_the_same_keys_for_every_job(fields: dict[str, An
         "nodes",
         "restarts",
         "progress",
+        "slowest",
         "failure",
         "startTime",
         "completionTime",

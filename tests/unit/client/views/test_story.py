@@ -3,7 +3,7 @@
 import json
 from datetime import timedelta
 
-from cli_jobs import FAILED, FAILURE, LATER, NOW, SUCCEEDED, WAITING, condition, job, text_of
+from cli_jobs import FAILED, FAILURE, LATER, NOW, RUNNING, SLOWEST, SUCCEEDED, WAITING, condition, job, text_of
 
 from ddpjob.views.job import Job, JobEvent
 from ddpjob.views.outcome import outcome_lines
@@ -68,6 +68,12 @@ def test_the_story_of_a_waiting_job_points_to_the_doctor() -> None:
 def test_a_suspended_job_needs_no_doctor() -> None:
     suspended = {"phase": "Suspended", "conditions": [condition("Suspended", "True", "Suspended", "no pods")]}
     assert "doctor" not in told(job(**suspended))
+
+
+def test_the_story_of_a_running_job_names_the_rank_that_slows_down_the_others_and_what_to_do() -> None:
+    found = story_of(job(**RUNNING, slowest=SLOWEST), [], [], LATER)
+    assert found.verdict.startswith("digits is running: rank 3 (digits-a0-1 on node node-1) takes 2.1 times as long")
+    assert found.to_do == ("compare the volumes of the nodes, or read ahead with data_workers",)
 
 
 def test_the_story_of_a_success_after_restarts_counts_them() -> None:
