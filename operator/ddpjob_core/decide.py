@@ -31,6 +31,7 @@ from ddpjob_core.policies.missing_children import missing_children
 from ddpjob_core.policies.newer_pods import newer_pods
 from ddpjob_core.policies.progress_deadline import progress_deadline
 from ddpjob_core.policies.restart import restart
+from ddpjob_core.policies.slow_rank import slow_rank
 from ddpjob_core.policies.spec_changed import spec_changed
 from ddpjob_core.policies.startup_deadline import startup_deadline
 from ddpjob_core.policies.success import succeeded
@@ -62,6 +63,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     restart,
     startup_deadline,
     progress_deadline,
+    slow_rank,
     elastic,
     creating,
     missing_children,

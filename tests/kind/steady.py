@@ -1,6 +1,8 @@
 """A training that takes its time, saves, and ends the same whatever happens to it on the way."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jobs import TRAINER_IMAGE, scripted
@@ -11,6 +13,8 @@ LOSS = re.compile(r"step (\d+)/(\d+) \| loss (\S+)")
 RESUMED = re.compile(r"resumed in epoch \d+ after step (\d+)")
 SAVED = re.compile(r"checkpoint at step (\d+)")
 CLAIM = "shared"
+# A pod that carries it is kept by the API server, so that its log can be read after its end.
+KEEP = "ddpjob.dev/kept-by-a-test"
 
 # Its steps take the time that they sleep, so that a test can do something meanwhile on any machine. With two ranks the
 # sum of two gradients is the same in whatever order; with more, DDP's buckets of a process' first step are other ones
@@ -104,3 +108,13 @@ def goes_on_as(expected: dict[int, str], log: str) -> int:
     assert step > 0
     assert losses(log) == {number: loss for number, loss in expected.items() if number > step}
     return step
+
+
+@contextmanager
+def log_of(kubectl: Kubectl, pod: str) -> Iterator[None]:
+    """A pod that is deleted stays until the end, and with it its log."""
+    kubectl.patch("pod", pod, {"metadata": {"finalizers": [KEEP]}})
+    try:
+        yield
+    finally:
+        kubectl.patch("pod", pod, {"metadata": {"finalizers": None}})

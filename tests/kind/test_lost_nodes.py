@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from jobs import TRAINER_IMAGE, program
 from kubectl import Kubectl, wait_until
-from steady import CLAIM, STEADY, claim, goes_on_as, resilient, trains, undisturbed
+from steady import CLAIM, STEADY, claim, goes_on_as, log_of, resilient, trains, undisturbed
 
 from hack.cluster.engine import Engine, choose_engine
 from hack.cluster.kind import LOG
@@ -26,8 +26,6 @@ pytestmark = [
 # The control plane takes a node for lost after about 50 s.
 MARKED = 240
 CHECKPOINT = re.compile(r"^step-(\d+)\.attempt-(\d+)$", re.MULTILINE)
-# A pod that carries it is kept by the API server, so that its log can be read after its end.
-KEEP = "ddpjob.dev/kept-by-a-test"
 
 
 @dataclass(frozen=True)
@@ -99,16 +97,6 @@ def removed(node: Node) -> Iterator[None]:
     finally:
         # As it was: its pods' addresses and the routes to them are known to the others.
         node.kubectl("create", "-f", "-", stdin=json.dumps(kept))
-
-
-@contextmanager
-def log_of(kubectl: Kubectl, pod: str) -> Iterator[None]:
-    """A pod that is deleted stays until the end, and with it its log."""
-    kubectl.patch("pod", pod, {"metadata": {"finalizers": [KEEP]}})
-    try:
-        yield
-    finally:
-        kubectl.patch("pod", pod, {"metadata": {"finalizers": None}})
 
 
 def wait_for_attempt(kubectl: Kubectl, name: str, number: int) -> None:

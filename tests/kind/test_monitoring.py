@@ -27,7 +27,10 @@ FAULTS = {
     "Restart of worker processes": "digits",
     "Restarts of jobs": "failing",
     "Stalled jobs": "slow",
+    "Slow rank": "slow",
 }
+# On a busy machine a rank of another job may be slow in truth, on the node with more to do.
+MAY_HAPPEN_TO_OTHERS = {"Slow rank"}
 NEEDS_A_GPU = {"GPU memory"}
 # No job fails of what is not finite here: the rule is asked about another class of failures.
 FAILS_OTHERWISE = ('class="NotFinite"', 'class="Error"')
@@ -114,7 +117,7 @@ def test_every_query_of_dashboards_and_rules_has_an_answer(kubectl: Kubectl) -> 
             assert faulty, title
             assert unanswered(prometheus, faulty, variables(kubectl, job), since) == []
             others = {"digits", "failing", "slow"} - {job, "digits" if title == "Restarts of jobs" else ""}
-            for other in others:
+            for other in others if title not in MAY_HAPPEN_TO_OTHERS else ():
                 assert len(unanswered(prometheus, faulty, variables(kubectl, other), since)) == len(faulty), (
                     title,
                     other,
@@ -138,6 +141,12 @@ def things_happen(kubectl: Kubectl, prometheus: Prometheus) -> None:
         lambda: kubectl.story("digits"),
     )
     kubectl.signal_rank("digits-a0-1", 1, signal.SIGKILL)
+    wait_until(
+        lambda: prometheus.now(f'ddpjob_operator_job_slowest_rank_factor{{{own}, ddpjob="slow", rank="1"}} > 1'),
+        "the slow rank to be named",
+        90,
+        lambda: kubectl.story("slow"),
+    )
     trains(kubectl, "slow", beyond=100)
     kubectl.signal_rank("slow-a0-0", 1, signal.SIGSTOP)
     wait_until(
@@ -183,6 +192,7 @@ def the_rules_judge(kubectl: Kubectl, prometheus: Prometheus, since: float) -> N
     assert fired(wanted["DDPJobCrashLooping"]) == {"failing"}
     assert fired(wanted["DDPJobNotFinite"].replace(*FAILS_OTHERWISE)) == {"failing", "slow"}
     assert fired(wanted["DDPJobNotFinite"]) == {"slow"}
+    assert "slow" in fired(wanted["DDPJobSlowRank"])
     slow = (kubectl.namespace, "slow")
     # Seconds in place of minutes and of half an hour. A process' first step may stand out so for a moment.
     found = prometheus.range(wanted["DDPJobStraggler"].replace("5m", "5s"), since)

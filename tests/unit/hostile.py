@@ -66,7 +66,7 @@ SPEC_FIELDS: Final = (
         "template",
         "trainer",
     ),
-    *("metrics", "rendezvous", "checkpoint", "fromTheFuture"),
+    *("metrics", "rendezvous", "checkpoint", "slowRank", "fromTheFuture"),
 )
 GPUS: Final = {"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": -3}}}
 

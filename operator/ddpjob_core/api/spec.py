@@ -19,6 +19,7 @@ from ddpjob_core.api.kubernetes import (
 )
 from ddpjob_core.api.launchers import Launcher, RendezvousBackend
 from ddpjob_core.api.restart import Restart
+from ddpjob_core.api.slow_rank import SlowRank
 
 
 class Backend(StrEnum):
@@ -348,6 +349,8 @@ class DDPJobSpec(ApiModel):
     """Limit on the time from the start of an attempt to its first step. Defaults to no limit."""
     progress_deadline: ProgressDeadline = ProgressDeadline()
     """Limit on the time between two steps."""
+    slow_rank: SlowRank = SlowRank()
+    """What happens when a rank slows down the others."""
     active_deadline_seconds: Annotated[int | None, Field(ge=1, le=315360000)] = None
     """Number of seconds that the job may run since it started or was last resumed, restarts included, like a PBS walltime. After that the training is asked to save and stop, and the job fails with the reason DeadlineExceeded. Defaults to no limit."""
     suspend: bool = False

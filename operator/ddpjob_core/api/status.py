@@ -255,6 +255,23 @@ class Slowest(ApiModel):
     """Time at which the rank was first seen to be the slowest."""
 
 
+class Replaced(ApiModel):
+    """The rank because of which the job has left a Kubernetes node."""
+
+    attempt: Count
+    """Attempt that was left."""
+    rank: Count
+    """Global rank of the process."""
+    node_name: Word
+    """Name of the Kubernetes node that later attempts avoid if there is room elsewhere."""
+    factor: Factor
+    """How many times as long as the others it took for its own part of a step."""
+    what: SlowPart
+    """What took it longer than the others: Data or Computing."""
+    time: Time
+    """Time at which this was decided."""
+
+
 class DDPJobStatus(ApiModel):
     """Observed state of a DDPJob."""
 
@@ -325,6 +342,8 @@ class DDPJobStatus(ApiModel):
     """Where ranks were in the last stall, those that the others waited for first. It outlives the pods, whose logs show the stacks of all ranks."""
     slowest: Slowest | None = None
     """The rank that slows down the others, while there is one. Only programs that train with ddpjob_trainer report it."""
+    replaced: Replaced | None = None
+    """The rank that spec.slowRank has moved to another node, which happens once."""
     leader_epoch: Count | None = None
     """Term of the operator that wrote this status: leaseTransitions of its Lease. It never falls, so that a former leader cannot overwrite what its successor wrote."""
 

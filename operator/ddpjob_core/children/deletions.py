@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from ddpjob_core.api.names import pod_name
+from ddpjob_core.api.names import parse_pod_name, pod_name
 from ddpjob_core.children.actions import Action, DeletePod, DeleteStray
 from ddpjob_core.observations.abandoned import pods_not_kept
 from ddpjob_core.observations.attempt import is_terminal
@@ -22,9 +22,8 @@ def deletions(pods: Iterable[PodRecord]) -> tuple[Action, ...]:
 
 def abandoned_pods(situation: Situation) -> tuple[Action, ...]:
     """Deletions of the pods of abandoned attempts: live ones immediately, ended ones unless their logs are kept."""
-    grace = _short_grace(situation)
     return tuple(
-        DeletePod(pod.name, pod.uid, None if is_terminal(pod) else grace)
+        DeletePod(pod.name, pod.uid, None if is_terminal(pod) or _can_save(situation, pod) else _short_grace(situation))
         for pod in pods_not_kept(situation)
         if pod.deletion_time is None
     )
@@ -51,6 +50,12 @@ def missing_pods(situation: Situation) -> tuple[Action, ...]:
         return ()
     nodes = zip(situation.attempt.names, situation.attempt.nodes, strict=True)
     return tuple(DeleteStray(name) for name, pod in nodes if pod is None)
+
+
+def _can_save(situation: Situation, pod: PodRecord) -> bool:
+    """Whether the pod's attempt was left while all of its ranks were there."""
+    replaced, identity = situation.status.replaced, parse_pod_name(situation.job.name, pod.name)
+    return replaced is not None and identity is not None and identity.attempt == replaced.attempt
 
 
 def _short_grace(situation: Situation) -> int:

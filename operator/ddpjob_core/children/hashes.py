@@ -14,6 +14,7 @@ _NOT_OF_THE_PODS: Final = (
     "restart",
     "startup_deadline",
     "progress_deadline",
+    "slow_rank",
     "active_deadline_seconds",
 )
 """Fields that can change while pods run, because they do not affect pods."""

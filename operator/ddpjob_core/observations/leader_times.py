@@ -36,6 +36,10 @@ def none_later(status: DDPJobStatus, latest: datetime) -> DDPJobStatus:
     membership = status.membership
     if membership is not None and membership.time is not None and membership.time > latest:
         changed["membership"] = membership.model_copy(update={"time": latest})
+    for name in ("slowest", "replaced"):
+        named = getattr(status, name)
+        if named is not None and named.time > latest:
+            changed[name] = named.model_copy(update={"time": latest})
     restarts = status.restarts
     moments = [*(restarts.recent_times or []), *([restarts.last_time] if restarts.last_time is not None else [])]
     if any(moment > latest for moment in moments):

@@ -9,6 +9,7 @@ from ddpjob_core.observations.membership import join_at, shrink_at
 from ddpjob_core.observations.node_lost import lost_at
 from ddpjob_core.observations.rendezvous import next_rendezvous_check
 from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.slow_rank import replace_at
 from ddpjob_core.observations.stall import next_stall_check
 from ddpjob_core.observations.startup import has_started, startup_due
 
@@ -27,5 +28,5 @@ def next_moments(situation: Situation, status: DDPJobStatus) -> tuple[datetime, 
     if status.holds(ConditionType.SUSPENDED):
         return silent
     startup = None if has_started(situation) else startup_due(situation)
-    dues = (active_due(situation), startup, join_at(situation), shrink_at(situation))
+    dues = (active_due(situation), startup, join_at(situation), shrink_at(situation), replace_at(situation))
     return (*(due for due in dues if due is not None), *next_stall_check(situation), *silent)

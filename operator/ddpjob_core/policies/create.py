@@ -86,6 +86,9 @@ def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, .
     if not ordinals:
         return ()
     job, number, width = situation.job.name, situation.attempt.number, situation.spec.most_nodes
-    lost = tuple(sorted(nodes_lost(situation.observed.pods)))
+    avoided = nodes_lost(situation.observed.pods)
+    if situation.status.replaced is not None:
+        avoided |= {situation.status.replaced.node_name}
+    lost = tuple(sorted(avoided))
     names = {ordinal: pod_name(job, number, ordinal, width) for ordinal in ordinals}
     return tuple(CreatePod(name, number, ordinal, lost, situation.membership) for ordinal, name in names.items())

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ddpjob_core.api.display import format_seconds
-from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Membership
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Membership, Replaced
 from ddpjob_core.observations.observed import RejectionKind
 
 _BLOCKED: Final = tuple(kind for kind in RejectionKind if kind is not RejectionKind.BEING_DELETED)
@@ -47,6 +47,8 @@ def events_between(
         )
         if remark and new.attempt == 0:
             events.append(Event("Warning", "UnknownAccelerator", remark))
+    if new.replaced is not None and before.replaced is None:
+        events.append(Event("Warning", "Replaced", _replaced(new.replaced, new.attempt)))
     change = _resized(before.membership, new.membership)
     if change:
         events.append(Event("Normal", "Resized", change))
@@ -101,6 +103,13 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
     if late is not None and late.reason == "StartupDeadlineExceeded" and not new.finished:
         events.append(Event("Warning", late.reason, late.message))
     return events
+
+
+def _replaced(replaced: Replaced, attempt: int) -> str:
+    return (
+        f"rank {replaced.rank} on node {replaced.node_name} took {replaced.factor:g} times as long as the others "
+        f"({replaced.what}): attempt {attempt} starts on other nodes if they have room (not counted as a restart)"
+    )
 
 
 def _resized(before: Membership | None, new: Membership | None) -> str:

@@ -231,6 +231,11 @@ INVALID: dict[str, tuple[Json, str]] = {
         r'spec\.progressDeadline\.action.*"Warn", "Restart", "Fail"',
     ),
     "a stall of a second": ({"progressDeadline": {"seconds": 1}}, r"spec\.progressDeadline\.seconds.*equal to 5"),
+    "an unknown action of a slow rank": (
+        {"slowRank": {"action": "Restart"}},
+        r'spec\.slowRank\.action.*"Warn", "Replace"',
+    ),
+    "a slow second": ({"slowRank": {"seconds": 1}}, r"spec\.slowRank\.seconds.*equal to 5"),
     "no wall time": ({"activeDeadlineSeconds": 0}, r"spec\.activeDeadlineSeconds.*equal to 1"),
     "a time that is past": ({"ttlSecondsAfterFinished": -1}, r"spec\.ttlSecondsAfterFinished.*equal to 0"),
     "an unknown policy": ({"cleanPodPolicy": "Some"}, r'spec\.cleanPodPolicy.*"None", "Running", "All"'),
@@ -280,6 +285,7 @@ def test_what_is_left_out_is_filled_in_as_the_types_say(make: Make) -> None:
         "trainer": TRAINER,
         "restart": {"maxRestarts": 3, "backoffSeconds": 1, "maxBackoffSeconds": 60, "noProgressLimit": 3, "spares": 0},
         "progressDeadline": {"seconds": 600, "action": "Warn"},
+        "slowRank": {"seconds": 300, "action": "Warn"},
         "suspend": False,
         "cleanPodPolicy": "Running",
         "gracePeriodSeconds": 30,
@@ -458,6 +464,7 @@ def test_what_concerns_only_the_end_can_change_at_any_time(admin: Client, make: 
         "activeDeadlineSeconds": 60,
         "startupDeadline": {"seconds": 60, "action": "Fail"},
         "progressDeadline": {"seconds": 60, "action": "Restart"},
+        "slowRank": {"seconds": 60, "action": "Replace"},
         "suspend": True,
     }
     stored = admin.patch(path_of(job), {"spec": {**change, "restart": {"maxRestarts": 9}}})["spec"]

@@ -90,7 +90,7 @@ def test_everything_but_what_may_change_in_a_running_job_is_held_fixed() -> None
     rules = [rule for rule in SCHEMA["x-kubernetes-validations"] if "oldSelf" in rule["rule"]]
     fixed = {rule["fieldPath"].removeprefix(".spec.") for rule in rules}
     deadlines = {"startupDeadline", "progressDeadline", "activeDeadlineSeconds"}
-    free = {"suspend", "ttlSecondsAfterFinished", "cleanPodPolicy", "restart", *deadlines}
+    free = {"suspend", "ttlSecondsAfterFinished", "cleanPodPolicy", "restart", "slowRank", *deadlines}
     assert set(NODES["spec"]["properties"]) - fixed == free
 
 
