@@ -122,7 +122,7 @@ def test_of_many_short_steps_only_some_are_measured_and_none_is_left_out_by_rule
     own, chosen = OwnTime(HostTimer(lambda: 0.0), seed=3), list[int]()
     for number in range(2_000):
         own.begin_step()
-        own.end_step(0.002)
+        own.end_step(0.005)
         if number % 10 == 9:
             chosen.append(int(own.taken().measured))
     # One in ten, at distances from 1 to 19.

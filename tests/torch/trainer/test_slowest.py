@@ -27,8 +27,8 @@ def named_in(folder: Path, *options: str, ranks: int = 2) -> list[tuple[int, flo
         (0, "data", "Data", ("--buffers",)),
         (0, "forward", "Computing", ("--buffers",)),
         (1, "backward", "Computing", ("--session",)),
-        (1, "data", "Data", ("--accumulate", "2", "--steps", "18")),
-        (0, "backward", "Computing", ("--accumulate", "2", "--steps", "18", "--session")),
+        (1, "data", "Data", ("--accumulate", "2", "--steps", "12")),
+        (0, "backward", "Computing", ("--accumulate", "2", "--steps", "12", "--session")),
     ],
     ids=lambda value: "-".join(value).strip("-") if isinstance(value, tuple) else str(value),
 )
@@ -40,12 +40,13 @@ def test_the_rank_that_the_others_wait_for_is_named_with_what_it_does(
     assert {(each[0], each[2]) for each in named if each is not None} == {(rank, what)}
     last = named[-1]
     assert last is not None
-    # 40 ms instead of 10. What a busy machine adds, it adds to both.
-    assert last[1] >= 2
+    # 70 ms instead of 10, and what a busy machine adds to both.
+    assert last[1] >= 1.5
 
 
 def test_ranks_that_are_alike_name_nobody(tmp_path: Path) -> None:
-    assert named_in(tmp_path, "--buffers") == []
+    # Long enough that what a busy machine adds to one of them is a small part.
+    assert named_in(tmp_path, "--buffers", "--always", "0.06") == []
 
 
 def test_a_training_of_one_rank_names_nobody(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpjob_trainer.observability.slowest import OwnSeconds
 
-_BETWEEN: Final = 0.02
+_BETWEEN: Final = 0.05
 """Seconds between two measured steps, on average and at least, so that measuring costs next to nothing."""
 _MOST_BETWEEN: Final = 100
 """Steps between two measured ones, on average and at most."""

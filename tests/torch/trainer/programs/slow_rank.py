@@ -16,9 +16,7 @@ from ddpjob_trainer.observability.slowest import Slowest
 
 # Windows as long as a test can wait for several of them.
 slowest.WINDOW_SECONDS = 0.1
-ALWAYS = 0.01
-"""Seconds that every rank takes for a step."""
-MORE = 0.03
+MORE = 0.06
 """Seconds that the slow one takes in addition."""
 
 
@@ -63,7 +61,8 @@ def main() -> None:
     parser.add_argument("checkpoints")
     parser.add_argument("--rank", type=int, default=-1)
     parser.add_argument("--part", default="")
-    parser.add_argument("--steps", type=int, default=36)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--always", type=float, default=0.01, help="seconds that every rank takes for a batch")
     parser.add_argument("--buffers", action="store_true")
     parser.add_argument("--session", action="store_true")
     parser.add_argument("--accumulate", type=int, default=1)
@@ -79,7 +78,7 @@ def main() -> None:
         dataset = Numbers(seconds("data") / 2)
 
         def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-            time.sleep(ALWAYS + seconds("forward"))
+            time.sleep(options.always + seconds("forward"))
             return Backward.apply(model(batch), seconds("backward")).square().mean()
 
         if options.part == "checkpoint":
