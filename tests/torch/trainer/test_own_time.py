@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from ddpjob_trainer.loop.optimization import Optimization, distribute
 from ddpjob_trainer.loop.own_time import DeviceTimer, HostTimer, OwnTime, Timer
+from ddpjob_trainer.process.group import Group
 
 
 class Device:
@@ -143,6 +145,22 @@ def test_a_pause_is_that_of_the_rank_that_writes() -> None:
     first.saved(2.0, own=True)
     other.saved(2.0, own=False)
     assert (first.taken().checkpoint, other.taken().checkpoint) == (2.0, 0.0)
+
+
+def test_a_model_that_is_left_has_no_hooks(group: Group) -> None:
+    module = torch.nn.BatchNorm1d(2)
+    for _ in range(3):
+        model = distribute(module, group.device, Optimization())
+        own = OwnTime(HostTimer(lambda: 0.0), seed=0)
+        own.attach(model)
+        own.attach(model)
+        assert [len(each._forward_pre_hooks) for each in (model, module)] == [1, 1]
+        own.begin_step()
+        own.detach()
+        assert [len(each._forward_pre_hooks) for each in (model, module)] == [0, 0]
+        own.compute()
+        own.end_step(0.1)
+        assert own.taken().measured == 0
 
 
 def test_the_backward_pass_of_a_loss_without_gradients_is_left_to_fail_as_it_does() -> None:

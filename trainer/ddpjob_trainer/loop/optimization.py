@@ -184,6 +184,8 @@ class Optimizing:
         """Take the model out of the hands of what `distributed` gave, so that another one can train it."""
         self.buckets.leave()
         self.forget()
+        if self.own_time is not None:
+            self.own_time.detach()
         model, self._distributed = self._distributed, None
         if model is not None:
             # Its hooks would exchange gradients in a group that is gone, for as long as anything refers to it.

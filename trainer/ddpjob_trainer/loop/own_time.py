@@ -17,6 +17,7 @@ from weakref import WeakSet
 import torch
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from ddpjob_trainer.observability.slowest import OwnSeconds
 
@@ -167,6 +168,7 @@ class OwnTime:
         self._between, self._left = 1, 1
         self._steps, self._elapsed, self._checkpoint = 0, 0.0, 0.0
         self._attached = WeakSet[DistributedDataParallel]()
+        self._hooks = list[RemovableHandle]()
 
     @classmethod
     def on(cls, device: torch.device, *, rank: int, clock: Callable[[], float] = time.perf_counter) -> "OwnTime":
@@ -242,8 +244,17 @@ class OwnTime:
             return
         self._attached.add(model)
         if model.broadcast_buffers and any(True for _ in model.module.buffers()):
-            model.register_forward_pre_hook(lambda *_: self.wait())
-            model.module.register_forward_pre_hook(lambda *_: self.compute())
+            self._hooks += [
+                model.register_forward_pre_hook(lambda *_: self.wait()),
+                model.module.register_forward_pre_hook(lambda *_: self.compute()),
+            ]
+
+    def detach(self) -> None:
+        """Measure nothing any longer: the models go on in another group."""
+        self._measures = False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
     def _backward_begun(self, _gradient: torch.Tensor) -> None:
         # Before what DDP queues: it does so when its last bucket is full.

@@ -155,7 +155,8 @@ class Telemetry(Listener):
         """Show which rank slows down the others."""
         before, self._progress = self._progress.slowest, replace(self._progress, slowest=slowest)
         if slowest is None:
-            _log.info("no rank slows down the others any longer")
+            if before is not None:
+                _log.info("no rank slows down the others any longer")
         elif before is None or (before.rank, before.what) != (slowest.rank, slowest.what):
             _log.warning(
                 "rank %d slows down the others: it takes %.1f times as long as they do for its own part of a step (%s)",
