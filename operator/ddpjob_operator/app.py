@@ -20,6 +20,7 @@ from ddpjob_core.api.resources import LEASES, PODS, SERVICES, Resource
 from ddpjob_core.api.scope import LEASE_NAMESPACE, Scope
 from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_core.engine.controller import Controller, Rates
+from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store
 from ddpjob_core.observations.observe import pod_record, service_record
@@ -36,7 +37,6 @@ from ddpjob_operator.metrics import Metrics, Readings
 from ddpjob_operator.server import serve
 from ddpjob_operator.ssh_keys import new_ssh_key
 from ddpjob_operator.terms import Terms
-from ddpjob_operator.transport import open_transport
 from ddpjob_operator.watches import Watched, Watches
 
 _STOP_SECONDS: Final = 1.5

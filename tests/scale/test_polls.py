@@ -17,10 +17,10 @@ from typing import Final
 import pytest
 from aiohttp import web
 
+from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.memory import Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.wire.progress import PollTarget
-from ddpjob_operator.transport import open_transport
 
 EVERY: Final = 2.0
 HEALTHY: Final = 10

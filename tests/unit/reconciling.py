@@ -14,6 +14,7 @@ from ddpjob_core.children.actions import Action, Create, CreatePod
 from ddpjob_core.decide import Plan
 from ddpjob_core.engine.caches import Caches, groups_of
 from ddpjob_core.engine.events import EventPoster
+from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import Memories
 from ddpjob_core.engine.poller import ProgressPoller
@@ -26,7 +27,6 @@ from ddpjob_core.status.events import Event
 from ddpjob_operator.kube import Page, WatchEvent
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.ssh_keys import new_ssh_key
-from ddpjob_operator.transport import open_transport
 
 KEY = ("default", "digits")
 SPEC = {"nodes": 10, "trainer": {"image": "i", "script": "t.py"}}

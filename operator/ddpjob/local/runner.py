@@ -19,7 +19,6 @@ from ddpjob.local.process import Machine, process_of, trainer_container
 from ddpjob.local.records import Records, job_to_resume, left_unfinished, to_be_resumed
 from ddpjob.local.show import CarefulShow, Show
 from ddpjob.local.tail import Tails
-from ddpjob.local.transport import open_transport
 from ddpjob.local.volumes import Mount, Places, make_folders, mounts_of
 from ddpjob_core.api.constants import LABEL_ATTEMPT, LABEL_ORDINAL
 from ddpjob_core.api.errors import NotFound
@@ -28,6 +27,7 @@ from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.processes import processes_of
 from ddpjob_core.engine.controller import Controller, Rates
+from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import job_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord

@@ -2,8 +2,9 @@
 
 import heapq
 import itertools
+import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -24,19 +25,30 @@ QUICK: Final = 0.5
 _MOST_DOUBLINGS: Final = 3
 _SLOW_EVERY: Final = 4
 """Of so many polls one is of a slow endpoint if any waits: it may have become quick."""
+KNOCKS: Final = 64
+"""Endpoints that are knocked at together: it takes some milliseconds, in which nothing else is done."""
+KNOCKS_PER_SECOND: Final = 500.0
 _PATIENCE_WITH_REFUSALS: Final = 0.2
 """An endpoint that has never served anything is asked again after this part of the time for which it has not."""
-_LONGEST_REFUSED: Final = 60.0
+_LONGEST_REFUSED: Final = 600.0
 """Seconds between two polls of it. Programs that serve no progress are thousands in a fleet."""
+_PARTS: Final = 12.0
+"""Pauses are lengthened by at most one of so many parts, to a moment at which others end too."""
 
 
 class Answer(Enum):
     """What came of a poll."""
 
     SERVED = auto()
-    """A report, or the page of a launcher that waits."""
+    """A report."""
+    WAITS = auto()
+    """The page of a launcher that waits: its program has not started."""
     REFUSED = auto()
-    """The connection was refused, or the answer was something else."""
+    """The connection was refused."""
+    UNUSABLE = auto()
+    """Something else: a program listens there, or nothing can."""
+    OPEN = auto()
+    """A connection was made, and nothing asked."""
     SILENT = auto()
     """Nothing came before the end of patience."""
 
@@ -50,8 +62,9 @@ class Endpoint:
         target: where it answers.
         due: when it is to be asked next.
         quick: whether it answered quickly the last time.
-        served: whether it has ever served anything.
-        first_asked: when the first poll began.
+        served: whether it has ever served a report.
+        refused: whether it has never served a report and refused the connection the last time.
+        first_asked: when the first poll began, or the last one that a waiting launcher answered.
         timeouts: polls in a row that it did not answer.
         entry: number of its place in the calendar.
         begun: when the last poll began.
@@ -65,6 +78,7 @@ class Endpoint:
     due: float
     quick: bool = False
     served: bool = False
+    refused: bool = False
     first_asked: float | None = None
     timeouts: int = 0
     entry: int = 0
@@ -100,6 +114,9 @@ class PollSchedule:
         self._order = itertools.count(1)
         self._quick: FairQueue[Endpoint] = FairQueue()
         self._slow: FairQueue[Endpoint] = FairQueue()
+        self._refusing: FairQueue[Endpoint] = FairQueue()
+        self._knocking = False
+        self._knock_not_before = 0.0
         self._running = 0
         self._slow_running = 0
         self._taken = 0
@@ -161,38 +178,77 @@ class PollSchedule:
         endpoint.begun = now
         return endpoint
 
+    def take_refusing(self, now: float) -> list[Endpoint]:
+        """Endpoints that have only ever refused and are due: it is enough to knock. Call `knocked` afterwards."""
+        self._look_at_calendar(now)
+        found: list[Endpoint] = []
+        if self._knocking or now < self._knock_not_before:
+            return found
+        while self._refusing and len(found) < KNOCKS:
+            endpoint = self._refusing.take()
+            if not endpoint.gone:
+                endpoint.begun = now
+                found.append(endpoint)
+        self._knocking = bool(found)
+        self._knock_not_before = now + len(found) / KNOCKS_PER_SECOND
+        return found
+
     def wait(self, now: float) -> float | None:
-        """Seconds after which `take` may have one; None if that depends on a poll's end or on a new job."""
+        """Seconds after which there may be one to take; None if that depends on a poll's end or on a new job."""
+        moments = [self._calendar[0][0]] if self._calendar else []
         if self._running < SLOTS and (self._quick or (self._slow and self._slow_running < SLOTS_OF_SLOW_ENDPOINTS)):
-            return max(0.0, self._not_before - now)
-        return max(0.0, self._calendar[0][0] - now) if self._calendar else None
+            moments.append(self._not_before)
+        if self._refusing and not self._knocking:
+            moments.append(self._knock_not_before)
+        return max(0.0, min(moments) - now) if moments else None
 
     def ended(self, endpoint: Endpoint, now: float, answer: Answer) -> None:
         """A poll has ended."""
         self._running -= 1
         self._slow_running -= endpoint.in_slow_slot
+        self._note(endpoint, now, answer)
+        self._free(endpoint)
+        self._go_on(endpoint, now, answer)
+
+    def knocked(self, endpoints: Sequence[Endpoint], now: float, answers: Sequence[Answer]) -> None:
+        """The endpoints of `take_refusing` have been knocked at: each refused, is open, or silent."""
+        self._knocking = False
+        for endpoint, answer in zip(endpoints, answers, strict=True):
+            self._note(endpoint, now, answer)
+            endpoint.busy = False
+            self._go_on(endpoint, now, answer)
+
+    @staticmethod
+    def _note(endpoint: Endpoint, now: float, answer: Answer) -> None:
         answered = answer is not Answer.SILENT
         endpoint.quick = answered and now - endpoint.begun <= QUICK
         endpoint.timeouts = 0 if answered else endpoint.timeouts + 1
         endpoint.served = endpoint.served or answer is Answer.SERVED
-        if endpoint.first_asked is None:
+        endpoint.refused = answer is Answer.REFUSED and not endpoint.served
+        if endpoint.first_asked is None or answer is Answer.WAITS:
             endpoint.first_asked = endpoint.begun
-        self._free(endpoint)
+
+    def _go_on(self, endpoint: Endpoint, now: float, answer: Answer) -> None:
         if endpoint.gone:
             return
         if endpoint.due <= now:
-            endpoint.due = endpoint.begun + self._pause(endpoint, answer, endpoint.begun - endpoint.first_asked)
+            endpoint.due = self._next_poll(endpoint, answer)
         self._enter(endpoint)
 
-    def _pause(self, endpoint: Endpoint, answer: Answer, refused_for: float) -> float:
-        """Seconds from the begin of one poll to the next."""
+    def _next_poll(self, endpoint: Endpoint, answer: Answer) -> float:
+        """When an endpoint is asked again."""
+        if answer is Answer.OPEN:
+            return endpoint.begun
         if answer is Answer.SILENT:
             doublings = min(max(0, endpoint.timeouts - 1), _MOST_DOUBLINGS)
-            return self._interval * 2.0**doublings
+            return endpoint.begun + self._interval * 2.0**doublings
         # One that has served is asked as before: its process may be starting again.
-        if endpoint.served:
-            return self._interval
-        return max(self._interval, min(_PATIENCE_WITH_REFUSALS * refused_for, _LONGEST_REFUSED))
+        if endpoint.served or answer is Answer.WAITS:
+            return endpoint.begun + self._interval
+        refused_for = endpoint.begun - (endpoint.first_asked or 0.0)
+        pause = max(self._interval, min(_PATIENCE_WITH_REFUSALS * refused_for, _LONGEST_REFUSED))
+        step = 2.0 ** math.floor(math.log2(pause / _PARTS))
+        return math.ceil((endpoint.begun + pause) / step) * step
 
     def _leave(self, job: FollowedJob) -> None:
         for endpoint in job.endpoints.values():
@@ -220,6 +276,9 @@ class PollSchedule:
     def _ask_for_slot(self, endpoint: Endpoint) -> None:
         endpoint.busy = True
         job = endpoint.job
+        if endpoint.refused:
+            self._refusing.add(endpoint, job.memory.key[0], job.memory.uid)
+            return
         if job.taken >= SLOTS_OF_A_JOB:
             job.parked.append(endpoint)
             return

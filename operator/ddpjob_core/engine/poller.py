@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poll_schedule import Answer, Endpoint, PollSchedule
-from ddpjob_core.engine.protocols import OpenTransport, Transport
+from ddpjob_core.engine.protocols import Door, OpenTransport, Transport
 from ddpjob_core.engine.store import Key
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.wire.fields import LARGEST_MESSAGE, Fields, json_object
@@ -21,6 +21,11 @@ from ddpjob_core.wire.rank_report import RankReport, RendezvousWait, parse_rank_
 _FRESH: Final = 0.25
 """Seconds before a write at which its progress is read: a poll takes a fraction of that."""
 
+_ANSWERS: Final[Mapping[Door, Answer]] = {
+    Door.OPEN: Answer.OPEN,
+    Door.CLOSED: Answer.REFUSED,
+    Door.SILENT: Answer.SILENT,
+}
 
 Locate: TypeAlias = Callable[[int, str, int], tuple[str, int]]
 """Address and port at which a rank is reached, by its node's ordinal and by the address and port in its pod."""
@@ -113,6 +118,10 @@ class ProgressPoller:
                 if endpoint is not None:
                     polls.create_task(self._ask(transport, endpoint))
                     continue
+                refusing = self._schedule.take_refusing(loop.time())
+                if refusing:
+                    polls.create_task(self._knock(transport, refusing))
+                    continue
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._schedule.wait(loop.time())):
                         await self._wake.wait()
@@ -129,6 +138,25 @@ class ProgressPoller:
             self._schedule.ended(endpoint, asyncio.get_running_loop().time(), answer)
             self._wake.set()
 
+    async def _knock(self, transport: Transport, endpoints: Sequence[Endpoint]) -> None:
+        """Whether something listens now where nothing ever has: a task for many costs a tenth of one for each."""
+        places = [self._locate(each.target.ordinal, each.target.address, each.target.port) for each in endpoints]
+        answers = [Answer.SILENT] * len(endpoints)
+        try:
+            answers = [_ANSWERS[door] for door in await transport.knock(places)]
+            for endpoint, answer in zip(endpoints, answers, strict=True):
+                job, target = endpoint.job.memory, endpoint.target
+                if self._memories.get(job.uid) is not job:
+                    self._schedule.follow(job, (), asyncio.get_running_loop().time())
+                elif answer is Answer.REFUSED:
+                    self._fail(job.uid, target, "unreachable")
+                    self._end_wait(job.uid, target)
+                elif answer is Answer.SILENT:
+                    self._fail(job.uid, target, "timeout")
+        finally:
+            self._schedule.knocked(endpoints, asyncio.get_running_loop().time(), answers)
+            self._wake.set()
+
     async def _poll(self, transport: Transport, uid: str, target: PollTarget) -> Answer:
         """Ask an endpoint."""
         try:
@@ -142,10 +170,12 @@ class ProgressPoller:
         except TimeoutError:
             self._fail(uid, target, "timeout")
             return Answer.SILENT
-        except OSError:
+        except OSError as error:
             # A refused connection is ordinary: the pod runs, but its program has not opened the endpoint yet.
             self._fail(uid, target, "unreachable")
             self._end_wait(uid, target)
+            if isinstance(error, ConnectionRefusedError):
+                return Answer.REFUSED
         except _BadAnswer as answer:
             self._fail(uid, target, str(answer))
         except ValueError:
@@ -156,11 +186,11 @@ class ProgressPoller:
                 self._drop(name)
             if wait is not None:
                 self._keep_wait(uid, target, wait)
-            else:
-                self._end_wait(uid, target)
-                self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss, slowest))
+                return Answer.WAITS
+            self._end_wait(uid, target)
+            self._keep(uid, target, rank, ProgressReport(target.attempt, progress, loss, slowest))
             return Answer.SERVED
-        return Answer.REFUSED
+        return Answer.UNUSABLE
 
     def _asked(self, uid: str, target: PollTarget) -> JobMemory | None:
         """The job; None if it moved on to another attempt or was deleted while its old pod was being polled."""

@@ -4,9 +4,10 @@ The operator implements these with a cluster's client, Prometheus and aiohttp; a
 library.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias
 
 from ddpjob_core.api.resources import Resource
@@ -110,6 +111,16 @@ class Answer:
     body: bytes
 
 
+class Door(Enum):
+    """What became of an attempt to connect."""
+
+    OPEN = auto()
+    CLOSED = auto()
+    """It was refused, or failed at once."""
+    SILENT = auto()
+    """Neither in a time in which a healthy endpoint answers, by far."""
+
+
 class Transport(Protocol):
     """Sends HTTP requests to ranks."""
 
@@ -122,6 +133,10 @@ class Transport(Protocol):
             OSError: no connection, or it broke before the whole answer had come.
             ValueError: the answer is not HTTP.
         """
+        ...
+
+    async def knock(self, places: Sequence[tuple[str, int]]) -> Sequence[Door]:
+        """Whether something listens at each of these IP addresses and ports; nothing is sent. Never fails."""
         ...
 
 

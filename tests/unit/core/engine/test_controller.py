@@ -8,10 +8,10 @@ import pytest
 
 from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.metrics import NoMetrics
-from ddpjob.local.transport import open_transport
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.status import DDPJobStatus, Progress
 from ddpjob_core.engine.controller import Controller, Rates
+from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.protocols import Json, SshKey
 from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import JobRecord, PodRecord

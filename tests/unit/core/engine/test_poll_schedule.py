@@ -11,7 +11,15 @@ from typing import TypeAlias
 import pytest
 
 from ddpjob_core.engine.memory import JobMemory
-from ddpjob_core.engine.poll_schedule import POLLS_PER_SECOND, SLOTS, Answer, Endpoint, PollSchedule
+from ddpjob_core.engine.poll_schedule import (
+    KNOCKS,
+    KNOCKS_PER_SECOND,
+    POLLS_PER_SECOND,
+    SLOTS,
+    Answer,
+    Endpoint,
+    PollSchedule,
+)
 from ddpjob_core.wire.progress import PollTarget
 
 INTERVAL = PATIENCE = 2.0
@@ -45,6 +53,8 @@ class Simulation:
     now: float = 0.0
     asked: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     busiest: int = 0
+    knocks: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    batches: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._behave: dict[str, Behaviour] = {}
@@ -64,12 +74,27 @@ class Simulation:
             if endpoint is not None:
                 self._begin(endpoint)
                 continue
+            refusing = self.schedule.take_refusing(self.now)
+            if refusing:
+                self._knock(refusing)
+                continue
             wait = self.schedule.wait(self.now)
             moments = [until, *([self.now + wait] if wait is not None else []), *(end[0] for end in self._ends[:1])]
             self.now = min(moments)
             while self._ends and self._ends[0][0] <= self.now:
                 _, _, ended, answer = heapq.heappop(self._ends)
                 self.schedule.ended(ended, self.now, answer)
+
+    def _knock(self, endpoints: list[Endpoint]) -> None:
+        self.batches.append(self.now)
+        answers = []
+        for endpoint in endpoints:
+            name = endpoint.job.memory.key[1]
+            self.asked[f"{name}/{endpoint.target.rank}"].append(self.now)
+            self.knocks[name].append(self.now)
+            answer = self._behave[name](self.now)[1]
+            answers.append(answer if answer in (Answer.REFUSED, Answer.SILENT) else Answer.OPEN)
+        self.schedule.knocked(endpoints, self.now, answers)
 
     def _begin(self, endpoint: Endpoint) -> None:
         name = endpoint.job.memory.key[1]
@@ -137,26 +162,89 @@ def test_an_endpoint_that_does_not_answer_is_asked_less_and_less_often_and_every
     assert simulation.longest_gap("back/0", since=80) == pytest.approx(INTERVAL)
 
 
-def test_a_program_that_serves_no_progress_is_asked_less_and_less_often_at_last_once_a_minute() -> None:
+def test_a_program_that_serves_no_progress_is_asked_less_and_less_often_at_last_every_ten_minutes() -> None:
     simulation = Simulation()
     simulation.job("team", "plain", refuses)
-    simulation.run(3600)
+    simulation.run(3 * 3600)
     asked = simulation.asked["plain/0"]
     # A start takes seconds: until then nothing is lost.
     assert len([at for at in asked if at < 10]) >= 5
     assert len([at for at in asked if at < 600]) < 40
-    assert len([at for at in asked if at >= 600]) == pytest.approx(50, abs=1)
+    assert len([at for at in asked if at >= 3600]) == pytest.approx(12, abs=1)
 
 
-@pytest.mark.parametrize("begins", [3, 20, 100, 1000])
-def test_a_program_that_begins_to_serve_is_found_within_a_fifth_of_the_time_that_it_took(begins: float) -> None:
+@pytest.mark.parametrize("begins", [3, 20, 100, 1000, 20_000])
+def test_a_program_that_begins_to_serve_is_found_within_a_quarter_of_the_time_that_it_took(begins: float) -> None:
     simulation = Simulation()
     simulation.job("team", "late", until(begins, refuses, answers))
-    simulation.run(begins + 200)
+    simulation.run(begins + 700)
     found = next(at for at in simulation.asked["late/0"] if at >= begins)
     assert found - begins <= max(INTERVAL, 0.25 * begins)
-    assert found - begins <= 60
+    assert found - begins <= 600
     assert simulation.longest_gap("late/0", since=found) == pytest.approx(INTERVAL)
+
+
+def test_those_that_refuse_are_knocked_at_together() -> None:
+    simulation = Simulation()
+    for number in range(1000):
+        simulation.job("team", f"plain-{number}", refuses)
+    simulation.run(3 * 3600)
+    # One wake-up for many: each of the thousand is still found.
+    assert min(len([at for at in knocks if at >= 3600]) for knocks in simulation.knocks.values()) >= 11
+    assert len([at for at in simulation.batches if at >= 3600]) < 2 * 3600 / 4
+
+
+def test_a_program_that_listens_and_serves_something_else_is_asked_rarely_too_without_a_knock_each_time() -> None:
+    simulation = Simulation()
+    simulation.job("team", "other", lambda _: (0.01, Answer.UNUSABLE))
+    simulation.run(2 * 3600)
+    assert len([at for at in simulation.asked["other/0"] if at >= 3600]) == pytest.approx(6, abs=1)
+    assert simulation.knocks["other"] == []
+
+
+def test_a_node_that_has_waited_is_asked_often_when_its_program_starts_and_rarely_if_that_serves_nothing() -> None:
+    simulation = Simulation()
+    simulation.job("team", "waits", until(3000, lambda _: (0.01, Answer.WAITS), refuses))
+    simulation.run(3000 + 3 * 3600)
+    asked = simulation.asked["waits/0"]
+    assert simulation.longest_gap("waits/0", since=0) < 700
+    assert len([at for at in asked if 3000 <= at < 3010]) >= 4
+    assert len([at for at in asked if at >= 3000 + 2 * 3600]) == pytest.approx(6, abs=1)
+
+
+def test_an_endpoint_that_refused_and_is_now_silent_keeps_the_others_from_nothing() -> None:
+    simulation = Simulation()
+    for number in range(500):
+        simulation.job("team", f"dark-{number}", until(300, refuses, silent))
+    simulation.job("team", "healthy", answers)
+    simulation.run(900)
+    assert simulation.longest_gap("healthy/0") <= INTERVAL + 0.1
+    assert all(knocks[-1] < 500 for knocks in simulation.knocks.values())
+
+
+def test_ten_thousand_that_refuse_at_once_keep_a_healthy_job_from_nothing_and_are_knocked_at_in_turn() -> None:
+    simulation = Simulation()
+    for number in range(10_000):
+        simulation.job("other", f"plain-{number}", refuses)
+    simulation.job("team", "healthy", answers)
+    simulation.run(300)
+    assert simulation.longest_gap("healthy/0") <= INTERVAL + 0.1
+    assert min(len(simulation.asked[f"plain-{number}/0"]) for number in range(10_000)) >= 3
+    assert sum(map(len, simulation.knocks.values())) <= 300 * KNOCKS_PER_SECOND + 2 * KNOCKS
+
+
+def test_a_job_that_ends_while_it_is_knocked_at_is_not_asked_again() -> None:
+    simulation = Simulation()
+    simulation.job("team", "plain", refuses)
+    simulation.run(10)
+    refusing: list[Endpoint] = []
+    while not refusing:
+        simulation.now += 0.5
+        refusing = simulation.schedule.take_refusing(simulation.now)
+    simulation.schedule.follow(simulation.memories["plain"], (), simulation.now)
+    simulation.schedule.knocked(refusing, simulation.now, [Answer.OPEN])
+    assert simulation.schedule.take(simulation.now + 60) is None
+    assert simulation.schedule.wait(simulation.now + 60) is None
 
 
 def test_a_program_that_has_served_is_asked_every_two_seconds_while_its_processes_start_again() -> None:

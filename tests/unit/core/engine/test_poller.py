@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ddpjob.local.transport import open_transport as stream_transport
+from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.memory import JobMemory, Memories
 from ddpjob_core.engine.poller import ProgressPoller
 from ddpjob_core.engine.protocols import OpenTransport
@@ -24,7 +24,6 @@ from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.wire.progress import PollTarget, ProgressReport
 from ddpjob_core.wire.rank_report import WaitReason
-from ddpjob_operator.transport import open_transport as aiohttp_transport
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KEY = ("default", "digits")
@@ -54,9 +53,9 @@ class Polling(Protocol):
     ) -> AbstractAsyncContextManager[tuple[ProgressPoller, Seen, PollTarget]]: ...
 
 
-@pytest.fixture(params=[aiohttp_transport, stream_transport], ids=["aiohttp", "streams"])
-def polling(request: pytest.FixtureRequest) -> Polling:
-    return partial(polling_by, request.param)
+@pytest.fixture
+def polling() -> Polling:
+    return partial(polling_by, open_transport)
 
 
 @asynccontextmanager
@@ -374,3 +373,16 @@ async def test_an_answer_of_an_attempt_that_was_left_meanwhile_is_dropped(pollin
         go.set()
         await seen.outcome("ok")
         assert seen.job("u1").polled.report is None
+
+
+async def test_a_program_that_begins_to_serve_after_it_was_refused_many_times_is_read(polling: Polling) -> None:
+    async with polling(step(1)) as (poller, seen, target):
+        late = PollTarget(0, "127.0.0.2", target.port)
+        poller.follow(seen.job("late"), (late,))
+        await seen.outcome("unreachable", 5)
+        assert seen.job("late").polled.unanswered == {late}
+        app = web.Application()
+        app.add_routes([web.get("/progress", step(9))])
+        async with TestServer(app, host="127.0.0.2", port=target.port):
+            assert (await report_of(seen.job("late"))).progress.step == 9
+            assert seen.job("late").polled.unanswered == set()

@@ -1,0 +1,1 @@
+"""What a poll of a job's progress costs the operator."""
