@@ -12,7 +12,8 @@ from ddpjob_core.api.errors import ApiError, Expired, Forbidden, NotFound
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store, version_number
-from ddpjob_operator.kube import Kube, WatchEvent
+from ddpjob_operator.kube import Kube
+from ddpjob_operator.watch_lines import WatchEvent
 
 _DOUBTED_AFTER: Final = 3
 """Consecutive failures after which the version to watch from is no longer trusted, and all is listed again."""
@@ -143,6 +144,8 @@ class Informer(Generic[R]):
                 silence=self._limits.silence,
                 selector=self._selector,
                 opened=self._allow,
+                # Most events of objects that were just created show what the answer to their creation showed.
+                shows=self._store.shows,
             )
         ) as events:
             async for event in events:
@@ -161,7 +164,6 @@ class Informer(Generic[R]):
         # Only forward: a repeated event must not make all later ones repeat.
         if isinstance(version, str) and version_number(version) > version_number(self._since or ""):
             self._since = version
-        # Most events of objects that were just created show what the answer to their creation showed.
         if event.type == "BOOKMARK" or (event.type != "DELETED" and self._store.shows(metadata)):
             return
         record = self._parse(event.object)

@@ -4,8 +4,8 @@ The client's generated models are not used: parsing a pod into one costs more th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, Protocol, TypeAlias
@@ -13,13 +13,14 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from ddpjob_core.api.answers import error_of_answer, error_of_status
+from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.encoding import decode
 from ddpjob_operator.slots import FairSlots
+from ddpjob_operator.watch_lines import Shows, WatchEvent, event, known, lines
 
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "patch", "delete"]
 
@@ -35,8 +36,6 @@ _METHODS: Final[Mapping[Verb, str]] = {
 _WRITES: Final = ("create", "update", "patch", "delete")
 _WHOLE: Final = "application/json"
 _METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-_LONGEST_LINE: Final = 16 * 1024 * 1024
-"""Far more than etcd can hold: a stream that sends more without the end of a line is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,6 @@ class Page:
 
     items: list[Json]
     resource_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """ADDED, MODIFIED, DELETED or BOOKMARK, with the object as it is (a bookmark's has a resource version only)."""
-
-    type: str
-    object: Json
 
 
 class Kube(ObjectApi, Protocol):
@@ -77,8 +68,12 @@ class Kube(ObjectApi, Protocol):
         silence: float,
         selector: str = "",
         opened: Callable[[], None] = lambda: None,
+        shows: Shows = lambda _: False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """WATCH for `seconds`, with bookmarks; ends when the server ends it. Calls `opened` once it has begun.
+
+        A state that the caller has already, as `shows` says of its namespace, name, uid and resourceVersion, may come
+        as a bookmark: it is not parsed.
 
         Raises Unavailable where nothing came for `silence` seconds or the stream broke, Expired where `since` is too
         old.
@@ -211,6 +206,7 @@ class KubeClient:
         silence: float,
         selector: str = "",
         opened: Callable[[], None] = lambda: None,
+        shows: Shows = lambda _: False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `Kube.watch`."""
         query = {
@@ -220,10 +216,20 @@ class KubeClient:
             "timeoutSeconds": str(max(1, round(seconds))),
             **({"labelSelector": selector} if selector else {}),
         }
-        async with self._send("watch", resource, resource.path(namespace), query, None, first_byte=silence) as response:
+        request = _Request("watch", resource, namespace, resource.path(namespace), query)
+        try:
+            async with asyncio.timeout(silence):
+                response = await self._send(request, total=None)
+        except TimeoutError as error:
+            self._count("watch", resource.plural, "unanswered")
+            raise Unavailable(f"no response to {request} for {silence:g} s") from error
+        try:
             opened()
-            async for line in _lines(response.content, silence):
-                yield _event(line)
+            async for line in lines(response.content, silence):
+                yield known(line, shows) or event(line)
+        finally:
+            # Closed, not released: the rest of a watch must not be read.
+            response.close()
 
     async def _request(
         self,
@@ -236,27 +242,32 @@ class KubeClient:
         accept: str = _WHOLE,
     ) -> Json:
         """The answer to a request on the namespace, object and subresource that `where` names."""
-        path = resource.path(*where)
-        guard = self._guard if verb in _WRITES else None
+        request = _Request(verb, resource, where[0], resource.path(*where), query or {}, body, accept)
+        if self._guard is None or verb not in _WRITES:
+            return await self._in_turn(request)
+        async with self._guard.writing():
+            return await self._in_turn(request)
+
+    async def _in_turn(self, request: "_Request") -> Json:
         # Thousands of pods of one job must not delay the status of another, nor one namespace the others.
-        async with (
-            guard.writing() if guard is not None else nullcontext(),
-            self._slots.slot(where[0], verb),
-        ):
+        await self._slots.acquire(request.namespace, request.verb)
+        try:
             await self._obey()
-            if guard is not None:
-                guard.check()
-            async with self._send(
-                verb, resource, path, query or {}, body, total=self._timeout, accept=accept
-            ) as response:
-                try:
-                    answer = decode(await response.read())
-                except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    raise Unavailable(f"the response to {verb} {path} was cut off: {error!r}") from error
-                except ValueError as error:
-                    raise Unexpected(f"the response to {verb} {path} is not JSON") from error
+            if self._guard is not None and request.verb in _WRITES:
+                self._guard.check()
+            response = await self._send(request, total=self._timeout)
+            try:
+                answer = decode(await response.read())
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise Unavailable(f"the response to {request} was cut off: {error!r}") from error
+            except ValueError as error:
+                raise Unexpected(f"the response to {request} is not JSON") from error
+            finally:
+                response.release()
+        finally:
+            self._slots.release()
         if not isinstance(answer, dict):
-            raise Unexpected(f"the response to {verb} {path} is not an object")
+            raise Unexpected(f"the response to {request} is not an object")
         return answer
 
     async def _obey(self) -> None:
@@ -266,44 +277,32 @@ class KubeClient:
         if wait > 0:
             await asyncio.sleep(wait)
 
-    @asynccontextmanager
-    async def _send(
-        self,
-        verb: Verb,
-        resource: Resource,
-        path: str,
-        query: Mapping[str, str],
-        body: Json | None,
-        *,
-        total: float | None = None,
-        first_byte: float | None = None,
-        accept: str = _WHOLE,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        address = f"{path}?{urlencode(query)}" if query else path
+    async def _send(self, request: "_Request", *, total: float | None) -> aiohttp.ClientResponse:
+        """The response, which the caller releases or closes; that of an error is read and raised."""
+        verb, plural = request.verb, request.resource.plural
+        address = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
         clock = asyncio.get_running_loop().time
         begun = clock()
         try:
-            async with asyncio.timeout(first_byte):
-                response = await self._connection.request(
-                    _METHODS[verb],
-                    address,
-                    body,
-                    limits=aiohttp.ClientTimeout(total=total, sock_connect=5.0),
-                    accept=accept,
-                )
+            response = await self._connection.request(
+                _METHODS[verb],
+                address,
+                request.body,
+                limits=aiohttp.ClientTimeout(total=total, sock_connect=5.0),
+                accept=request.accept,
+            )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._count(verb, resource.plural, "unanswered")
-            raise Unavailable(f"no response to {verb} {path}: {error!r}") from error
-        try:
-            self._count(verb, resource.plural, str(response.status))
-            if verb != "watch":
-                self._answered(verb, resource.plural, clock() - begun)
-            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                raise await self._failure(response, f"{verb} {path}")
-            yield response
-        finally:
-            # Closed, not released: the rest of a watch must not be read.
-            response.close() if verb == "watch" else response.release()
+            self._count(verb, plural, "unanswered")
+            raise Unavailable(f"no response to {request}: {error!r}") from error
+        self._count(verb, plural, str(response.status))
+        if verb != "watch":
+            self._answered(verb, plural, clock() - begun)
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            try:
+                raise await self._failure(response, str(request))
+            finally:
+                response.release()
+        return response
 
     async def _failure(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         try:
@@ -316,41 +315,15 @@ class KubeClient:
         return failure
 
 
-async def _lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator[bytes]:
-    # Not the reader's own readline, whose limit is shorter than the largest object.
-    rest = bytearray()
-    while True:
-        try:
-            async with asyncio.timeout(silence):
-                chunk = await content.readany()
-        except TimeoutError as error:
-            raise Unavailable(f"the stream was silent for {silence:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"the stream broke: {error!r}") from error
-        if not chunk:
-            # A last line without its end was cut off: the next watch repeats it.
-            return
-        rest += chunk
-        if b"\n" not in chunk:
-            if len(rest) > _LONGEST_LINE:
-                raise Unavailable("the stream sent a line without an end")
-            continue
-        *lines, tail = bytes(rest).split(b"\n")
-        rest = bytearray(tail)
-        for line in lines:
-            if line.strip():
-                yield line
+@dataclass(frozen=True, slots=True)
+class _Request:
+    verb: Verb
+    resource: Resource
+    namespace: str | None
+    path: str
+    query: Mapping[str, str]
+    body: Json | None = None
+    accept: str = _WHOLE
 
-
-def _event(line: bytes) -> WatchEvent:
-    try:
-        raw = decode(line)
-        kind, body = raw["type"], raw["object"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Unavailable(f"the stream sent something other than an event: {line[:80]!r}") from error
-    if not isinstance(body, dict):
-        raise Unavailable(f"the stream sent an event without an object: {line[:80]!r}")
-    if kind == "ERROR":
-        code = body.get("code")
-        raise error_of_status(code if isinstance(code, int) else HTTPStatus.INTERNAL_SERVER_ERROR, body)
-    return WatchEvent(str(kind), body)
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path}"

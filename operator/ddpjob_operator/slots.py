@@ -20,13 +20,14 @@ class FairSlots:
     @asynccontextmanager
     async def slot(self, *path: Hashable) -> AsyncIterator[None]:
         """Hold a slot while entered."""
-        await self._acquire(path)
+        await self.acquire(*path)
         try:
             yield
         finally:
-            self._release()
+            self.release()
 
-    async def _acquire(self, path: tuple[Hashable, ...]) -> None:
+    async def acquire(self, *path: Hashable) -> None:
+        """Wait for a slot; `release` gives it back."""
         if self._free and not self._waiting:
             self._free -= 1
             return
@@ -37,10 +38,11 @@ class FairSlots:
         except asyncio.CancelledError:
             if not self._waiting.discard(turn, *path) and not turn.cancelled():
                 # It was given the slot at the same moment.
-                self._release()
+                self.release()
             raise
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Give a slot to the next one."""
         while self._waiting:
             turn = self._waiting.take()
             # One that is being cancelled may not know it yet.

@@ -22,7 +22,8 @@ from ddpjob_core.api.errors import ApiError, NotFound
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, PODS, SERVICES, Resource
 from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import Connection, connect
-from ddpjob_operator.kube import KubeClient, WatchEvent
+from ddpjob_operator.kube import KubeClient
+from ddpjob_operator.watch_lines import WatchEvent
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.forked import LOADED, operate

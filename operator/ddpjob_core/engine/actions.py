@@ -111,7 +111,7 @@ class ActionRunner:
             await in_window(pods[:_MOST_PODS], carry_out, go_on=go_on, first=1)
             outcome.more = len(pods) > _MOST_PODS and go_on()
         if not outcome.failures:
-            await in_window((action for action in chosen if isinstance(action, DeleteJob)), carry_out)
+            await in_window([action for action in chosen if isinstance(action, DeleteJob)], carry_out)
         return outcome
 
     def _is_wanted(self, job: JobRecord) -> bool:

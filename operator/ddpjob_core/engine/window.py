@@ -1,7 +1,7 @@
 """Requests of one job, so many at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -11,7 +11,7 @@ LARGEST_WINDOW: Final = 48
 
 
 async def in_window(
-    items: Iterable[T],
+    items: Sequence[T],
     carry_out: Callable[[T], Awaitable[None]],
     *,
     go_on: Callable[[], bool] = lambda: True,
@@ -31,7 +31,11 @@ async def in_window(
     Raises:
         ExceptionGroup: of what `carry_out` raised.
     """
+    if not items:
+        return
     left = iter(items)
+    # A worker that finds nothing to do is a task all the same, and most jobs have a handful of objects.
+    largest = min(largest, len(items))
     workers = 0
 
     def start() -> None:

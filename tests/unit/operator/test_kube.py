@@ -1,6 +1,7 @@
 """The client's own part of a request: limits, waits and connections that break; no server's decisions are played."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -207,3 +208,38 @@ async def test_watches_of_many_namespaces_leave_connections_for_requests(tmp_pat
             for each in watches:
                 each.cancel()
             await asyncio.wait(watches)
+
+
+def event(kind: str, *, name: str = "a", version: str = "7", **metadata: object) -> dict[str, Any]:
+    """As the API server writes it: in the order of the fields of its types."""
+    identity = {"name": name, **metadata, "namespace": "team", "uid": "u-1", "resourceVersion": version}
+    return {
+        "type": kind,
+        "object": {"kind": "Pod", "apiVersion": "v1", "metadata": identity, "spec": {"nodeName": "n"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        (event("ADDED"), ("BOOKMARK", {"metadata": {"resourceVersion": "7"}})),
+        (event("MODIFIED"), ("BOOKMARK", {"metadata": {"resourceVersion": "7"}})),
+        # The end of an object is news, and so is another version, another name or what begins in another way.
+        (event("DELETED"), None),
+        (event("ADDED", version="8"), None),
+        (event("ADDED", name="b"), None),
+        (event("ADDED", generateName="a-"), None),
+        ({"object": event("ADDED")["object"], "type": "ADDED"}, None),
+    ],
+)
+async def test_a_state_that_is_known_is_not_parsed_again(
+    tmp_path: Path, sent: dict[str, Any], seen: tuple[str, dict[str, Any]] | None
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=json.dumps(sent, separators=(",", ":")).encode() + b"\n")
+
+    known = {"name": "a", "namespace": "team", "uid": "u-1", "resourceVersion": "7"}
+    async with talking_to(answer, tmp_path) as (kube, _):
+        watch = kube.watch(PODS, None, since="1", seconds=1, silence=5, shows=lambda metadata: metadata == known)
+        events = [(event.type, event.object) async for event in watch]
+    assert events == [seen or (sent["type"], sent["object"])]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 import pytest
@@ -249,9 +249,13 @@ async def endless(request: web.Request) -> web.StreamResponse:
         await response.write(b'{"step": 1, "x": "' + b"a" * 65536)
 
 
+@cache
+def bomb_body() -> bytes:
+    return gzip.compress(json.dumps({"step": 1, "x": "a" * 50_000_000}).encode())
+
+
 async def bomb(_: web.Request) -> web.Response:
-    body = gzip.compress(json.dumps({"step": 1, "x": "a" * 50_000_000}).encode())
-    return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+    return web.Response(body=bomb_body(), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
 
 
 async def redirect(request: web.Request) -> web.Response:

@@ -1,6 +1,7 @@
 """Requests in a window."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -108,3 +109,27 @@ def test_each_is_carried_out_once_in_order_with_no_more_than_the_largest_number_
     asyncio.run(in_window(range(items), carry_out, first=first, largest=largest))
     assert done == list(range(items))
     assert most <= largest
+
+
+async def test_no_more_is_begun_than_there_is_to_do() -> None:
+    loop = asyncio.get_running_loop()
+    begun: list[object] = []
+
+    def count(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        begun.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def nothing(_: int) -> None:
+        pass
+
+    loop.set_task_factory(count)
+    try:
+        await in_window(range(2), nothing)
+        assert len(begun) <= 2
+        begun.clear()
+        await in_window((), nothing)
+        assert begun == []
+        await in_window(range(3), nothing, first=1, largest=2)
+        assert len(begun) <= 3
+    finally:
+        loop.set_task_factory(None)

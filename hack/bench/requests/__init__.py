@@ -1,0 +1,1 @@
+"""What a request to the API server costs the operator's process."""
