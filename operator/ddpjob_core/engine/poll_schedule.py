@@ -231,8 +231,9 @@ class PollSchedule:
     def _go_on(self, endpoint: Endpoint, now: float, answer: Answer) -> None:
         if endpoint.gone:
             return
-        if endpoint.due <= now:
-            endpoint.due = self._next_poll(endpoint, answer)
+        again = self._next_poll(endpoint, answer)
+        # One more poll than usual does not put the next one off, but may have found what cannot wait until then.
+        endpoint.due = again if endpoint.due <= now else min(endpoint.due, again)
         self._enter(endpoint)
 
     def _next_poll(self, endpoint: Endpoint, answer: Answer) -> float:

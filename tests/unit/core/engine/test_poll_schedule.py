@@ -309,3 +309,13 @@ def test_one_more_poll_before_a_write_leaves_the_regular_ones_where_they_are() -
     simulation.run(last + 4.5)
     later = [round(at - last, 3) for at in simulation.asked["digits/0"] if at > last]
     assert later == [0.7, 2.0, 4.0]
+
+
+def test_what_one_more_poll_finds_to_serve_is_asked_every_two_seconds_from_then_on() -> None:
+    simulation = Simulation()
+    simulation.job("team", "late", until(7200, refuses, answers))
+    simulation.run(7300)
+    assert max(simulation.asked["late/0"]) < 7200
+    simulation.schedule.freshen(simulation.memories["late"], 7310)
+    simulation.run(7330)
+    assert len([at for at in simulation.asked["late/0"] if at >= 7310]) >= 10
