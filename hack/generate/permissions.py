@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -10,6 +10,8 @@ from hack.cache import ROOT
 
 CLUSTER_ROLE: Final = ROOT / "manifests/base/cluster-role.yaml"
 ROLE: Final = ROOT / "manifests/base/role.yaml"
+NETWORK_POLICIES: Final = ROOT / "manifests/overlays/network-policies/cluster-role.yaml"
+"""A patch that adds to the former what the flag --network-policies needs."""
 
 Permission = tuple[str, str]
 """Resource (with its group, if it has one) and verb."""
@@ -58,6 +60,25 @@ _REASONS: Final[dict[Permission, str]] = {
     ("leases.coordination.k8s.io", "update"): "Take, renew and release the Lease.",
 }
 
+_WITH_NETWORK_POLICIES: Final[dict[Permission, str]] = {
+    ("networkpolicies.networking.k8s.io", "create"): "Create the NetworkPolicy of a job, before its pods.",
+    (
+        "networkpolicies.networking.k8s.io",
+        "list",
+    ): "Read those of all jobs at startup, and again after a watch has been broken for too long. Find out by its name "
+    "who owns one whose name is taken.",
+    (
+        "networkpolicies.networking.k8s.io",
+        "update",
+    ): "Put the policy of a job right that does not say what it should.",
+    ("networkpolicies.networking.k8s.io", "watch"): "Learn when the policy of a job is changed or deleted.",
+}
+
+_OPTIONAL: Final = """
+With the flag `--network-policies` ([security.md](security.md#networkpolicies)) the ClusterRole, or the Role of each
+namespace that is served, also grants:
+"""
+
 _NAMESPACED_HEADER: Final = """\
 # Generated from manifests/base/cluster-role.yaml by `python -m hack.generate`; do not edit.
 """
@@ -65,7 +86,8 @@ _NAMESPACED_HEADER: Final = """\
 _INTRODUCTION: Final = """\
 # What the operator may do
 
-<!-- Generated from manifests/base/cluster-role.yaml and role.yaml by `python -m hack.generate`; do not edit. -->
+<!-- Generated from manifests/base/cluster-role.yaml and role.yaml, and from manifests/overlays/network-policies, by
+`python -m hack.generate`; do not edit. -->
 
 The ClusterRole `ddpjob-operator` grants the permissions below in all namespaces, and the Role of the same name those on
 Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets, or
@@ -81,7 +103,17 @@ An operator of a list of namespaces needs the first of the two in each of them o
 
 def granted(*roles: Path) -> list[Permission]:
     """What the roles grant, in their order; without any, those of the operator."""
-    rules = [rule for role in roles or (CLUSTER_ROLE, ROLE) for rule in yaml.safe_load(role.read_text())["rules"]]
+    return _permissions(
+        rule for role in roles or (CLUSTER_ROLE, ROLE) for rule in yaml.safe_load(role.read_text())["rules"]
+    )
+
+
+def rules_for_network_policies() -> list[dict[str, Any]]:
+    """What the patch for the flag --network-policies adds."""
+    return [operation["value"] for operation in yaml.safe_load(NETWORK_POLICIES.read_text())]
+
+
+def _permissions(rules: Iterable[dict[str, Any]]) -> list[Permission]:
     return [
         (f"{resource.partition('/')[0]}.{group}{''.join(resource.partition('/')[1:])}" if group else resource, verb)
         for rule in rules
@@ -108,5 +140,11 @@ def permissions_page(permissions: Iterable[Permission]) -> str:
     lost = sorted(set(_REASONS) - set(listed))
     if lost:
         raise KeyError(f"hack/generate/permissions.py gives reasons for permissions that are not granted: {lost}")
-    rows = [f"| {resource} | {verb} | {_REASONS[resource, verb]} |" for resource, verb in listed]
-    return "\n".join([_INTRODUCTION, "| resource | verb | why |", "|---|---|---|", *rows]) + "\n"
+    always = _table(listed, _REASONS)
+    optional = _table(_permissions(rules_for_network_policies()), _WITH_NETWORK_POLICIES)
+    return "\n".join([_INTRODUCTION, *always, _OPTIONAL, *optional]) + "\n"
+
+
+def _table(permissions: Iterable[Permission], reasons: dict[Permission, str]) -> list[str]:
+    rows = [f"| {resource} | {verb} | {reasons[resource, verb]} |" for resource, verb in permissions]
+    return ["| resource | verb | why |", "|---|---|---|", *rows]

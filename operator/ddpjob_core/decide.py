@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from ddpjob_core.api.network_policy import Isolation
 from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus
 from ddpjob_core.children.actions import Action
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
@@ -92,13 +93,20 @@ class Plan:
     remark: Condition | None = None
 
 
-def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER, ttl_seconds_after_finished: int | None = None) -> Plan:
+def decide(
+    observed: Observed,
+    *,
+    advice: Advice = IN_A_CLUSTER,
+    ttl_seconds_after_finished: int | None = None,
+    isolation: Isolation | None = None,
+) -> Plan:
     """The plan for one job.
 
     Args:
         observed: all that is known of it.
         advice: what messages say about where it runs.
         ttl_seconds_after_finished: what holds for a job that sets none itself, None for ever.
+        isolation: who may connect to pods, None to make no NetworkPolicies.
     """
     if observed.job.deleting:
         return Plan()
@@ -108,7 +116,7 @@ def decide(observed: Observed, *, advice: Advice = IN_A_CLUSTER, ttl_seconds_aft
     at = replace(observed, job=job, now=moment, pods=with_lost_nodes(observed.pods, moment))
     if job.spec is None or job.unreadable is not None:
         return _left_alone(at)
-    situation = situation_of(at, with_time_to_live(job.spec, ttl_seconds_after_finished), advice)
+    situation = situation_of(at, with_time_to_live(job.spec, ttl_seconds_after_finished), advice, isolation)
     decision = next((made for policy in POLICIES if (made := policy(situation)) is not None), None)
     decided = ends_with_the_last_attempt(situation, decision or Decision(situation.status))
     return _plan(situation, decided, observed.now)

@@ -5,10 +5,12 @@ import sys
 
 import uvloop
 
+from ddpjob_core.api.network_policy import Isolation, IsolationError
 from ddpjob_core.api.scope import Scope, ScopeError
 from ddpjob_operator.app import Options, operate
 from ddpjob_operator.credentials import NoClusterError
 from ddpjob_operator.logs import set_up_logging
+from ddpjob_operator.service_account import namespace_of_pod
 
 
 def main() -> int:
@@ -73,6 +75,20 @@ def main() -> int:
         help="seconds after which a finished job without spec.ttlSecondsAfterFinished is deleted (default: never)",
     )
     parser.add_argument(
+        "--network-policies",
+        action="store_true",
+        help="create a NetworkPolicy for each job: its own pods may connect to each other, those of its namespace to "
+        "the ports that it declares, and the operator to those of metrics (default: none is created)",
+    )
+    parser.add_argument(
+        "--metrics-namespace",
+        action="append",
+        default=[],
+        metavar="NAMESPACE[,NAMESPACE...]",
+        help="a namespace whose pods may read metrics in spite of --network-policies, such as that of Prometheus, or "
+        "several; may be given more than once (default: the operator's own alone)",
+    )
+    parser.add_argument(
         "--log-format", choices=["text", "json"], default="text", help="format of the log (%(default)s)"
     )
     options = vars(parser.parse_args())
@@ -80,6 +96,14 @@ def main() -> int:
         options["scope"] = Scope.parse(options.pop("namespace"))
     except ScopeError as error:
         parser.error(f"argument --namespace: {error}")
+    isolated, readers = options.pop("network_policies"), options.pop("metrics_namespace")
+    if readers and not isolated:
+        parser.error("argument --metrics-namespace: it means nothing without --network-policies")
+    try:
+        own = namespace_of_pod() or options["lease_namespace"]
+        options["isolation"] = Isolation.of(own, readers) if isolated else None
+    except IsolationError as error:
+        parser.error(f"argument --metrics-namespace: {error}")
     set_up_logging(options.pop("log_format"))
     try:
         uvloop.run(operate(Options(**options)))

@@ -16,14 +16,15 @@ from typing import Any, Final
 from uuid import uuid4
 
 from ddpjob_core.api.constants import LABEL_MANAGED_BY, MANAGED_BY
-from ddpjob_core.api.resources import LEASES, PODS, SERVICES, Resource
+from ddpjob_core.api.network_policy import Isolation
+from ddpjob_core.api.resources import LEASES, NETWORK_POLICIES, PODS, SERVICES, Resource
 from ddpjob_core.api.scope import LEASE_NAMESPACE, Scope
 from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store
-from ddpjob_core.observations.observe import pod_record, service_record
+from ddpjob_core.observations.observe import network_policy_record, pod_record, service_record
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.election import Election, Times
@@ -62,6 +63,8 @@ class Options:
     watch_seconds: float = 30.0
     stuck_after: float = 300.0
     ttl_seconds_after_finished: int | None = None
+    isolation: Isolation | None = None
+    """Who may connect to pods, None to make no NetworkPolicies."""
 
 
 class Operator:
@@ -112,6 +115,7 @@ class Operator:
             leadership=election,
             is_listed=self._is_listed,
             ttl_seconds_after_finished=options.ttl_seconds_after_finished,
+            isolation=options.isolation,
         )
         caches, queue = controller.caches, controller.queue
         self._jobs = JobWatch(
@@ -142,6 +146,12 @@ class Operator:
                 Watched("pods", namespace, pods),
                 Watched("services", namespace, services),
             ]
+            if options.isolation is not None:
+                policies = self._informer(
+                    kube, NETWORK_POLICIES, caches.network_policies, network_policy_record, namespace=namespace
+                )
+                self._informers.append(policies)
+                served[namespace].append(Watched(NETWORK_POLICIES.plural, namespace, policies))
         self._meter = LoopMeter(clock=monotonic)
         # Two consecutive watches without any activity, and the time to connect.
         dead_after = 2 * limits.silence + margin
@@ -159,7 +169,7 @@ class Operator:
                 event_loop_lag_seconds=lambda: self._meter.lag,
                 leading=lambda: float(election.leads),
                 overlapping_leases=lambda: float(len(election.overlapping)),
-                watch_ages={each: partial(watches.age, each) for each in ("ddpjobs", "pods", "services", "leases")},
+                watch_ages={each: partial(watches.age, each) for each in watches.resources},
                 namespaces=watches.shown,
                 lease=options.scope.lease,
             )

@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ddpjob_core.api.resources import NETWORK_POLICIES
 from ddpjob_core.api.scope import LEASE_NAME
 from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.engine.resting import facts_about
@@ -96,8 +97,8 @@ class Metrics:
         )
         self.reconnects = Counter(
             "ddpjob_operator_watch_reconnects",
-            "Restarted watches of pods, services and leases: ended by the server, failed, refused (a permission is "
-            "missing), or gone (listed again).",
+            "Restarted watches of pods, services, NetworkPolicies and leases: ended by the server, failed, refused (a "
+            "permission is missing), or gone (listed again).",
             ["resource", "reason"],
             registry=self.registry,
         )
@@ -213,7 +214,7 @@ class Metrics:
             self._restarts.labels(kind)
         for failure in FailureClass:
             self._failures.labels(failure.value)
-        for resource in ("pods", "services", "leases"):
+        for resource in ("pods", "services", NETWORK_POLICIES.plural, "leases"):
             for reason in ("ended", "failed", "gone", "refused"):
                 self.reconnects.labels(resource, reason)
 

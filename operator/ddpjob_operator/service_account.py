@@ -23,6 +23,18 @@ _READ_EVERY: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
+def namespace_of_pod(folder: Path = FOLDER) -> str | None:
+    """The namespace of the pod that this process runs in, None outside of a pod.
+
+    Args:
+        folder: that of the service account.
+    """
+    try:
+        return (folder / "namespace").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
 class ServiceAccount:
     """Credentials from the files that the kubelet keeps current."""
 

@@ -1,4 +1,4 @@
-"""All watches of an operator: of each namespace that it serves those of jobs, pods and services, and one of Leases."""
+"""All watches of an operator: of each namespace that it serves those of jobs and their objects, and one of Leases."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,6 +117,11 @@ class Watches:
         """Whether each namespace that was named is served."""
         hidden = self.hidden()
         return {each: each in self._listed and each not in hidden for each in self._served if each is not None}
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """What is watched."""
+        return tuple(dict.fromkeys(each.resource for each in self._all))
 
     def age(self, resource: str) -> float:
         """For how many seconds the watch of a resource has been silent, of several the longest.

@@ -73,6 +73,10 @@ class Answers:
             raise NotFound(name)
         return self._answer(request, self.objects[request])
 
+    async def replace(self, resource: Resource, manifest: Json) -> Json:
+        metadata = manifest["metadata"]
+        return self._answer(f"replace {resource.plural} {metadata['name']} at {metadata['resourceVersion']}", manifest)
+
     async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         assert resource is JOBS
         assert manifest["metadata"]["uid"]

@@ -13,6 +13,7 @@ from ddpjob_core.api import DDPJobSpec, DDPJobStatus
 from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.api.membership import membership_text
+from ddpjob_core.api.network_policy import Isolation, content_of
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.actions import Action, AnnounceMembership, Create, CreatePod, DeleteJob, DeletePod
 from ddpjob_core.children.launcher_config import build_launcher
@@ -22,6 +23,7 @@ from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import (
     JobRecord,
+    NetworkPolicyRecord,
     Observed,
     PodRecord,
     Rejection,
@@ -75,6 +77,8 @@ class World:
     now: datetime = START
     pods: dict[str, PodRecord] = field(default_factory=dict)
     service: ServiceRecord | None = None
+    isolation: Isolation | None = None
+    network_policy: NetworkPolicyRecord | None = None
     last_write: datetime | None = None
     taken_over: datetime | None = None
     inherited: bool = False
@@ -124,6 +128,7 @@ class World:
             pods=tuple(self.pods.values()),
             vanished=tuple(self.vanished.values()),
             service=self.service,
+            network_policy=self.network_policy,
             foreign=self.foreign,
             rejections=self.rejections,
             progress=self.progress,
@@ -147,7 +152,7 @@ class World:
     def reconcile(self, *, crash_after: int | None = None) -> Plan:
         """One reconcile; `crash_after` ends it after so many writes, the memory of the process being lost."""
         self.taken_over = self.taken_over or self.now
-        plan = decide(self.observe())
+        plan = decide(self.observe(), isolation=self.isolation)
         self.polled = plan.poll
         writes = 0
         if plan.status is not None:
@@ -202,6 +207,9 @@ class World:
         kind = action.manifest["kind"] if isinstance(action, Create) else None
         if kind == "Service":
             self.service = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
+        elif kind == "NetworkPolicy":
+            content = content_of(action.manifest["spec"])
+            self.network_policy = NetworkPolicyRecord("default", "digits", "np-uid", "1", "job-uid", "digits", content)
         elif isinstance(action, Create):
             self.known[object_name(action.manifest)] = (self.attempt(), self.now)
         elif isinstance(action, CreatePod) and action.ordinal in self.quota_refuses:

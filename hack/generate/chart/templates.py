@@ -11,7 +11,7 @@ import yaml
 from ddpjob_core.api.constants import GROUP, PLURAL
 from ddpjob_core.api.crd import custom_resource_definition, render
 from hack.cache import ROOT
-from hack.generate.permissions import CLUSTER_ROLE, ROLE
+from hack.generate.permissions import CLUSTER_ROLE, NETWORK_POLICIES, ROLE, rules_for_network_policies
 
 CHART: Final = "manifests/chart/ddpjob"
 ADMISSION_POLICY: Final = ROOT / "manifests/base/admission-policy.yaml"
@@ -26,6 +26,7 @@ _KEEP: Final = """\
     helm.sh/resource-policy: keep
   {{- end }}
 """
+_ISOLATING: Final = "jobNetworkPolicies"
 _PRIORITY_CLASS: Final = "'ddpjob-critical'"
 _PRIORITY_VALUE: Final = '{{ .Values.priorityClass.name | default "ddpjob-critical" | squote }}'
 
@@ -65,13 +66,14 @@ def named_templates() -> str:
     """What templates of the chart include: the rules of roles, and what PodMonitors scrape."""
     monitors = {each["metadata"]["name"]: each for each in yaml.safe_load_all(POD_MONITORS.read_text())}
     parts = {
-        "ddpjob.rules.jobs": _rules(CLUSTER_ROLE),
         "ddpjob.rules.leases": _rules(ROLE),
         "ddpjob.scrape.operator": monitors["ddpjob-operator"]["spec"]["podMetricsEndpoints"],
         "ddpjob.scrape.trainer": monitors["ddpjob-trainer"]["spec"]["podMetricsEndpoints"],
     }
-    sources = [path.relative_to(ROOT) for path in (CLUSTER_ROLE, ROLE, POD_MONITORS)]
-    return _header(*sources) + "".join(_definition(name, items) for name, items in parts.items())
+    sources = [path.relative_to(ROOT) for path in (CLUSTER_ROLE, NETWORK_POLICIES, ROLE, POD_MONITORS)]
+    isolating = f"{{{{- if .Values.{_ISOLATING}.install }}}}\n{_items(rules_for_network_policies())}{{{{- end }}}}\n"
+    of_jobs = _definition("ddpjob.rules.jobs", _items(_rules(CLUSTER_ROLE)) + isolating)
+    return _header(*sources) + of_jobs + "".join(_definition(name, _items(items)) for name, items in parts.items())
 
 
 def _rules(role: Path) -> list[Any]:
@@ -79,8 +81,11 @@ def _rules(role: Path) -> list[Any]:
     return rules
 
 
-def _definition(name: str, items: Iterable[Mapping[str, Any]]) -> str:
-    text = _escaped(yaml.safe_dump(list(items), sort_keys=False, width=120))
+def _items(items: Iterable[Mapping[str, Any]]) -> str:
+    return _escaped(yaml.safe_dump(list(items), sort_keys=False, width=120))
+
+
+def _definition(name: str, text: str) -> str:
     return f'{{{{- define "{name}" -}}}}\n{text}{{{{- end -}}}}\n'
 
 

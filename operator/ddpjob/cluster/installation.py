@@ -19,7 +19,7 @@ from ddpjob.views.install_checks import (
     check_release,
     operators_of,
 )
-from ddpjob.views.operator_checks import check_health
+from ddpjob.views.operator_checks import check_health, makes_network_policies
 from ddpjob.views.place_checks import (
     check_gpus,
     check_monitoring,
@@ -35,6 +35,7 @@ from ddpjob_core.api.resources import (
     EVENTS,
     JOBS,
     LEASES,
+    NETWORK_POLICIES,
     PODS,
     SECRETS,
     SERVICES,
@@ -75,6 +76,8 @@ OF_JOBS: Final[tuple[Permission, ...]] = (
     (EVENTS, "", ("create",)),
 )
 """What an operator may do in the namespaces that it serves: manifests/base/cluster-role.yaml."""
+OF_NETWORK_POLICIES: Final[tuple[Permission, ...]] = ((NETWORK_POLICIES, "", ("create", "list", "update", "watch")),)
+"""What it may do there in addition with --network-policies: manifests/overlays/network-policies/cluster-role.yaml."""
 OF_LEASES: Final[tuple[Permission, ...]] = ((LEASES, "", ("create", "get", "list", "watch", "update")),)
 """What an operator may do where the Leases are: manifests/base/role.yaml."""
 
@@ -98,7 +101,9 @@ def examine_before_and_after(cluster: Cluster, scope: Scope, *, monitoring: bool
     leases = find_operators(cluster, LEASES)
     namespaces = tried(lambda: _namespaces(cluster, scope))
     nodes = tried(lambda: cluster.find(NODES, None))
-    installed = bool(operators_of(scope, deployments))
+    serving = operators_of(scope, deployments)
+    installed = bool(serving)
+    of_jobs = (*OF_JOBS, *(OF_NETWORK_POLICIES if any(map(makes_network_policies, serving)) else ()))
     required = installed or scope != Scope()
     checks = [
         api,
@@ -107,7 +112,7 @@ def examine_before_and_after(cluster: Cluster, scope: Scope, *, monitoring: bool
             tried(lambda: cluster.json(f"/apis/{API_VERSION}")),
             required=required,
         ),
-        check_installer(tried(lambda: list(_rights(cluster, scope))), installed=installed),
+        check_installer(tried(lambda: list(_rights(cluster, scope, of_jobs))), installed=installed),
         check_namespaces(namespaces, scope, installed=installed),
         check_policy(
             tried(lambda: cluster.get(_POLICIES, None, POLICY)),
@@ -138,7 +143,7 @@ def _namespaces(cluster: Cluster, scope: Scope) -> list[Json]:
     return found
 
 
-def _rights(cluster: Cluster, scope: Scope) -> Iterator[Right]:
+def _rights(cluster: Cluster, scope: Scope, of_jobs: tuple[Permission, ...]) -> Iterator[Right]:
     """What it takes to install an operator, and whether the user may."""
     wide = scope == Scope()
     home = LEASE_NAMESPACE if wide else cluster.namespace
@@ -147,9 +152,9 @@ def _rights(cluster: Cluster, scope: Scope) -> Iterator[Right]:
     for resource in _OF_OPERATOR:
         yield from _applying(cluster, resource, home)
     if wide:
-        yield from _granting(cluster, OF_JOBS, _CLUSTER_ROLES, _CLUSTER_ROLE_BINDINGS, None)
+        yield from _granting(cluster, of_jobs, _CLUSTER_ROLES, _CLUSTER_ROLE_BINDINGS, None)
     else:
-        yield from _granting(cluster, OF_JOBS, _ROLES, _ROLE_BINDINGS, home)
+        yield from _granting(cluster, of_jobs, _ROLES, _ROLE_BINDINGS, home)
     yield from _granting(cluster, OF_LEASES, _ROLES, _ROLE_BINDINGS, LEASE_NAMESPACE)
 
 

@@ -11,6 +11,7 @@ from ddpjob_core.api.scope import Scope, ScopeError, scope_of_lease
 
 INSTALL_OPERATOR: Final = "kubectl apply -k manifests/base"
 
+NETWORK_POLICIES_FLAG: Final = "--network-policies"
 _FLAG: Final = "--namespace"
 _OF_THE_SERVER: Final = re.compile(r"^the API server (is unavailable|\S+ cannot be reached): ")
 
@@ -112,7 +113,7 @@ def _health(name: str, answer: str | ApiError, pod: str) -> Check:
             name,
             Outcome.FAIL,
             f"{pod}the operator does not answer as it should: {why}",
-            "see the operator's log; Kubernetes restarts it if it hangs",
+            "see the operator's log; Kubernetes restarts it if it hangs; a NetworkPolicy may keep this check out",
         )
     said, *remarks = answer.split("\n")
     remarks = list(filter(None, remarks))
@@ -147,16 +148,24 @@ def _common(one: Json, other: Json) -> Scope | None:
 
 def served_scope(deployment: Json) -> Scope | None:
     """The scope of an operator as its arguments say it, None where they cannot be read, such as with variables."""
+    try:
+        return Scope.parse(list(_values(_arguments(deployment))))
+    except ScopeError:
+        return None
+
+
+def makes_network_policies(deployment: Json) -> bool:
+    """Whether an operator creates a NetworkPolicy for each job."""
+    return NETWORK_POLICIES_FLAG in _arguments(deployment)
+
+
+def _arguments(deployment: Json) -> list[str]:
     pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
-    arguments = [
+    return [
         str(argument)
         for container in pod.get("containers") or []
         for argument in (*(container.get("command") or ()), *(container.get("args") or ()))
     ]
-    try:
-        return Scope.parse(list(_values(arguments)))
-    except ScopeError:
-        return None
 
 
 def _values(arguments: Sequence[str]) -> Iterator[str]:

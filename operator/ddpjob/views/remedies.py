@@ -19,6 +19,11 @@ _REMEDIES: Final[tuple[tuple[type[ApiError], str, str], ...]] = (
     (Forbidden, "no PriorityClass", "correct spec.template.spec.priorityClassName: kubectl get priorityclasses"),
     (
         Forbidden,
+        "system:serviceaccount:\\S+:ddpjob-operator.* cannot .*networkpolicies",
+        "the operator lacks what --network-policies needs: kubectl apply -k manifests/overlays/network-policies",
+    ),
+    (
+        Forbidden,
         "system:serviceaccount:\\S+:ddpjob-operator.* cannot ",
         "the operator lacks this permission: kubectl apply -k manifests/base",
     ),

@@ -21,6 +21,11 @@ def service_name(job: str) -> str:
     return job
 
 
+def network_policy_name(job: str) -> str:
+    """The NetworkPolicy that says who may connect to the pods."""
+    return job
+
+
 def launcher_name(job: str, content: str) -> str:
     """The ConfigMap that carries a launcher of this content's hash.
 

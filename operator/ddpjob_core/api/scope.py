@@ -17,7 +17,7 @@ where both keep their Leases."""
 SCOPE_ANNOTATION: Final = "ddpjob.dev/namespaces"
 """On the Lease for several namespaces: their names, sorted, separated by commas."""
 MOST_NAMESPACES: Final = 100
-"""Each has three watches of its own; beyond that, one watch of all namespaces costs less."""
+"""Each has three or four watches of its own; beyond that, one watch of all namespaces costs less."""
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LIST_PREFIX: Final = f"{LEASE_NAME}.namespaces."

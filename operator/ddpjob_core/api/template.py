@@ -1,6 +1,6 @@
 """spec.template: the parts that are refused, as far as they can be checked without an API server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddpjob_core.api.constants import GROUP, LABEL_NAME, OPERATOR_NAME, TRAINER_CONTAINER, is_reserved_env
@@ -36,6 +36,12 @@ def template_problems(template: dict[str, Any]) -> list[tuple[str, str]]:
 def template_errors(template: dict[str, Any]) -> list[str]:
     """What is wrong with the template, one sentence per field."""
     return [f"{path}: {problem}" for path, problem in template_problems(template)]
+
+
+def on_host_network(template: Mapping[str, Any]) -> bool:
+    """Whether the template asks for the nodes' network; even for one with errors."""
+    spec = template.get("spec")
+    return isinstance(spec, dict) and spec.get("hostNetwork") is True
 
 
 def _problems(template: dict[str, Any]) -> Iterator[tuple[str, str]]:

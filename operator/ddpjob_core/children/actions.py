@@ -9,7 +9,10 @@ from ddpjob_core.api.status import Membership
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object of the job. One that exists counts as created where it is the job's own."""
+    """Create an object of the job. One that exists counts as created where it is the job's own.
+
+    A NetworkPolicy of the job's own that says something else is put right.
+    """
 
     manifest: Manifest
 

@@ -9,14 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.template import on_host_network
 
 _CLUSTER_DNS: Final = "ClusterFirstWithHostNet"
-
-
-def on_host_network(template: Mapping[str, Any]) -> bool:
-    """Whether spec.template asks for the nodes' network; even for a template with errors."""
-    spec = template.get("spec")
-    return isinstance(spec, dict) and spec.get("hostNetwork") is True
 
 
 def host_network_fields(template: Mapping[str, Any]) -> dict[str, str]:

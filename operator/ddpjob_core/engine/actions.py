@@ -200,10 +200,23 @@ class ActionRunner:
             # A pod that is being deleted is an observed one: it has failed.
             raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
         changed = alteration(kind, job, manifest, raw)
+        if changed and kind.repaired:
+            return await self._put_right(kind, manifest, raw)
         if changed and kind.resource is not PODS:
             # Anyone can name the job as its owner.
             raise _Unusable(RejectionKind.NAME_TAKEN, content_taken(changed))
         return raw
+
+    async def _put_right(self, kind: Kind, manifest: Manifest, raw: Json) -> Json:
+        """The object with what was requested of it in place of what it has; the rest of its metadata stays."""
+        wanted, metadata = manifest["metadata"], raw["metadata"]
+        labels = {**(metadata.get("labels") or {}), **wanted["labels"]}
+        changed = {**raw, **manifest, "metadata": {**metadata, "labels": labels}}
+        try:
+            return await self._kube.replace(kind.resource, changed)
+        except (NotFound, Conflict) as failure:
+            # Someone else is changing it at the same moment.
+            raise Unavailable(str(failure)) from failure
 
     async def _announce(self, namespace: str, name: str, uid: str, membership: Membership) -> None:
         change = {"metadata": {"uid": uid, "annotations": {ANNOTATION_MEMBERSHIP: membership_text(membership)}}}

@@ -11,10 +11,11 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from ddpjob_core.api.network_policy import Isolation
 from ddpjob_core.api.schemas import spec_schema, status_schema
 from ddpjob_core.children.launcher_config import pack_all
 from ddpjob_core.decide import decide
-from ddpjob_core.engine.caches import Caches, groups_of
+from ddpjob_core.engine.caches import Caches, Child, groups_of
 from ddpjob_core.engine.events import EventPoster
 from ddpjob_core.engine.limiter import FairLimiter
 from ddpjob_core.engine.memory import Memories, Polled
@@ -25,7 +26,7 @@ from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.resting import JobStore
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
-from ddpjob_core.observations.observed import JobRecord, PodRecord, ServiceRecord, Terminated
+from ddpjob_core.observations.observed import JobRecord, PodRecord, Terminated
 from ddpjob_core.observations.sightings import sighted
 
 _GATHER_SECONDS_PER_POD: Final = 0.0004
@@ -57,6 +58,7 @@ class Controller:
         locate: Locate = own_address,
         advice: Advice = IN_A_CLUSTER,
         ttl_seconds_after_finished: int | None = None,
+        isolation: Isolation | None = None,
         leadership: Leadership | None = None,
         is_listed: Callable[[str], bool] = lambda _: True,
     ) -> None:
@@ -72,6 +74,7 @@ class Controller:
         locate: where a rank is reached.
         advice: what messages say about where jobs run.
         ttl_seconds_after_finished: how long finished jobs are kept that do not say so themselves, None for ever.
+        isolation: who may connect to pods, None to make no NetworkPolicies.
         leadership: who else may write; None if nobody does.
         is_listed: whether the caches have all of a namespace. Its jobs are left alone until `look_at` after that.
         """
@@ -86,6 +89,7 @@ class Controller:
                 stamp=lambda before, after: sighted(before, after, now()),
             ),
             services=Store(groups=groups_of, listener=self._child_changed),
+            network_policies=Store(groups=groups_of, listener=self._child_changed),
         )
         self.memories = memories = Memories()
         self.poller = ProgressPoller(
@@ -101,7 +105,9 @@ class Controller:
         self._reconciler = Reconciler(
             kube=kube,
             memories=memories,
-            decide=partial(decide, advice=advice, ttl_seconds_after_finished=ttl_seconds_after_finished),
+            decide=partial(
+                decide, advice=advice, ttl_seconds_after_finished=ttl_seconds_after_finished, isolation=isolation
+            ),
             caches=self.caches,
             queue=self.queue,
             poller=self.poller,
@@ -166,7 +172,7 @@ class Controller:
                 self.queue.release(key)
         self.queue.add(key)
 
-    def _child_changed(self, before: PodRecord | ServiceRecord | None, after: PodRecord | ServiceRecord | None) -> None:
+    def _child_changed(self, before: Child | None, after: Child | None) -> None:
         if isinstance(after, PodRecord):
             self._count_dropped(before, after)
         for record in (before, after):
@@ -187,7 +193,7 @@ class Controller:
                 # A job whose names are taken by another job's children waits for them to be deleted.
                 self.queue.add(named)
 
-    def _count_dropped(self, before: PodRecord | ServiceRecord | None, pod: PodRecord) -> None:
+    def _count_dropped(self, before: Child | None, pod: PodRecord) -> None:
         known = isinstance(before, PodRecord) and before.uid == pod.uid and isinstance(before.trainer, Terminated)
         if isinstance(pod.trainer, Terminated) and pod.trainer.report is not None and not known:
             for name in pod.trainer.report.dropped:

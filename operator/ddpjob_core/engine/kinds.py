@@ -7,7 +7,9 @@ from typing import Final
 
 from ddpjob_core.api.constants import GROUP, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY
 from ddpjob_core.api.kubernetes import Manifest
-from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, PODS, SECRETS, SERVICES, Resource
+from ddpjob_core.api.network_policy import KIND as NETWORK_POLICY
+from ddpjob_core.api.network_policy import SAYS
+from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SECRETS, SERVICES, Resource
 from ddpjob_core.api.text import one_line
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.observations.observe import controller_uid
@@ -47,6 +49,7 @@ class Kind:
         is_own: whether an existing object is the job's own.
         vital: fields that the object must have as they were requested; of the labels, the operator's own.
         watched: whether a watch shows the objects, so that they are cached.
+        repaired: whether one of the job's own that is not as it was requested is put right.
     """
 
     resource: Resource
@@ -55,6 +58,7 @@ class Kind:
     is_own: Callable[[Json, JobRecord, Manifest], bool] = _is_controlled
     vital: tuple[str, ...] = ()
     watched: bool = False
+    repaired: bool = False
 
 
 _NAMED: Final = ("metadata.name", "metadata.labels")
@@ -68,6 +72,13 @@ KINDS: Final[Mapping[str, Kind]] = {
         watched=True,
     ),
     "Service": Kind(SERVICES, lookup=Lookup.LIST, watched=True),
+    NETWORK_POLICY: Kind(
+        NETWORK_POLICIES,
+        lookup=Lookup.LIST,
+        vital=("metadata.labels", *(f"spec.{field}" for field in SAYS)),
+        watched=True,
+        repaired=True,
+    ),
     "ConfigMap": Kind(CONFIG_MAPS, vital=("metadata.name", "data", "binaryData")),
     "PersistentVolumeClaim": Kind(CLAIMS, is_own=_is_own_claim),
     # Reading Secrets is a right that the operator does not ask for.
@@ -97,7 +108,11 @@ def alteration(kind: Kind, job: JobRecord, manifest: Manifest, raw: Json) -> str
             if changed is not None:
                 return f"{path}[{changed}]"
         elif wanted is not None and found != wanted:
-            return path if isinstance(wanted, dict) else one_line(f"{path} from {wanted} to {found}", _LONGEST_CHANGE)
+            return (
+                path
+                if isinstance(wanted, dict | list)
+                else one_line(f"{path} from {wanted} to {found}", _LONGEST_CHANGE)
+            )
     return "spec.containers" if manifest["kind"] == "Pod" and not _names(manifest) <= _names(raw) else ""
 
 

@@ -31,6 +31,10 @@ class ObjectApi(Protocol):
         """The same with the right to list and not to get; NotFound where there is no such object."""
         ...
 
+    async def replace(self, resource: Resource, manifest: Json) -> Json:
+        """PUT an object whose metadata hold the resourceVersion that it replaces; else Conflict. Returns the object."""
+        ...
+
     async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
         ...

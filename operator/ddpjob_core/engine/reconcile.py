@@ -191,6 +191,7 @@ class Reconciler:
             pods=self._caches.pods_of(job),
             vanished=memory.vanished.pods,
             service=self._caches.service(job),
+            network_policy=self._caches.network_policy(job),
             foreign=self._caches.foreign(job),
             rejections=tuple(rejection for rejection, _ in memory.rejections.values()),
             progress=memory.polled.report,

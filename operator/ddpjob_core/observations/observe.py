@@ -20,6 +20,7 @@ from ddpjob_core.api.constants import (
     TRAINER_CONTAINER,
 )
 from ddpjob_core.api.extent import excess
+from ddpjob_core.api.network_policy import content_of
 from ddpjob_core.api.restart import DISRUPTION_TARGET
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
@@ -29,6 +30,7 @@ from ddpjob_core.observations.observed import (
     ContainerState,
     InitFailure,
     JobRecord,
+    NetworkPolicyRecord,
     PodRecord,
     Running,
     ServiceRecord,
@@ -127,6 +129,23 @@ def service_record(raw: object) -> ServiceRecord | None:
         resource_version=identity.resource_version,
         owner_uid=identity.owner_uid,
         job=_interned(identity.labels.get(LABEL_JOB)),
+        deletion_time=identity.deletion_time,
+    )
+
+
+def network_policy_record(raw: object) -> NetworkPolicyRecord | None:
+    """The record of a raw NetworkPolicy, or None if it has no name, namespace or uid."""
+    identity = _identity(raw)
+    if identity is None:
+        return None
+    return NetworkPolicyRecord(
+        namespace=identity.namespace,
+        name=identity.name,
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        owner_uid=identity.owner_uid,
+        job=_interned(identity.labels.get(LABEL_JOB)),
+        content=content_of(raw.get("spec") if isinstance(raw, dict) else None),
         deletion_time=identity.deletion_time,
     )
 

@@ -124,6 +124,20 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkPolicyRecord:
+    """A NetworkPolicy, trimmed to its identity; `content` is a hash of what it says (`content_of`)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str | None
+    job: str | None
+    content: str
+    deletion_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """A DDPJob as read from the API server.
 
@@ -195,6 +209,7 @@ class Observed:
     pods: tuple[PodRecord, ...] = ()
     vanished: tuple[PodRecord, ...] = ()
     service: ServiceRecord | None = None
+    network_policy: NetworkPolicyRecord | None = None
     foreign: Mapping[ObjectName, str] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     progress: ProgressReport | None = None

@@ -4,7 +4,8 @@ from datetime import timedelta
 from typing import Final
 
 from ddpjob_core.api.kubernetes import ObjectName
-from ddpjob_core.api.names import service_name
+from ddpjob_core.api.names import network_policy_name, service_name
+from ddpjob_core.api.network_policy import KIND as NETWORK_POLICY
 from ddpjob_core.observations.situation import Situation
 
 TRY_AGAIN_AFTER: Final = timedelta(seconds=10)
@@ -22,6 +23,8 @@ def taken_names(situation: Situation) -> dict[ObjectName, str]:
     wanted = [ObjectName("Pod", name) for name in missing]
     if situation.observed.service is None:
         wanted.append(ObjectName("Service", service_name(situation.job.name)))
+    if situation.isolation is not None and not situation.on_host_network and situation.observed.network_policy is None:
+        wanted.append(ObjectName(NETWORK_POLICY, network_policy_name(situation.job.name)))
     return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
 
 

@@ -5,9 +5,11 @@ from datetime import datetime
 
 from ddpjob_core.api.membership import parse_membership
 from ddpjob_core.api.names import parse_pod_name
+from ddpjob_core.api.network_policy import Isolation
 from ddpjob_core.api.ordinals import parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus, Membership
+from ddpjob_core.api.template import on_host_network
 from ddpjob_core.observations.advice import Advice
 from ddpjob_core.observations.attempt import Attempt, current_attempt, view_attempt
 from ddpjob_core.observations.observed import JobRecord, Observed
@@ -19,7 +21,8 @@ class Situation:
     """One job with a spec that can be understood, and its pods seen as attempts.
 
     `status` is what was last written, or what could be rebuilt from the pods where nothing was. `membership` says which
-    nodes of an elastic job train together; it is None for other jobs, and before an attempt has one.
+    nodes of an elastic job train together; it is None for other jobs, and before an attempt has one. `isolation` says
+    who may connect to pods, None where the operator leaves that to others.
     """
 
     observed: Observed
@@ -28,6 +31,7 @@ class Situation:
     attempt: Attempt
     advice: Advice
     membership: Membership | None = None
+    isolation: Isolation | None = None
 
     @property
     def job(self) -> JobRecord:
@@ -39,14 +43,19 @@ class Situation:
         """The moment that all policies decide for."""
         return self.observed.now
 
+    @property
+    def on_host_network(self) -> bool:
+        """Whether the pods share the network of their nodes, where no NetworkPolicy applies to them."""
+        return on_host_network(self.spec.template)
 
-def situation_of(observed: Observed, spec: DDPJobSpec, advice: Advice) -> Situation:
+
+def situation_of(observed: Observed, spec: DDPJobSpec, advice: Advice, isolation: Isolation | None = None) -> Situation:
     """The situation of a job with this spec, as the pods show it."""
     number = current_attempt(observed.job, observed.pods)
     # What is lost with a status, the pods still know: spec.nodes may ask for fewer than train, or for more.
     membership = membership_of(observed.job.status, spec, number) or _known_to_pods(observed, spec, number)
     attempt = _view(observed, spec, number, membership)
-    return Situation(observed, spec, _up_to_date(observed, attempt), attempt, advice, membership)
+    return Situation(observed, spec, _up_to_date(observed, attempt), attempt, advice, membership, isolation)
 
 
 def as_decided(situation: Situation, status: DDPJobStatus) -> Situation:

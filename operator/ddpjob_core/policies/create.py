@@ -7,6 +7,7 @@ from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.children.actions import Create, CreatePod
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
+from ddpjob_core.children.network_policy import needed_network_policy
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.shared import unwatched_children
 from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, abandoned_pods_run
@@ -54,10 +55,11 @@ def _begun(situation: Situation) -> dict[str, datetime]:
 def _shared_children(situation: Situation) -> tuple[Create, ...]:
     job, spec = situation.job, situation.spec
     service = [build_service(job, spec)] if situation.observed.service is None else []
+    policy = needed_network_policy(situation)
     # Creating what exists costs one request per attempt after the operator has been restarted.
     known = situation.observed.known
     missing = [manifest for manifest in unwatched_children(job, spec) if object_name(manifest) not in known]
-    return tuple(Create(manifest) for manifest in (*service, *missing))
+    return tuple(Create(manifest) for manifest in (*service, *([policy] if policy is not None else []), *missing))
 
 
 def _allowed(children: tuple[Create | CreatePod, ...], situation: Situation) -> tuple[Create | CreatePod, ...]:

@@ -1,11 +1,13 @@
 """Objects that the pods share, deleted by hand after they were created.
 
-A service that is gone is seen at once. That a ConfigMap, a Secret or a claim is gone shows only in pods that wait for
-their volumes: while they do, it is asked for now and then (`unmounted.py`), and never while all pods run.
+A service or a NetworkPolicy that is gone is seen at once, and so is a policy that does not say what it should.
+That a ConfigMap, a Secret or a claim is gone shows only in pods that wait for their volumes: while they do, it is asked
+for now and then (`unmounted.py`), and never while all pods run.
 """
 
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.children.actions import Create
+from ddpjob_core.children.network_policy import needed_network_policy
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.shared import unwatched_children
 from ddpjob_core.observations.observed import RejectionKind
@@ -32,6 +34,9 @@ def missing_children(situation: Situation) -> Decision | None:
     taken = taken_names(situation)
     if situation.observed.service is None and not taken:
         due.append(build_service(situation.job, situation.spec))
+    policy = needed_network_policy(situation)
+    if policy is not None and not taken:
+        due.append(policy)
     again = [situation.now + TRY_AGAIN_AFTER] if refused or taken else []
     if not (due or checks or again):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ddpjob_core.children.host_network import on_host_network, ports_in_common, ports_of
+from ddpjob_core.children.host_network import ports_in_common, ports_of
 from ddpjob_core.observations.situation import Situation
 
 _NO_FREE_PORTS = "didn't have free ports"
@@ -16,7 +16,7 @@ def ports_taken(situation: Situation, scheduler_message: str) -> str | None:
         situation: what is known.
         scheduler_message: the scheduler's message.
     """
-    if _NO_FREE_PORTS not in scheduler_message or not on_host_network(situation.spec.template):
+    if _NO_FREE_PORTS not in scheduler_message or not situation.on_host_network:
         return None
     ours = ports_of(situation.spec, situation.status.procs_per_node or 1)
     rivals = situation.observed.port_rivals

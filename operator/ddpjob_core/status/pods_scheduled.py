@@ -72,6 +72,8 @@ def pods_scheduled(situation: Situation) -> Fact:
     if not waiting:
         added = added_containers(situation)
         remark = f"; an admission webhook or policy has added the containers {added}" if added else ""
+        if situation.isolation is not None and situation.on_host_network:
+            remark += "; on the network of their nodes, no NetworkPolicy protects them"
         return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node{remark}")
     return Fact(
         kind,

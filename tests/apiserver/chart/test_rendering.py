@@ -16,7 +16,7 @@ from tests.apiserver.chart.helm import (
     kustomized,
     loaded,
 )
-from tests.apiserver.chart.values import DIGEST, EVERYTHING, ONCE, SELECTOR
+from tests.apiserver.chart.values import DIGEST, EVERYTHING, MONITORING, ONCE, SELECTOR
 from tests.apiserver.controlplane import CRD, Json
 
 
@@ -49,9 +49,16 @@ def pod_spec(objects: list[Json]) -> Json:
         ({"replicas": 2}, "overlays/high-availability"),
         ({"operator": {"install": False}}, "overlays/namespaces/cluster"),
         ({"admissionPolicy": {"strictReferences": True}}, "overlays/strict-references"),
+        (
+            {
+                "jobNetworkPolicies": {"install": True, "metricsNamespaces": ["monitoring"]},
+                "networkPolicy": {"install": True, "from": [{"podSelector": {}}, MONITORING]},
+            },
+            "overlays/network-policies",
+        ),
         ({"podMonitors": {"install": True}, "prometheusRule": {"install": True}}, "overlays/prometheus-operator"),
     ],
-    ids=["base", "high-availability", "cluster", "strict-references", "prometheus-operator"],
+    ids=["base", "high-availability", "cluster", "strict-references", "network-policies", "prometheus-operator"],
 )
 def test_the_chart_makes_the_same_objects_as_kustomize_except_the_namespace_that_helm_needs_before(
     helm: Helm, kubectl: Path, values: dict[str, Any], folder: str
@@ -151,7 +158,8 @@ def test_every_value_is_where_kubernetes_looks_for_it(helm: Helm) -> None:
     assert constraint == {**spread, "labelSelector": {"matchLabels": SELECTOR}}
     (container,) = spec["containers"]
     assert container["image"] == f"registry.example/team/ddpjob-operator:1.2.3@{DIGEST}"
-    assert container["args"] == EVERYTHING["extraArgs"]
+    flags = ["--network-policies", "--metrics-namespace=monitoring", "--metrics-namespace=1"]
+    assert container["args"] == [*flags, *EVERYTHING["extraArgs"]]
     assert container["resources"] == EVERYTHING["resources"]
     template = of_kind(made, "Deployment")[0]["spec"]["template"]["metadata"]
     assert template == {"labels": {**SELECTOR, "team": "ml"}, "annotations": EVERYTHING["podAnnotations"]}
@@ -200,6 +208,15 @@ def test_permissions_and_the_service_account_may_be_left_to_others(helm: Helm) -
 def test_training_pods_are_scraped_in_the_namespaces_that_are_served(helm: Helm) -> None:
     made = helm.render({"namespaces": ["team-a"], "podMonitors": {"install": True}})
     assert of_kind(made, "PodMonitor")[1]["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
+
+
+def test_an_operator_of_some_namespaces_may_make_network_policies_there_and_not_elsewhere(helm: Helm) -> None:
+    isolating = {"jobNetworkPolicies": {"install": True}, **ONCE}
+    for values, kinds in (({}, ["ClusterRole"]), ({"namespaces": ["team-a", "ddpjob-system"]}, ["Role", "Role"])):
+        made = helm.render({**isolating, **values})
+        allowed = [each for each in made if "networkpolicies" in yaml.safe_dump(each.get("rules"))]
+        assert [each["kind"] for each in allowed] == kinds
+        assert pod_spec(made)["containers"][0]["args"][-1] == "--network-policies"
 
 
 def test_a_network_policy_without_peers_lets_nobody_in(helm: Helm) -> None:

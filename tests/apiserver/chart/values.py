@@ -11,6 +11,7 @@ ONCE: Final[Mapping[str, Any]] = {
 """The values of a release that leaves what a cluster has once to another one."""
 SELECTOR: Final = {"app.kubernetes.io/name": "ddpjob-operator", "app.kubernetes.io/instance": "ddpjob"}
 DIGEST: Final = f"sha256:{'0123456789abcdef' * 4}"
+MONITORING: Final = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 EVERYTHING: Final[Mapping[str, Any]] = {
     "replicas": 3,
     "image": {"repository": "registry.example/team/ddpjob-operator", "tag": "1.2.3", "digest": DIGEST},
@@ -37,9 +38,10 @@ EVERYTHING: Final[Mapping[str, Any]] = {
     "podMonitors": {"install": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {"install": True, "labels": {"release": "prometheus"}},
     "dashboards": {"install": True, "labels": {"dashboards": "yes"}},
+    "jobNetworkPolicies": {"install": True, "metricsNamespaces": ["monitoring", "1"]},
     "networkPolicy": {
         "install": True,
-        "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "from": [MONITORING],
     },
 }
 """Each value that is a setting of its own, and none as it is by default."""

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from ddpjob_core.api.release import ANNOTATION_RELEASE
-from ddpjob_core.api.resources import LEASES
+from ddpjob_core.api.resources import LEASES, NETWORK_POLICIES
 from ddpjob_core.api.scope import Scope
 from ddpjob_operator.connection import connect
+from hack.generate.permissions import rules_for_network_policies
 from tests.apiserver.controlplane import BASE, ROOT, ControlPlane, Json
 from tests.apiserver.faulty_proxy import FaultyProxy
 from tests.apiserver.rights import grant
@@ -32,7 +33,11 @@ def rules(role: Path) -> list[Json]:
 
 
 def granted(role: Path) -> set[Permission]:
-    return {(what, verb) for rule in rules(role) for what in rule["resources"] for verb in rule["verbs"]}
+    return permissions(rules(role))
+
+
+def permissions(listed: list[Json]) -> set[Permission]:
+    return {(what, verb) for rule in listed for what in rule["resources"] for verb in rule["verbs"]}
 
 
 class Account:
@@ -42,7 +47,7 @@ class Account:
         self._plane = plane
         self.namespace, self.leases = plane.new_namespace(), plane.new_namespace()
         self.kubeconfig = plane.new_user(self.namespace)
-        grant(plane, self.namespace, "nobody", *rules(OF_JOBS))
+        grant(plane, self.namespace, "nobody", *rules(OF_JOBS), *rules_for_network_policies())
         grant(plane, self.leases, "nobody", *rules(OF_LEASES), home=self.namespace)
         self._begun = plane.audit_size
 
@@ -75,6 +80,7 @@ async def working(plane: ControlPlane, account: Account, folder: Path) -> AsyncI
             folder / "operator.log",
             f"--namespace={account.namespace}",
             f"--lease-namespace={account.leases}",
+            "--network-policies",
         )
         operator.pod = "operator-0"
         ends.push_async_callback(operator.end)
@@ -92,11 +98,12 @@ async def test_the_operator_uses_all_of_its_permissions_and_asks_for_no_others(
     async with working(control_plane, account, tmp_path) as stage:
         await live(stage, account)
         await stage.operator.stop()
-    for role, namespace in ((OF_JOBS, account.namespace), (OF_LEASES, account.leases)):
+    of_jobs = granted(OF_JOBS) | permissions(rules_for_network_policies())
+    for allowed, namespace in ((of_jobs, account.namespace), (granted(OF_LEASES), account.leases)):
         used, denied = account.asked(namespace)
         assert denied == []
-        assert used - granted(role) == set()
-        assert granted(role) - used == set(), "granted, and not used"
+        assert used - allowed == set()
+        assert allowed - used == set(), "granted, and not used"
     assert account.asked("") == (set(), [])
 
 
@@ -112,6 +119,9 @@ async def live(stage: Stage, account: Account) -> None:
     lease = Scope.of(account.namespace).lease
     await stage.admin.change(LEASES, account.leases, lease, lambda raw: raw["metadata"].update(annotations={}))
     await until("it goes on", lambda: is_marked(stage, account.leases, lease))
+    # A user opens the job to everyone.
+    await stage.admin.change(NETWORK_POLICIES, account.namespace, "digits", open_to_all)
+    await until("it is closed again", lambda: is_closed(stage, "digits"))
     await stage.set_spec("digits", nodes=3)
     await until("it has grown", lambda: all_run(stage, "digits", 3))
     stage.kubelet.exits["digits-a0-1"] = 1
@@ -128,6 +138,15 @@ async def live(stage: Stage, account: Account) -> None:
     stage.kubelet.exits.update({f"keyed-a0-{ordinal}": 0 for ordinal in range(2)})
     for name in ("digits", "keyed"):
         await until(f"{name} was deleted", lambda name=name: is_gone(stage, name))
+
+
+def open_to_all(raw: Json) -> None:
+    raw["spec"]["ingress"] = [{}]
+
+
+async def is_closed(stage: Stage, name: str) -> bool:
+    policy = await stage.admin.kube.get(NETWORK_POLICIES, stage.namespace, name)
+    return {} not in policy["spec"]["ingress"]
 
 
 async def is_marked(stage: Stage, namespace: str, lease: str) -> bool:

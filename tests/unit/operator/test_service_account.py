@@ -11,7 +11,7 @@ from clock import Clock
 
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.credentials import NoClusterError
-from ddpjob_operator.service_account import ServiceAccount
+from ddpjob_operator.service_account import ServiceAccount, namespace_of_pod
 from tests.certificates import self_signed
 from tests.ports import free_port
 
@@ -119,3 +119,9 @@ def test_what_is_missing_or_damaged_is_named(
             (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(NoClusterError, match=said):
         ServiceAccount(environment, Clock(), folder)
+
+
+def test_the_namespace_of_the_pod_is_that_of_its_service_account(tmp_path: Path) -> None:
+    assert namespace_of_pod(tmp_path) is None, "outside of a pod"
+    (tmp_path / "namespace").write_text("ddpjob-system\n")
+    assert namespace_of_pod(tmp_path) == "ddpjob-system"

@@ -1,4 +1,4 @@
-{{- /* Generated from manifests/base/cluster-role.yaml, manifests/base/role.yaml, manifests/overlays/prometheus-operator/pod-monitors.yaml by `python -m hack.generate`; do not edit. */}}
+{{- /* Generated from manifests/base/cluster-role.yaml, manifests/overlays/network-policies/cluster-role.yaml, manifests/base/role.yaml, manifests/overlays/prometheus-operator/pod-monitors.yaml by `python -m hack.generate`; do not edit. */}}
 {{- define "ddpjob.rules.jobs" -}}
 - apiGroups:
   - ddpjob.dev
@@ -58,6 +58,17 @@
   - events
   verbs:
   - create
+{{- if .Values.jobNetworkPolicies.install }}
+- apiGroups:
+  - networking.k8s.io
+  resources:
+  - networkpolicies
+  verbs:
+  - create
+  - list
+  - update
+  - watch
+{{- end }}
 {{- end -}}
 {{- define "ddpjob.rules.leases" -}}
 - apiGroups:

@@ -46,6 +46,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if ne .Values.leaseNamespace "ddpjob-system" }}
 - {{ printf "--lease-namespace=%s" .Values.leaseNamespace }}
 {{- end }}
+{{- with .Values.jobNetworkPolicies }}
+{{- if .install }}
+- --network-policies
+{{- range .metricsNamespaces }}
+- {{ printf "--metrics-namespace=%s" . }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}

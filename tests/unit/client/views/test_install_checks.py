@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from api_answers import DENIED, GONE, named
 
-from ddpjob.cluster.installation import OF_JOBS, OF_LEASES
+from ddpjob.cluster.installation import OF_JOBS, OF_LEASES, OF_NETWORK_POLICIES
 from ddpjob.views.checks import Check, Outcome, Right
 from ddpjob.views.definition_checks import check_definition
 from ddpjob.views.install_checks import (
@@ -17,6 +17,7 @@ from ddpjob.views.install_checks import (
     check_priority,
     check_release,
 )
+from ddpjob.views.operator_checks import makes_network_policies
 from ddpjob.views.place_checks import (
     check_gpus,
     check_monitoring,
@@ -27,7 +28,7 @@ from ddpjob.views.place_checks import (
 from ddpjob_core.api.crd import custom_resource_definition
 from ddpjob_core.api.release import ANNOTATION_RELEASE, RELEASE
 from ddpjob_core.api.scope import Scope
-from hack.generate.permissions import granted
+from hack.generate.permissions import granted, rules_for_network_policies
 
 OK, FAIL, SKIP, WARN, MISSING = Outcome.OK, Outcome.FAIL, Outcome.SKIP, Outcome.WARN, Outcome.MISSING
 ALL, TEAM = Scope(), Scope.of("team")
@@ -239,3 +240,23 @@ def test_what_the_operator_is_granted_is_what_the_manifests_grant() -> None:
         for verb in verbs
     }
     assert ours == set(granted())
+    networks = {(f"networkpolicies.{each.group}", verb) for each, _, verbs in OF_NETWORK_POLICIES for verb in verbs}
+    wanted = {
+        (f"{name}.{group}", verb)
+        for rule in rules_for_network_policies()
+        for group in rule["apiGroups"]
+        for name in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert networks == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "isolates"),
+    [({}, False), ({"args": ["--network-policies"]}, True), ({"args": ["--network-policies=no"]}, False)],
+)
+def test_whether_an_operator_makes_network_policies_is_seen_from_its_arguments(
+    arguments: Any, *, isolates: bool
+) -> None:
+    deployed = {"spec": {"template": {"spec": {"containers": [arguments]}}}}
+    assert makes_network_policies(deployed) is isolates

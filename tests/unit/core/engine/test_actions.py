@@ -5,13 +5,18 @@ from typing import Any
 import pytest
 from reconciling import KEY, SHARED, STATUS, Bench, manifest, pods
 
-from ddpjob_core.api.errors import AlreadyExists, Conflict, NotFound, Unavailable
+from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
+from ddpjob_core.api.network_policy import content_of
 from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.pod import PodBuilder, build_pod
 from ddpjob_core.decide import Plan
 from ddpjob_core.observations.observed import RejectionKind
 
+POLICY = {
+    **manifest("digits", "NetworkPolicy"),
+    "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": []}]},
+}
 READS = {"pods": "find", "services": "find", "configmaps": "get", "persistentvolumeclaims": "get"}
 
 
@@ -191,3 +196,82 @@ async def test_thousands_of_pods_are_created_in_parts_and_each_manifest_when_it_
     assert 500 <= len(bench.kube.requests) - begun <= 600
     assert most <= 32
     assert bench.looks_again()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {**POLICY, "spec": {**POLICY["spec"], "ingress": [{}]}},
+        {**POLICY, "spec": {**POLICY["spec"], "podSelector": {"matchLabels": {"never": "there"}}}},
+        {**POLICY, "metadata": {**POLICY["metadata"], "labels": {"team": "ml"}}},
+    ],
+)
+async def test_a_policy_of_the_jobs_own_that_is_not_as_it_should_be_is_put_right_and_the_pods_follow(
+    bench: Bench, found: dict[str, Any]
+) -> None:
+    bench.kube.failures["create networkpolicies digits"] = AlreadyExists("there")
+    bench.kube.objects["find networkpolicies digits"] = {
+        **found,
+        "metadata": {**found["metadata"], "uid": "p", "annotations": {"kept": "yes"}},
+    }
+    replaced: list[dict[str, Any]] = []
+    bench.kube.mutate = lambda raw: replaced.append(raw) or raw
+    requests = await bench.look(Plan(actions=(Create(POLICY), *pods(1))))
+    assert requests == [
+        "create networkpolicies digits",
+        "find networkpolicies digits",
+        "replace networkpolicies digits at 101",
+        "create pods digits-a0-0",
+    ]
+    put = replaced[1]
+    assert put["spec"] == POLICY["spec"]
+    assert POLICY["metadata"]["labels"].items() <= put["metadata"]["labels"].items()
+    assert put["metadata"]["annotations"] == {"kept": "yes"}
+    assert put["metadata"]["labels"].get("team") == found["metadata"]["labels"].get("team")
+    await bench.look()
+    policy = bench.observed[-1].network_policy
+    assert policy is not None
+    assert (policy.uid, policy.content) == ("p", content_of(POLICY["spec"]))
+
+
+async def test_a_policy_that_says_the_same_is_not_asked_for(bench: Bench) -> None:
+    assert await bench.look(Plan(actions=(Create(POLICY),))) == ["create networkpolicies digits"]
+    assert await bench.look(Plan(actions=(Create(POLICY),))) == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_policy_that_a_webhook_changes_stops_the_pods(bench: Bench, *, replaced: bool) -> None:
+    if replaced:
+        bench.kube.failures["create networkpolicies digits"] = AlreadyExists("there")
+        bench.kube.objects["find networkpolicies digits"] = manifest("digits", "NetworkPolicy", uid="p")
+    bench.kube.mutate = lambda raw: {**raw, "spec": {**raw.get("spec", {}), "ingress": [{}]}}
+    await bench.look(Plan(actions=(Create(POLICY), *pods(1))))
+    await bench.look()
+    [rejection] = bench.observed[-1].rejections
+    assert rejection.kind is RejectionKind.ALTERED
+    assert rejection.message == "an admission webhook or policy has changed spec.ingress"
+    assert not bench.observed[-1].pods
+
+
+async def test_a_policy_that_another_owner_has_is_left_as_it_is(bench: Bench) -> None:
+    bench.kube.failures["create networkpolicies digits"] = AlreadyExists("there")
+    bench.kube.objects["find networkpolicies digits"] = {**POLICY, "metadata": {"name": "digits", "uid": "p"}}
+    assert await bench.look(Plan(actions=(Create(POLICY), *pods(1)))) == [
+        "create networkpolicies digits",
+        "find networkpolicies digits",
+    ]
+    await bench.look()
+    [rejection] = bench.observed[-1].rejections
+    assert rejection.kind is RejectionKind.NAME_TAKEN
+
+
+@pytest.mark.parametrize("failure", [Conflict("changed"), NotFound("gone")])
+async def test_a_policy_that_changes_at_the_same_moment_is_looked_at_again(bench: Bench, failure: ApiError) -> None:
+    bench.kube.failures["create networkpolicies digits"] = AlreadyExists("there")
+    bench.kube.objects["find networkpolicies digits"] = manifest("digits", "NetworkPolicy", uid="p")
+    bench.kube.failures["replace networkpolicies digits at 101"] = failure
+    await bench.look(Plan(actions=(Create(POLICY), *pods(1))))
+    await bench.look()
+    assert not bench.observed[-1].rejections
+    assert not bench.observed[-1].pods
+    assert bench.delays

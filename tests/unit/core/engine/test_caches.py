@@ -1,13 +1,15 @@
 """Whose the objects in the caches are."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from reconciling import Bench, pod_of
 
 from ddpjob_core.api.kubernetes import ObjectName
-from ddpjob_core.observations.observed import JobRecord, ServiceRecord
+from ddpjob_core.observations.observed import JobRecord, NetworkPolicyRecord, ServiceRecord
 
 JOB = JobRecord("default", "digits", "job-uid", "1", 1, deleting=False, spec=None)
+POLICY = NetworkPolicyRecord("default", "digits", "policy-uid", "1", "job-uid", "digits", "content")
 SERVICE = ServiceRecord("default", "digits", "service-uid", "1", "job-uid", "digits")
 
 
@@ -37,3 +39,17 @@ async def test_forged_pods_of_another_namespace_are_not_observed(bench: Bench) -
         bench.caches.pods.seen(forged)
     await bench.look()
     assert bench.observed[-1].pods == ()
+
+
+def test_a_policy_is_the_jobs_own_by_the_uid_of_its_owner_and_otherwise_in_its_way(bench: Bench) -> None:
+    bench.caches.network_policies.seen(replace(POLICY, namespace="elsewhere"))
+    assert bench.caches.network_policy(JOB) is None
+    bench.caches.network_policies.seen(replace(POLICY, uid="other", owner_uid="older"))
+    assert bench.caches.network_policy(JOB) is None
+    assert bench.caches.foreign(JOB) == {ObjectName("NetworkPolicy", "digits"): "DDPJob digits (uid older)"}
+    bench.caches.network_policies.seen(replace(POLICY, resource_version="2"))
+    assert bench.caches.network_policy(JOB) == replace(POLICY, resource_version="2")
+    assert bench.caches.foreign(JOB) == {}
+    ending = replace(POLICY, resource_version="3", deletion_time=datetime(2026, 1, 1, tzinfo=UTC))
+    bench.caches.network_policies.seen(ending)
+    assert bench.caches.network_policy(JOB) is None

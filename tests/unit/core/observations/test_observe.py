@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.decide import decide
-from ddpjob_core.observations.observe import controller_uid, job_record, pod_record, service_record, terminated
+from ddpjob_core.observations.observe import (
+    controller_uid,
+    job_record,
+    network_policy_record,
+    pod_record,
+    service_record,
+    terminated,
+)
 from ddpjob_core.observations.observed import InitFailure, Observed, Running, Terminated, Waiting
 
 Json = dict[str, Any]
@@ -36,7 +43,7 @@ _IDENTITY = {"namespace": "default", "name": "digits", "uid": "u1", "resourceVer
 @given(_JSON)
 @settings(max_examples=300, deadline=None)
 def test_no_json_whatever_makes_observing_raise(raw: object) -> None:
-    for parse in (pod_record, service_record, job_record, controller_uid):
+    for parse in (pod_record, service_record, network_policy_record, job_record, controller_uid):
         parse(raw)
 
 
@@ -44,7 +51,7 @@ def test_no_json_whatever_makes_observing_raise(raw: object) -> None:
 @settings(max_examples=300, deadline=None)
 def test_an_object_that_can_be_named_always_has_a_record(spec: object, status: object, labels: object) -> None:
     raw = {"metadata": {**_IDENTITY, "labels": labels}, "spec": spec, "status": status}
-    for parse in (pod_record, service_record, job_record):
+    for parse in (pod_record, service_record, network_policy_record, job_record):
         record = parse(raw)
         assert record is not None
         assert record.name == "digits"
