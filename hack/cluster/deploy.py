@@ -14,6 +14,8 @@ from hack.console import say
 
 NAMESPACE: Final = "ddpjob-system"
 DEPLOYMENT: Final = "ddpjob-operator"
+TESTED: Final = "tests/kind/operator"
+"""The overlay of the operator that the tests on kind have."""
 _BUILD_ANNOTATION: Final = "ddpjob.dev/build"
 _CRD: Final = "ddpjobs.ddpjob.dev"
 _ESTABLISHED_WITHIN_SECONDS: Final = 60.0

@@ -102,6 +102,9 @@ def _archive(engine: Engine, work: Path, tag: str, log: Path) -> None:
 
 def _fill_context(context: Path, programs: Path) -> None:
     shutil.copytree(_FOLDER / "rootfs", context / "rootfs")
+    shutil.copytree(
+        _FOLDER / "network_policy", context / "network_policy", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copytree(programs, context / "bin", ignore=shutil.ignore_patterns("build-*"))
     for name in ("Dockerfile", "control-plane.Dockerfile"):
         shutil.copy(_FOLDER / name, context / name)

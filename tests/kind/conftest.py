@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from kubectl import Kubectl
 
-from hack.cluster.deploy import deploy
+from hack.cluster.deploy import TESTED, deploy
 from tests.dealing import dealt
 
 
@@ -17,7 +17,7 @@ def operator() -> datetime:
     """The operator, deployed as a user deploys it, and since when tests use it, be they one run of pytest or two."""
     since = os.environ.get("DDPJOB_TESTS_SINCE")
     begun = datetime.fromisoformat(since) if since else datetime.now(UTC)
-    deploy()
+    deploy(overlay=TESTED)
     return begun
 
 

@@ -10,7 +10,7 @@ from kubectl import Kubectl, wait_until
 from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, trains
 
 from hack.bench.leader.replicas import OVERLAY, Replicas
-from hack.cluster.deploy import NAMESPACE, deploy
+from hack.cluster.deploy import NAMESPACE, TESTED, deploy
 from hack.cluster.engine import choose_engine
 from hack.cluster.kind import LOG
 
@@ -33,7 +33,7 @@ def replicas(kubectl: Kubectl) -> Iterator[Replicas]:
     try:
         yield Replicas(choose_engine(LOG))
     finally:
-        deploy()
+        deploy(overlay=TESTED)
         Kubectl(NAMESPACE)("delete", "poddisruptionbudget", "ddpjob-operator")
 
 

@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import time
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from hack.generate.monitoring.queries import Target, annotations, fill, legend, 
 JOB = ROOT / "manifests/grafana/job.json"
 FLEET = ROOT / "manifests/grafana/fleet.json"
 RULES = ROOT / "manifests/prometheus/rules.yaml"
+MONITORING = "ddpjob-test-monitoring"
 # What the picture in docs/monitoring.md is drawn from.
 PICTURE_DATA = BUILD / "results/job-dashboard.json"
 # Panels and annotations that show nothing of a job to which nothing happens, with the job to which it does.
@@ -40,6 +43,8 @@ pytestmark = pytest.mark.timeout(600)
 # The example, at a pace at which a test can kill one of its workers in the middle on any machine.
 PACED_DIGITS = """
 import time
+from collections.abc import Iterator
+from datetime import datetime
 from ddpjob_trainer.examples import digits
 
 def paced(model, batch, loss=digits.cross_entropy):
@@ -102,8 +107,19 @@ def unanswered(prometheus: Prometheus, wanted: list[Target], values: dict[str, s
     ]
 
 
-def test_every_query_of_dashboards_and_rules_has_an_answer(kubectl: Kubectl) -> None:
-    with prometheus_in(kubectl) as prometheus:
+@pytest.fixture
+def monitoring(operator: datetime) -> Iterator[Kubectl]:
+    """The namespace whose pods the operator's flags let read the metrics of trainings."""
+    assert operator
+    cluster, labels = Kubectl(), {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING, "labels": labels}})
+    yield Kubectl(MONITORING)
+    # Another run finds it gone.
+    cluster("delete", "namespace", MONITORING)
+
+
+def test_every_query_of_dashboards_and_rules_has_an_answer(kubectl: Kubectl, monitoring: Kubectl) -> None:
+    with prometheus_in(monitoring) as prometheus:
         since = time.time()
         kubectl.apply(*jobs())
         things_happen(kubectl, prometheus)

@@ -1,0 +1,1 @@
+"""Enforces NetworkPolicies on a node of the kind cluster, where its image is built here. See docs/adr/0018."""
