@@ -20,7 +20,14 @@ from hack.cache import BUILD, ROOT, only_one
 from hack.checks.side_by_side import side_by_side
 from hack.checks.torch_tests import TRAINER, Run, run_in_image, run_with_newest_torch
 from hack.cluster.kind import IPV6_CLUSTER, has_ipv6
-from hack.cluster.programs import ASSETS, HELM_VERSIONS, helm_program, kwok_program, programs_folder
+from hack.cluster.programs import (
+    ASSETS,
+    HELM_VERSIONS,
+    helm_program,
+    kwok_program,
+    programs_folder,
+    terraform_programs,
+)
 from hack.cluster.session import cluster_with_images
 from hack.console import StepError, say
 from hack.images.image import ALL_IMAGES, EXAMPLES, IMAGES, PROMETHEUS
@@ -188,6 +195,11 @@ def _programs_and_kwok() -> Mapping[str, str]:
         return {**programs, "DDPJOB_KWOK": str(kwok_program(BUILD / "log/kwok.log"))}
 
 
+def _terraform() -> Mapping[str, str]:
+    with only_one("programs", say):
+        return {"DDPJOB_TERRAFORM": str(terraform_programs(BUILD / "log/terraform.log"))}
+
+
 def stages(*, full: bool) -> list[Stage]:
     """All stages in their order."""
     # Set up once, for two stages.
@@ -200,6 +212,7 @@ def stages(*, full: bool) -> list[Stage]:
         # It waits for containers most of the time.
         dataclasses.replace(pytest_stage("promtool"), with_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
+        pytest_stage("terraform", _terraform, *side_by_side(), *([] if full else ["-m", "not full"])),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
         # Half of their time they wait.
         pytest_stage("apiserver", functools.partial(_programs_and_helm, helms), *side_by_side(more=3, most=6)),
