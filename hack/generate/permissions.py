@@ -40,12 +40,7 @@ _REASONS: Final[dict[Permission, str]] = {
     (
         "configmaps",
         "create",
-    ): "Deliver the launcher to the pods. ConfigMaps are never listed, and only a job's own is read.",
-    (
-        "configmaps",
-        "get",
-    ): "Find out whether a ConfigMap that has the launcher's name is the operator's own, content included: else no pod "
-    "uses it.",
+    ): "Deliver the launcher to the pods. No ConfigMap is ever read, not even that one.",
     ("persistentvolumeclaims", "create"): "Create the claim for checkpoints that spec.checkpoint.size requests.",
     ("persistentvolumeclaims", "get"): "Reuse a claim that was kept for a job of the same name.",
     (
@@ -90,9 +85,9 @@ _INTRODUCTION: Final = """\
 `python -m hack.generate`; do not edit. -->
 
 The ClusterRole `ddpjob-operator` grants the permissions below in all namespaces, and the Role of the same name those on
-Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets, or
-access finalizers, namespaces or custom resource definitions. Of a job's objects, pods and services are looked up in a
-list, by their names, with the right that their watches need anyway; only ConfigMaps and claims, which are never
+Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets or
+ConfigMaps, or access finalizers, namespaces or custom resource definitions. Of a job's objects, pods and services are
+looked up in a list, by their names, with the right that their watches need anyway; only claims, which are never
 listed, it may `get`. A test compares this list with what was used according to the API server's audit log. Discovery
 (`/api`, `/apis`) is open to every authenticated client. Training pods get no credentials for the cluster.
 

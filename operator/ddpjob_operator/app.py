@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import secrets
 import signal
 import socket
 import time
@@ -116,6 +117,7 @@ class Operator:
             is_listed=self._is_listed,
             ttl_seconds_after_finished=options.ttl_seconds_after_finished,
             isolation=options.isolation,
+            new_suffix=partial(secrets.token_hex, 5),
         )
         caches, queue = controller.caches, controller.queue
         self._jobs = JobWatch(

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -144,6 +145,20 @@ class Kubectl:
             finally:
                 watch.terminate()
                 reader.join()
+
+    @contextmanager
+    def following(self, pod: str, container: str = "trainer") -> Iterator[Callable[[], str]]:
+        """What gives the whole log of a container once it has ended: of a deleted pod, nothing can be read later."""
+        command = [self.program, "--namespace", self.namespace, "logs", "--follow", pod, "--container", container]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+            stdout = follower.stdout
+            assert stdout is not None
+            with ThreadPoolExecutor(1) as reader:
+                text = reader.submit(stdout.read)
+                try:
+                    yield lambda: text.result(60)
+                finally:
+                    follower.terminate()
 
     def story(self, name: str) -> str:
         """What a person would look at to understand where a job stands."""

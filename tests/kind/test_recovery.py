@@ -74,7 +74,10 @@ def test_whatever_ends_on_the_way_the_loss_curve_is_that_of_an_undisturbed_run(k
     # The rank that was not killed has kept its process: it has lost no step, and made none again.
     assert RESUMED.search(first) is None
     made = [int(step) for step, _, _ in LOSS.findall(first)]
-    assert made == list(range(1, made[-1] + 1))
+    # The step in which the rank was killed may have no mean loss, since that rank's part of it is gone.
+    whole = list(range(1, made[-1] + 1))
+    assert made == [step for step in whole if step in made]
+    assert len(made) >= len(whole) - 1
     assert losses(first).items() <= expected.items()
     goes_on_as(expected, kubectl.logs(f"{NAME}-a1-0"))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jobs import TRAINER_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
-from steady import CLAIM, claim, log_of, resumed_at, trains
+from steady import CLAIM, claim, resumed_at, trains
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -144,10 +144,10 @@ def test_a_slow_rank_is_moved_to_another_node_and_no_step_is_lost(kubectl: Kubec
     )
     kubectl.apply(claim(), program("slow", PROGRAM), job)
     trains(kubectl, "moved", beyond=0)
-    with log_of(kubectl, "moved-a0-0"):
+    with kubectl.following("moved-a0-0") as log:
         found = slowest(kubectl, "moved")
         status = next_attempt(kubectl)
-        saved = kubectl.logs("moved-a0-0")
+        saved = log()
     replaced = status["replaced"]
     assert (replaced["rank"], replaced["attempt"], replaced["nodeName"]) == (1, 0, found["nodeName"])
     assert "slowest" not in status

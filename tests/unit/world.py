@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
-from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.network_policy import Isolation, content_of
@@ -82,6 +82,8 @@ class World:
     last_write: datetime | None = None
     taken_over: datetime | None = None
     inherited: bool = False
+    suffix: str = "1"
+    """What the process ends the names of ConfigMaps with."""
     others_ahead: timedelta = timedelta()
     """How far the clocks of the API server, the scheduler and the nodes are ahead of the operator's."""
     foreign: dict[ObjectName, str] = field(default_factory=dict)
@@ -95,6 +97,8 @@ class World:
     waits: dict[int, RendezvousWait] = field(default_factory=dict)
     known: dict[ObjectName, tuple[int, datetime]] = field(default_factory=dict)
     """The attempt for which an object that no watch shows was created, and when."""
+    unwatched: set[ObjectName] = field(default_factory=set)
+    """Objects that no watch shows and that exist."""
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     vanished: dict[str, PodRecord] = field(default_factory=dict)
     generation: int = 1
@@ -141,6 +145,7 @@ class World:
             status_refused=self.status_refused,
             taken_over=self.taken_over,
             inherited=self.inherited,
+            suffix=self.suffix,
         )
 
     def has_answered(self, target: PollTarget) -> bool:
@@ -193,6 +198,7 @@ class World:
         self.last_write = None
         self.taken_over = None
         self.inherited = True
+        self.suffix = f"{int(self.suffix) + 1}"
         self.progress = None
         # What the next process sees, it sees for the first time.
         self.pods = {name: sighted(None, pod, self.now) for name, pod in self.pods.items()}
@@ -212,12 +218,18 @@ class World:
             self.network_policy = NetworkPolicyRecord("default", "digits", "np-uid", "1", "job-uid", "digits", content)
         elif isinstance(action, Create):
             self.known[object_name(action.manifest)] = (self.attempt(), self.now)
+            self.unwatched.add(object_name(action.manifest))
         elif isinstance(action, CreatePod) and action.ordinal in self.quota_refuses:
             refused = Rejection(RejectionKind.FORBIDDEN, ObjectName("Pod", action.name), EXCEEDED_QUOTA)
             self.rejections = (*(each for each in self.rejections if each.object != refused.object), refused)
         elif isinstance(action, CreatePod):
             manifest = self.manifest_of(action)
             name = manifest["metadata"]["name"]
+            (volume,) = [each for each in manifest["spec"]["volumes"] if each["name"] == LAUNCHER_VOLUME] or [None]
+            launcher = None if volume is None else volume["configMap"]["name"]
+            # After a refusal, what was not refused had been created; here a test may have put it in.
+            there = launcher is None or self.rejections or ObjectName("ConfigMap", launcher) in self.unwatched
+            assert there, f"{name} has no launcher"
             assert name == action.name
             assert name not in self.pods, f"{name} was created while it existed"
             complete = self.status is not None and self.status.pods_created
@@ -255,6 +267,7 @@ class World:
             action.ordinal,
             lost_nodes=action.lost_nodes,
             membership=action.membership,
+            suffix=action.suffix,
         )
 
     def report_rank(self, rank: int, step: int | None, *, since_step: float = 0.5, **fields: Any) -> None:

@@ -70,7 +70,7 @@ OF_JOBS: Final[tuple[Permission, ...]] = (
     (JOBS, "status", ("update",)),
     (PODS, "", ("create", "delete", "list", "patch", "watch")),
     (SERVICES, "", ("create", "list", "watch")),
-    (CONFIG_MAPS, "", ("create", "get")),
+    (CONFIG_MAPS, "", ("create",)),
     (CLAIMS, "", ("create", "get")),
     (SECRETS, "", ("create",)),
     (EVENTS, "", ("create",)),

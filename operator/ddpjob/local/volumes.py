@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ddpjob.local.errors import LocalError
-from ddpjob_core.children.pod import LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME
+from ddpjob_core.api.constants import LAUNCHER_VOLUME
+from ddpjob_core.children.pod import SHARED_MEMORY_VOLUME
 
 _OWN: Final = (LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME)
 _CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")

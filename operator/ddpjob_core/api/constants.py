@@ -27,6 +27,7 @@ OPERATOR_NAME: Final = "ddpjob-operator"
 """The label's value by which the operator's pods are found, for example to be scraped."""
 
 TRAINER_CONTAINER: Final = "trainer"
+LAUNCHER_VOLUME: Final = "ddpjob-launcher"
 
 # `<name>-a<attempt>-<ordinal>` must fit a host name's 63 characters with the largest attempt and size.
 MAX_NAME_LENGTH: Final = 52

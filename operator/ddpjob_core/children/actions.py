@@ -21,7 +21,8 @@ class Create:
 class CreatePod:
     """Create a pod of the job. Its manifest is made when it is posted: those of all pods at once would not fit.
 
-    `lost_nodes` are nodes that it should rather not run on, `membership` says which nodes of an elastic job train.
+    `lost_nodes` are nodes that it should rather not run on, `membership` says which nodes of an elastic job train,
+    `suffix` is that of the launcher's ConfigMap.
     """
 
     name: str
@@ -29,6 +30,7 @@ class CreatePod:
     ordinal: int
     lost_nodes: tuple[str, ...] = ()
     membership: Membership | None = None
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

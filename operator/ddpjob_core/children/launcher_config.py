@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,31 +17,38 @@ from ddpjob_core.observations.observed import JobRecord
 from ddpjob_launcher.archive import FILE, archive
 
 
-def build_launcher(job: JobRecord, spec: DDPJobSpec) -> Manifest:
+def build_launcher(job: JobRecord, spec: DDPJobSpec, suffix: str = "") -> Manifest:
     """The ConfigMap's manifest. It is immutable: kubelets do not watch it, and what runs cannot be changed."""
     variables = shared_environment(job, spec)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": child_metadata(job, _name(job, spec, variables)),
+        "metadata": child_metadata(job, _name(job, spec, variables, suffix)),
         "immutable": True,
         "data": variables,
         "binaryData": {FILE: _packed(spec.launcher.traits.module).text},
     }
 
 
-def launcher_config_name(job: JobRecord, spec: DDPJobSpec) -> str:
+def launcher_config_name(job: JobRecord, spec: DDPJobSpec, suffix: str = "") -> str:
     """The ConfigMap's name, which depends on what it holds, to the byte.
 
     Another version of zlib packs the same files into other bytes. Under the same name, the operator would find a
     ConfigMap that is not the one it wants, and use it for nothing.
     """
-    return _name(job, spec, shared_environment(job, spec))
+    return _name(job, spec, shared_environment(job, spec), suffix)
 
 
-def _name(job: JobRecord, spec: DDPJobSpec, variables: Mapping[str, str]) -> str:
+def suffixes_of(names: Iterable[str], job: JobRecord, spec: DDPJobSpec) -> tuple[str, ...]:
+    """The suffixes of those names that are of a ConfigMap with what this job's would hold now, in order."""
+    plain = launcher_config_name(job, spec)
+    ours = {name for name in names if name == plain or name.startswith(f"{plain}-")}
+    return tuple(name.removeprefix(plain).removeprefix("-") for name in sorted(ours))
+
+
+def _name(job: JobRecord, spec: DDPJobSpec, variables: Mapping[str, str], suffix: str) -> str:
     held = [_packed(spec.launcher.traits.module).hash, dict(variables)]
-    return launcher_name(job.name, content_hash(json.dumps(held, sort_keys=True)))
+    return launcher_name(job.name, content_hash(json.dumps(held, sort_keys=True)), suffix)
 
 
 def pack_all() -> None:

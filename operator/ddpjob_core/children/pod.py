@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.names import pod_name, service_name
@@ -32,10 +32,11 @@ from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_launcher.archive import FILE
 
-LAUNCHER_VOLUME: Final = "ddpjob-launcher"
 LAUNCHER_FOLDER: Final = "/ddpjob"
 MEMBERSHIP_VOLUME: Final = "ddpjob-membership"
 SHARED_MEMORY_VOLUME: Final = "ddpjob-shared-memory"
+SHARED_MEMORY_SIZE: Final = "16Gi"
+"""Of a pod whose trainer has no memory limit."""
 SHARED_MEMORY_FOLDER: Final = "/dev/shm"  # noqa: S108 the path that torch's data loaders use
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
 
@@ -52,12 +53,13 @@ def build_pod(
     *,
     lost_nodes: Sequence[str] = (),
     membership: Membership | None = None,
+    suffix: str = "",
 ) -> Manifest:
     """The manifest of one pod, which prefers nodes other than `lost_nodes`.
 
     Expects a template without errors (`template_errors`).
     """
-    return PodBuilder(job, spec, attempt, lost_nodes, membership).build(ordinal)
+    return PodBuilder(job, spec, attempt, lost_nodes, membership, suffix=suffix).build(ordinal)
 
 
 class PodBuilder:
@@ -70,6 +72,8 @@ class PodBuilder:
         attempt: int,
         lost_nodes: Sequence[str] = (),
         membership: Membership | None = None,
+        *,
+        suffix: str = "",
     ) -> None:
         """Args:
         job: whose pods they are.
@@ -77,6 +81,7 @@ class PodBuilder:
         attempt: number of the attempt.
         lost_nodes: nodes that the pods should rather not run on.
         membership: which nodes of an elastic job train together, None for other jobs.
+        suffix: of the launcher's ConfigMap.
         """
         self._membership = {} if membership is None else {ANNOTATION_MEMBERSHIP: membership_text(membership)}
         self._job = job
@@ -87,7 +92,7 @@ class PodBuilder:
         given = spec.template.get("spec") or {}
         # Null is what is left out. As a value it would take the place of ours, and mean the default of Kubernetes.
         template = copy.deepcopy({field: value for field, value in given.items() if value is not None})
-        self._launcher = launcher_config_name(job, spec) if spec.trainer.command is None else None
+        self._launcher = launcher_config_name(job, spec, suffix) if spec.trainer.command is None else None
         self._trainer = _merged_trainer(job, spec, self._launcher)
         self._others = others_of(spec.template)
         self._template = template
@@ -213,7 +218,9 @@ def _volumes(
     ours: list[dict[str, Any]] = []
     if SHARED_MEMORY_VOLUME in mounted:
         # A container's own /dev/shm has 64 MiB, which is too little for a data loader with workers.
-        ours.append({"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory"}})
+        ours.append(
+            {"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": _shared_size(container)}}
+        )
     if LAUNCHER_VOLUME in mounted:
         ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher, "items": [{"key": FILE, "path": FILE}]}})
     if MEMBERSHIP_VOLUME in mounted:
@@ -227,6 +234,13 @@ def _volumes(
     if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:
         ours.append(checkpoint_volume(job, spec.checkpoint))
     return [*ours, *users]
+
+
+def _shared_size(container: dict[str, Any]) -> str:
+    # What is in it counts as memory of the container. Without any limit, one pod could take all memory of its node.
+    limits = (container.get("resources") or {}).get("limits") or {}
+    memory = limits.get("memory")
+    return str(memory) if isinstance(memory, str | int) and not isinstance(memory, bool) else SHARED_MEMORY_SIZE
 
 
 def _has_shared_memory(container: dict[str, Any]) -> bool:

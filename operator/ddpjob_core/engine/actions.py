@@ -40,7 +40,7 @@ from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
 from ddpjob_core.engine.window import in_window
 from ddpjob_core.observations.observe import controller_uid, job_record, pod_record
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
-from ddpjob_core.observations.refusals import content_taken, name_taken
+from ddpjob_core.observations.refusals import name_taken
 
 _MOST_PODS: Final = 512
 """Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
@@ -199,12 +199,8 @@ class ActionRunner:
         if kind.resource is not PODS and raw["metadata"].get("deletionTimestamp"):
             # A pod that is being deleted is an observed one: it has failed.
             raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
-        changed = alteration(kind, job, manifest, raw)
-        if changed and kind.repaired:
+        if kind.repaired and alteration(kind, job, manifest, raw):
             return await self._put_right(kind, manifest, raw)
-        if changed and kind.resource is not PODS:
-            # Anyone can name the job as its owner.
-            raise _Unusable(RejectionKind.NAME_TAKEN, content_taken(changed))
         return raw
 
     async def _put_right(self, kind: Kind, manifest: Manifest, raw: Json) -> Json:
@@ -298,15 +294,15 @@ class _Manifests:
 
     def __init__(self, job: JobRecord) -> None:
         self._job = job
-        self._builder: tuple[int, tuple[str, ...], Membership | None, PodBuilder] | None = None
+        self._builder: tuple[int, tuple[str, ...], Membership | None, str, PodBuilder] | None = None
 
     def of(self, action: CreatePod) -> Manifest:
         """The manifest of one pod."""
-        wanted = (action.attempt, action.lost_nodes, action.membership)
-        if self._builder is None or self._builder[:3] != wanted:
+        wanted = (action.attempt, action.lost_nodes, action.membership, action.suffix)
+        if self._builder is None or self._builder[:4] != wanted:
             assert self._job.spec is not None  # noqa: S101 nothing is created for a job that cannot be understood
-            self._builder = (*wanted, PodBuilder(self._job, self._job.spec, *wanted))
-        return self._builder[3].build(action.ordinal)
+            self._builder = (*wanted, PodBuilder(self._job, self._job.spec, *wanted[:3], suffix=action.suffix))
+        return self._builder[4].build(action.ordinal)
 
 
 def object_of(action: Action) -> ObjectName:

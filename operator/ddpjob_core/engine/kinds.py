@@ -35,7 +35,7 @@ class Lookup(Enum):
 
     LIST = "by its name in a list, for kinds that are listed to be watched"
     GET = "by its name, for kinds that are never listed"
-    NONE = "never: its name, which holds the job's uid, is enough"
+    NONE = "never: nobody else knows such a name before the object exists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         watched=True,
         repaired=True,
     ),
-    "ConfigMap": Kind(CONFIG_MAPS, vital=("metadata.name", "data", "binaryData")),
+    # Reading ConfigMaps is a right that the operator does not ask for: the names are chosen at random.
+    "ConfigMap": Kind(CONFIG_MAPS, lookup=Lookup.NONE, vital=("metadata.name", "data", "binaryData")),
     "PersistentVolumeClaim": Kind(CLAIMS, is_own=_is_own_claim),
-    # Reading Secrets is a right that the operator does not ask for.
+    # The same of Secrets: the name holds the job's uid.
     "Secret": Kind(SECRETS, lookup=Lookup.NONE),
 }
 

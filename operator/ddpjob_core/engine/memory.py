@@ -1,6 +1,6 @@
 """What this process knows of each job besides the caches: one object per job, dropped when the job is gone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -41,6 +41,7 @@ class JobMemory:
     Attributes:
         uid: the job's uid.
         key: the job's namespace and name.
+        suffix: of the names of its ConfigMaps.
         attempt: the attempt that `known` and `rejections` belong to.
         known: objects that no watch shows, and when each was last created or found to exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
@@ -57,6 +58,7 @@ class JobMemory:
 
     uid: str
     key: Key
+    suffix: str = ""
     attempt: int = 0
     known: dict[ObjectName, datetime] = field(default_factory=dict)
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
@@ -86,13 +88,17 @@ class JobMemory:
 class Memories:
     """The memory of every job, by the job's uid."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_suffix: Callable[[], str] = lambda: "") -> None:
+        """Args:
+        new_suffix: a text that nobody can guess, for the names of a job's ConfigMaps.
+        """
+        self._new_suffix = new_suffix
         self._jobs: dict[str, JobMemory] = {}
 
     def of(self, uid: str, key: Key) -> JobMemory:
         """The memory of a job that exists."""
         if uid not in self._jobs:
-            self._jobs[uid] = JobMemory(uid, key)
+            self._jobs[uid] = JobMemory(uid, key, self._new_suffix())
         return self._jobs[uid]
 
     def get(self, uid: str | None) -> JobMemory | None:

@@ -17,6 +17,7 @@ from ddpjob_core.api.constants import (
     LABEL_ATTEMPT,
     LABEL_JOB,
     LABEL_ORDINAL,
+    LAUNCHER_VOLUME,
     TRAINER_CONTAINER,
 )
 from ddpjob_core.api.extent import excess
@@ -80,6 +81,7 @@ def pod_record(raw: object) -> PodRecord | None:
     trainer = states.pop(TRAINER_CONTAINER, None)
     disruption = conditions.get(DISRUPTION_TARGET, {})
     node_name = _text(spec.get("nodeName")) or None
+    unmounted_since = _unmounted_since(status, conditions, scheduled=node_name is not None)
     return PodRecord(
         namespace=identity.namespace,
         name=identity.name,
@@ -108,12 +110,13 @@ def pod_record(raw: object) -> PodRecord | None:
         else None,
         node_lost=_is_node_lost(conditions),
         unadmitted_since=_unadmitted_since(status, conditions) if node_name is not None else None,
-        unmounted_since=_unmounted_since(status, conditions, scheduled=node_name is not None),
+        unmounted_since=unmounted_since,
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
         membership=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_MEMBERSHIP)),
         containers=_shared_names(
             tuple(_word(each.get("name")) for key in _CONTAINERS for each in _maps(spec.get(key)))
         ),
+        launcher=_launcher(spec) if unmounted_since is not None else None,
     )
 
 
@@ -299,6 +302,11 @@ def _unmounted_since(status: Mapping[str, Json], conditions: Mapping[str, Json],
     found = conditions.get("PodReadyToStartContainers" if scheduled else "PodScheduled", {})
     waits = found.get("status") == "False" and (scheduled or _MISSING_CLAIM in _text(found.get("message")))
     return (parse_time(found.get("lastTransitionTime")) or datetime.fromtimestamp(0, UTC)) if waits else None
+
+
+def _launcher(spec: Json) -> str | None:
+    sources = [each.get("configMap") for each in _maps(spec.get("volumes")) if each.get("name") == LAUNCHER_VOLUME]
+    return _word(_map(sources[0]).get("name")) or None if sources else None
 
 
 def _bounded(raw: object) -> tuple[object, str | None]:

@@ -73,7 +73,8 @@ class PodRecord:
     when it waits for its volumes or its network on that node, or for a claim without a node. `deletion_time` is when
     the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
     created from, None if unknown; `membership` is the annotation that says which nodes train together. `containers` are
-    the names of all its containers, the trainer's and those of its init containers included.
+    the names of all its containers, the trainer's and those of its init containers included; `launcher` is the name of
+    the launcher's ConfigMap while it waits for its volumes, else None.
 
     `deletion_time`, `unadmitted_since` and `unmounted_since` are of the operator's clock once the record has been
     cached (sightings.py).
@@ -108,6 +109,7 @@ class PodRecord:
     spec_hash: str | None = None
     membership: str | None = None
     containers: tuple[str, ...] = ()
+    launcher: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,8 @@ class Observed:
     jobs of its namespace on the host network whose pods have ports that it wants, with their ports. `last_status_write`
     is when this process last wrote the job's status, `taken_over` when it began to decide about the job; both are None
     where it has not. `inherited` is whether another process decided about the job before, and may have written a newer
-    status than the one that is known. `status_refused` is what the API server refused of the last status.
+    status than the one that is known. `status_refused` is what the API server refused of the last status. `suffix` is of
+    the names of the ConfigMaps that this process creates for the job, and nobody else can work it out.
     """
 
     job: JobRecord
@@ -222,3 +225,4 @@ class Observed:
     status_refused: str = ""
     taken_over: datetime | None = None
     inherited: bool = False
+    suffix: str = ""

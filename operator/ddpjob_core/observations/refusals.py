@@ -37,12 +37,3 @@ def name_taken(owner: str) -> str:
     if owner:
         return f"it exists already and belongs to {owner}; waiting until it is deleted"
     return "it exists already and is not this job's: delete it or rename the job"
-
-
-def content_taken(field: str) -> str:
-    """What is wrong with an object that has a name and the owner of this job's, and what to do.
-
-    Args:
-        field: what it has otherwise than this job's would.
-    """
-    return f"it exists already with another {field} than this job's: delete it or rename the job"

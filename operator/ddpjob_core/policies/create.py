@@ -56,10 +56,17 @@ def _shared_children(situation: Situation) -> tuple[Create, ...]:
     job, spec = situation.job, situation.spec
     service = [build_service(job, spec)] if situation.observed.service is None else []
     policy = needed_network_policy(situation)
-    # Creating what exists costs one request per attempt after the operator has been restarted.
-    known = situation.observed.known
-    missing = [manifest for manifest in unwatched_children(job, spec) if object_name(manifest) not in known]
-    return tuple(Create(manifest) for manifest in (*service, *([policy] if policy is not None else []), *missing))
+    before = tuple(Create(manifest) for manifest in (*service, *([policy] if policy is not None else [])))
+    return (*before, *unknown_children(situation))
+
+
+def unknown_children(situation: Situation) -> tuple[Create, ...]:
+    """Creations of what pods need and no watch shows, except for what this process has created or found already.
+
+    Creating what exists costs one request per attempt after the operator has been restarted.
+    """
+    children = unwatched_children(situation.job, situation.spec, (situation.observed.suffix,))
+    return tuple(Create(manifest) for manifest in children if object_name(manifest) not in situation.observed.known)
 
 
 def _allowed(children: tuple[Create | CreatePod, ...], situation: Situation) -> tuple[Create | CreatePod, ...]:
@@ -93,4 +100,5 @@ def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, .
         avoided |= {situation.status.replaced.node_name}
     lost = tuple(sorted(avoided))
     names = {ordinal: pod_name(job, number, ordinal, width) for ordinal in ordinals}
-    return tuple(CreatePod(name, number, ordinal, lost, situation.membership) for ordinal, name in names.items())
+    rest = (lost, situation.membership, situation.observed.suffix)
+    return tuple(CreatePod(name, number, ordinal, *rest) for ordinal, name in names.items())

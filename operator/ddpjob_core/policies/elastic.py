@@ -22,7 +22,7 @@ from ddpjob_core.observations.membership import (
 )
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.observations.situation import Situation, membership_of
-from ddpjob_core.policies.create import pods_of
+from ddpjob_core.policies.create import pods_of, unknown_children
 from ddpjob_core.policies.decision import Decision
 
 
@@ -79,7 +79,9 @@ def _joining(situation: Situation) -> tuple[Action, ...]:
     """Pods for the nodes that were asked for; one that has failed by itself is kept, so that its log can be read."""
     nodes = joining(situation)
     gone = [pod for pod in nodes.values() if pod is not None and _was_removed(pod)]
-    return (*deletions(gone), *pods_of([ordinal for ordinal, pod in nodes.items() if pod is None], situation))
+    pods = pods_of([ordinal for ordinal, pod in nodes.items() if pod is None], situation)
+    # The pods that train have been given theirs by an operator that may be gone.
+    return (*deletions(gone), *(unknown_children(situation) if pods else ()), *pods)
 
 
 def _was_removed(pod: PodRecord) -> bool:

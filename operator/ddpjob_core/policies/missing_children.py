@@ -7,6 +7,7 @@ for now and then (`unmounted.py`), and never while all pods run.
 
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.children.actions import Create
+from ddpjob_core.children.launcher_config import suffixes_of
 from ddpjob_core.children.network_policy import needed_network_policy
 from ddpjob_core.children.service import build_service
 from ddpjob_core.children.shared import unwatched_children
@@ -23,7 +24,7 @@ def missing_children(situation: Situation) -> Decision | None:
         return None
     since = unmounted_since(situation)
     refused = {each.object: each.kind for each in situation.observed.rejections}
-    unwatched = () if since is None else unwatched_children(situation.job, situation.spec)
+    unwatched = () if since is None else unwatched_children(situation.job, situation.spec, _suffixes(situation))
     names = [object_name(manifest) for manifest in unwatched]
     if any(_holds_the_old_claim(name, refused) for name in names):
         # The pods that wait for the claim keep it from going. They have not begun, so nothing is lost with them.
@@ -41,6 +42,12 @@ def missing_children(situation: Situation) -> Decision | None:
     if not (due or checks or again):
         return None
     return Decision(situation.status, tuple(map(Create, due)), requeue_at=(*checks.values(), *again))
+
+
+def _suffixes(situation: Situation) -> tuple[str, ...]:
+    """Of the launcher's ConfigMaps that pods wait for: pods of a process that has died since have another one."""
+    names = {pod.launcher for pod in situation.attempt.present if pod.launcher is not None}
+    return suffixes_of(names, situation.job, situation.spec)
 
 
 def _holds_the_old_claim(name: ObjectName, refused: dict[ObjectName, RejectionKind]) -> bool:

@@ -6,6 +6,8 @@ from typing import Final
 from ddpjob_core.api.constants import TRAINER_CONTAINER
 from ddpjob_core.api.restart import Restart
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.children.restricted import is_restricted
+from ddpjob_core.children.root import containers_as_root
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import first_few, grouped_by_message
 from ddpjob_core.observations.observed import RejectionKind
@@ -62,6 +64,14 @@ def added_containers(situation: Situation) -> str:
     return ", ".join(first_few(sorted(found - asked - {TRAINER_CONTAINER}), NAMED_OBJECTS))
 
 
+def _run_as_root(situation: Situation) -> str:
+    found = containers_as_root(situation.spec, restricted=is_restricted(situation.job.status))
+    if not found:
+        return ""
+    are = "container {} runs" if len(found) == 1 else "containers {} run"
+    return f"; {are.format(', '.join(first_few(found, NAMED_OBJECTS)))} as root, as the job asks"
+
+
 def pods_scheduled(situation: Situation) -> Fact:
     """The condition PodsScheduled: which pods have no node, and why."""
     kind = ConditionType.PODS_SCHEDULED
@@ -74,6 +84,7 @@ def pods_scheduled(situation: Situation) -> Fact:
         remark = f"; an admission webhook or policy has added the containers {added}" if added else ""
         if situation.isolation is not None and situation.on_host_network:
             remark += "; on the network of their nodes, no NetworkPolicy protects them"
+        remark += _run_as_root(situation)
         return Fact(kind, "True", "AllPodsScheduled", f"{desired} of {desired} pods have a node{remark}")
     return Fact(
         kind,

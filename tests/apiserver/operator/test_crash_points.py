@@ -180,13 +180,13 @@ class Crash:
     """Where the operator is killed."""
 
     write: str
-    """Such as `POST pods/@-a0-0`, with `@` for the name of the job and `#` for the digest of the launcher."""
+    """Such as `POST pods/@-a0-0`, with `@` for the name of the job and `#` for how the launcher's name ends."""
     occurrence: int
     answered: bool
 
     def pattern(self, name: str) -> str:
-        """A regular expression for this write of a job; the digest is that of the job's own launcher."""
-        return re.escape(self.write.replace("@", name)).replace(re.escape("#"), "[0-9a-f]+")
+        """A regular expression for this write of a job."""
+        return re.escape(self.write.replace("@", name)).replace(re.escape("#"), "[0-9a-f-]+")
 
     @property
     def of_status(self) -> bool:
@@ -339,7 +339,7 @@ class Lane:
             return {}
         status = await self.stage.status(name)
         kept = {key: status.get(key) for key in _LASTING}
-        kept["children"] = sorted(await self.stage.children(name))
+        kept["children"] = sorted({_of_any_job(each, name) for each in await self.stage.children(name)})
         kept["conditions"] = {one["type"]: one["status"] for one in status["conditions"] if one["type"] in _TURNING}
         end: Json = json.loads(_of_any_job(json.dumps(kept), name), object_hook=_without_times)
         return end
@@ -398,10 +398,10 @@ class Lane:
                     assert owners == [uid], f"{resource.plural}/{metadata['name']} is the job's own"
 
 
+# Each process that creates pods has a ConfigMap of its own for them.
 _ONCE = (
     "POST pods",
     "POST services",
-    "POST configmaps",
     "POST persistentvolumeclaims",
     "DELETE pods",
     "DELETE ddpjobs",
@@ -412,7 +412,7 @@ _TURNING = ("Succeeded", "Failed", "Suspended")
 
 
 def _of_any_job(text: str, name: str) -> str:
-    return re.sub(r"(configmaps/@-launcher)-[0-9a-f]+", r"\1-#", text.replace(name, "@"))
+    return re.sub(r"(configmaps/@-launcher)-[0-9a-f-]+", r"\1-#", text.replace(name, "@"))
 
 
 def _without_times(value: Json) -> Json:

@@ -23,7 +23,10 @@ async def test_what_pods_wait_for_and_what_running_pods_are_found_by_comes_back(
         (launcher,) = (each["metadata"]["name"] for each in await stage.admin.all(CONFIG_MAPS, stage.namespace))
         # A claim that something uses stays until that is gone, as here by its finalizer.
         await keep(stage, ["example.com/kept"])
+        # The next process has not created it, and would give it another name.
+        await stage.operator.end()
         old = [await delete(stage, CLAIMS, "digits-checkpoints"), await delete(stage, CONFIG_MAPS, launcher)]
+        await stage.operator.start()
         for pod in await stage.pods("digits"):
             await wait_for_volumes(stage, pod["metadata"]["name"])
         await until("the launcher is back", lambda: is_new(stage, CONFIG_MAPS, launcher, old[1]))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpjob_core.api.constants import LAUNCHER_VOLUME
 from ddpjob_core.api.resources import CONFIG_MAPS, PODS, SERVICES, Resource
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.engine.protocols import Json
@@ -19,45 +20,51 @@ async def test_what_has_a_name_of_the_jobs_is_recognised_named_and_never_used(
 ) -> None:
     async with set_stage(control_plane, tmp_path) as stage:
         await stage.operator.start()
-        for name in ("a", "b", "c", "d"):
+        for name in ("a", "b", "c"):
             await stage.create(name, nodes=2, suspend=True)
             await until("its name is known", lambda name=name: phase_is(stage, name, "Suspended"))
-        own = await launcher(stage, "d")
+        guessed = await launcher(stage, "c")
         in_the_way = {
             "a": (SERVICES, manifest(stage, "Service", "a", spec={"ports": [{"port": 80}]})),
             "b": (PODS, manifest(stage, "Pod", "b-a0-1", spec={"containers": [{"name": "x", "image": "i"}]})),
-            "c": (CONFIG_MAPS, manifest(stage, "ConfigMap", (await launcher(stage, "c"))["metadata"]["name"])),
-            # Of the job itself, by the look of it, and of another content.
-            "d": (CONFIG_MAPS, {**own, "binaryData": {"launcher.pyz": "AAAA"}}),
         }
         for resource, raw in in_the_way.values():
             await stage.admin.kube.create(resource, raw)
-        for name in in_the_way:
+        # As far as anyone can work it out, and the job's own by the look of it.
+        await stage.admin.kube.create(CONFIG_MAPS, {**guessed, "binaryData": {"launcher.pyz": "AAAA"}})
+        for name in ("a", "b", "c"):
             await stage.set_spec(name, suspend=False)
+        await until("what was guessed is not used", lambda: all_run(stage, "c", 2))
+        (used,) = {mounted(pod) for pod in await stage.pods("c")}
+        assert used.startswith(f"{guessed['metadata']['name']}-")
+        found = await stage.admin.kube.get(CONFIG_MAPS, stage.namespace, used)
+        assert (found["data"], found["binaryData"]) == (guessed["data"], guessed["binaryData"])
         for name, (_, raw) in in_the_way.items():
             await until(f"{name} waits", lambda name=name: waits(stage, name))
             assert raw["metadata"]["name"] in await said(stage, name)
-        assert "is not this job's: delete it or rename the job" in await said(stage, "c")
-        assert "with another binaryData than this job's" in await said(stage, "d")
+        assert "is not this job's: delete it or rename the job" in await said(stage, "a")
         for name in in_the_way:
-            # Node 0 of the second waits for node 1; the others would have no service, or run what another user wrote.
+            # Node 0 of the second waits for node 1; those of the first would have no service.
             assert [pod["metadata"]["name"] for pod in await stage.pods(name)] == (["b-a0-0"] if name == "b" else [])
         for resource, raw in in_the_way.values():
             await delete(stage, resource, raw["metadata"]["name"])
         for name in in_the_way:
             await until(f"{name} runs", lambda name=name: all_run(stage, name, 2))
-            wanted = await launcher(stage, name)
-            found = await stage.admin.kube.get(CONFIG_MAPS, stage.namespace, wanted["metadata"]["name"])
-            assert (found["data"], found["binaryData"]) == (wanted["data"], wanted["binaryData"])
 
 
 async def launcher(stage: Stage, name: str) -> Json:
-    """The ConfigMap that the operator makes for a job, whose name anyone can work out."""
+    """The ConfigMap that the operator makes for a job, by the part of its name that anyone can work out."""
     job = job_record(await stage.job(name))
     assert job is not None
     assert job.spec is not None
     made: Json = build_launcher(job, job.spec)
     return made
+
+
+def mounted(pod: Json) -> str:
+    """The launcher of a pod."""
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == LAUNCHER_VOLUME]
+    return str(volume["configMap"]["name"])
 
 
 def manifest(stage: Stage, kind: str, name: str, **fields: object) -> Json:

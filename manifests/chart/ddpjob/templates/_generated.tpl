@@ -38,7 +38,6 @@
   - configmaps
   verbs:
   - create
-  - get
 - apiGroups:
   - ''
   resources:

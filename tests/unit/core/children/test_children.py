@@ -160,8 +160,28 @@ def test_the_pod_has_no_credential_no_service_variables_and_shared_memory_of_the
     spec = build_pod(JOB, spec_of(), 0, 0)["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["enableServiceLinks"] is False
-    assert {"name": "ddpjob-shared-memory", "emptyDir": {"medium": "Memory"}} in spec["volumes"]
+    assert {"name": "ddpjob-shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}} in spec["volumes"]
     assert {"name": "ddpjob-shared-memory", "mountPath": "/dev/shm"} in spec["containers"][0]["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "size"),
+    [
+        ({"limits": {"memory": "3Gi"}}, "3Gi"),
+        ({"limits": {"memory": 1073741824}}, "1073741824"),
+        ({"requests": {"memory": "3Gi"}}, "16Gi"),
+        ({"limits": {"cpu": 1}}, "16Gi"),
+        ({}, "16Gi"),
+    ],
+)
+def test_shared_memory_is_as_large_as_the_trainers_memory_may_be(resources: dict[str, Any], size: str) -> None:
+    for fields in (
+        {"trainer": {"image": "i", "script": "train.py", "resources": resources}},
+        {"template": {"spec": {"containers": [{"name": "trainer", "resources": resources}]}}},
+    ):
+        volumes = build_pod(JOB, spec_of(**fields), 0, 0)["spec"]["volumes"]
+        (found,) = [each["emptyDir"] for each in volumes if each["name"] == "ddpjob-shared-memory"]
+        assert found == {"medium": "Memory", "sizeLimit": size}
 
 
 @pytest.mark.parametrize("field", ["automountServiceAccountToken", "enableServiceLinks"])

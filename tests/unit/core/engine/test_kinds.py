@@ -79,7 +79,7 @@ def test_only_pods_are_validated_strictly() -> None:
     assert [name for name, kind in KINDS.items() if kind.strict] == ["Pod"]
 
 
-def test_what_is_watched_is_read_from_a_list_and_the_secret_is_never_read() -> None:
+def test_what_is_watched_is_read_from_a_list_and_neither_configmaps_nor_secrets_are_ever_read() -> None:
     assert {name for name, kind in KINDS.items() if kind.lookup is Lookup.LIST} == {"Pod", "Service", "NetworkPolicy"}
     assert all(kind.watched for kind in KINDS.values() if kind.lookup is Lookup.LIST)
-    assert [name for name, kind in KINDS.items() if kind.lookup is Lookup.NONE] == ["Secret"]
+    assert [name for name, kind in KINDS.items() if kind.lookup is Lookup.NONE] == ["ConfigMap", "Secret"]

@@ -126,7 +126,7 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world.rejections = (
         Rejection(
             RejectionKind.NAME_TAKEN,
-            ObjectName("ConfigMap", launcher_config_name(world.observe().job, world.spec)),
+            ObjectName("ConfigMap", launcher_config_name(world.observe().job, world.spec, world.suffix)),
             "it has another owner",
         ),
     )

@@ -61,6 +61,15 @@ def test_the_membership_is_written_before_the_first_pod() -> None:
     assert announced(world, 1) == {"generation": 0, "nodes": 2}
 
 
+def test_an_operator_that_has_not_created_the_launcher_creates_it_before_the_nodes_that_join() -> None:
+    world = elastic()
+    world.crash()
+    scale(world, 4)
+    world.requests.clear()
+    world.settle()
+    assert words(world.requests) == ["Create ConfigMap", "Create Pod", "Create Pod"]
+
+
 def test_a_job_of_a_fixed_size_has_no_membership() -> None:
     world = running_world()
     assert status_of(world).membership is None

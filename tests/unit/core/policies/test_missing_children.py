@@ -8,6 +8,7 @@ from world import START, World, running_world, spec_of, words
 from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.children.actions import Create
+from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.observations.observed import Rejection, RejectionKind
 
 CLAIM = ObjectName("PersistentVolumeClaim", "digits-checkpoints")
@@ -19,7 +20,8 @@ def waiting_world(**fields: object) -> World:
     world.settle()
     for name in world.pods:
         world.assign(name)
-        world.pods[name] = replace(world.pods[name], unadmitted_since=None, unmounted_since=world.now)
+        pod = replace(world.pods[name], unadmitted_since=None, unmounted_since=world.now)
+        world.pods[name] = replace(pod, launcher=launcher_config_name(world.observe().job, world.spec))
     return world
 
 
@@ -115,3 +117,15 @@ def test_pods_that_wait_for_a_claim_that_is_being_deleted_make_way_for_it_uncoun
     world.settle()
     assert [name for name in world.live() if "-a1-" in name] == ["digits-a1-0", "digits-a1-1"]
     assert words(world.requests[-3:]) == ["Create PersistentVolumeClaim", "Create Pod", "Create Pod"]
+
+
+def test_each_launcher_that_pods_wait_for_comes_back_under_the_name_that_they_have() -> None:
+    world = waiting_world(nodes=4)
+    plain = launcher_config_name(world.observe().job, world.spec)
+    # Of a dead process, of its successor, of an older version of the operator, and of a user who has guessed.
+    names = (f"{plain}-a1", f"{plain}-b2", "digits-launcher-0123-c3", f"{plain}x")
+    for pod, name in zip(sorted(world.pods), names, strict=True):
+        world.pods[pod] = replace(world.pods[pod], launcher=name)
+    world.advance(10)
+    made = [action.manifest["metadata"]["name"] for action in world.reconcile().actions if isinstance(action, Create)]
+    assert made == [f"{plain}-a1", f"{plain}-b2"]
