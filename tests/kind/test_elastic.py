@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from jobs import program
 from kubectl import Kubectl, KubectlError, wait_until
-from steady import claim, resilient, trains
+from steady import claim, losses, resilient, trains
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -68,9 +68,8 @@ def reaches(kubectl: Kubectl, name: str, nodes: int) -> None:
     def look() -> bool:
         status = kubectl.job(name)["status"]
         assert status["phase"] != "Failed", kubectl.story(name)
-        return status["summary"]["nodes"] == f"{nodes}/{nodes}" and f"world size {nodes}\n" in kubectl.logs(
-            f"{name}-a0-0"
-        )
+        _, of_this_size, since = kubectl.logs(f"{name}-a0-0").rpartition(f"world size {nodes}\n")
+        return status["summary"]["nodes"] == f"{nodes}/{nodes}" and bool(of_this_size and losses(since))
 
     wait_until(look, f"{name} to train on {nodes} nodes", 120, lambda: kubectl.story(name))
 

@@ -203,8 +203,8 @@ class Observed:
     jobs of its namespace on the host network whose pods have ports that it wants, with their ports. `last_status_write`
     is when this process last wrote the job's status, `taken_over` when it began to decide about the job; both are None
     where it has not. `inherited` is whether another process decided about the job before, and may have written a newer
-    status than the one that is known. `status_refused` is what the API server refused of the last status. `suffix` is of
-    the names of the ConfigMaps that this process creates for the job, and nobody else can work it out.
+    status than the one that is known. `status_refused` is what the API server refused of the last status. `suffix` ends
+    the names of the ConfigMaps that this process creates for the job; nobody else can work it out.
     """
 
     job: JobRecord

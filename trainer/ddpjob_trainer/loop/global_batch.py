@@ -133,7 +133,7 @@ def _changes(
             logging.INFO,
             (
                 f"the global batch stays {began.words()}, with which the training began on {_ranks(began.ranks)}: "
-                f"{_ranks(now.ranks)} share it"
+                f"{_ranks(now.ranks)} {'shares' if now.ranks == 1 else 'share'} it"
             ),
         )
         idle = now.ranks - size.batches * (now.batch_size if divides else 1)
