@@ -182,11 +182,10 @@ def _programs() -> Mapping[str, str]:
         return {"KUBEBUILDER_ASSETS": str(programs_folder(BUILD / "log/programs.log", ASSETS))}
 
 
-def _programs_and_helm(versions: Sequence[str]) -> Mapping[str, str]:
-    programs = _programs()
+def _helm(versions: Sequence[str]) -> Mapping[str, str]:
     with only_one("programs", say):
         found = [str(helm_program(version, BUILD / "log/helm.log")) for version in versions]
-    return {**programs, "DDPJOB_HELM": os.pathsep.join(found)}
+    return {"DDPJOB_HELM": os.pathsep.join(found)}
 
 
 def _programs_and_kwok() -> Mapping[str, str]:
@@ -215,7 +214,7 @@ def stages(*, full: bool) -> list[Stage]:
         pytest_stage("terraform", _terraform, *side_by_side(), *([] if full else ["-m", "not full"])),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),
         # Half of their time they wait.
-        pytest_stage("apiserver", functools.partial(_programs_and_helm, helms), *side_by_side(more=3, most=6)),
+        pytest_stage("apiserver", lambda: {**_programs(), **_helm(helms)}, *side_by_side(more=3, most=6)),
         pytest_stage("kind", cluster, *side_by_side(more=1), "-m", "not alone" if full else "not alone and not full"),
         # In the time in which a test at a time waits for pods.
         torch_stage(
@@ -224,7 +223,12 @@ def stages(*, full: bool) -> list[Stage]:
             of="examples",
             with_next=True,
         ),
-        pytest_stage("kind-alone", cluster, "-m", "alone" if full else "alone and not full", of="kind"),
+        pytest_stage(
+            "kind-alone",
+            (lambda: {**cluster(), **_helm(helms)}) if full else cluster,
+            *("-m", "alone" if full else "alone and not full"),
+            of="kind",
+        ),
     ]
     longer = [
         torch_stage("torch-newest", run_with_newest_torch),
