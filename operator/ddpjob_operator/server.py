@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -34,7 +34,13 @@ async def serve(
 
     async def show_metrics(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
-        await response.prepare(request)
+        # A scraper goes away at its timeout or at its limit of bytes, which is no error of the operator's.
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            await write_metrics(response)
+        return response
+
+    async def write_metrics(response: web.StreamResponse) -> None:
         text: list[bytes] = []
         for part in metrics():
             text.append(part)
@@ -44,7 +50,6 @@ async def serve(
             # A scrape of thousands of jobs takes long enough to keep them waiting.
             await asyncio.sleep(0)
         await response.write(b"".join(text))
-        return response
 
     def answer(wrong: list[str], besides: list[str]) -> web.Response:
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK

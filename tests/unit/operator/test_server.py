@@ -1,6 +1,10 @@
 """Health and readiness over HTTP, with their reasons."""
 
+import asyncio
+from collections.abc import Iterator
+
 import aiohttp
+import pytest
 
 from ddpjob_operator.health import problems
 from ddpjob_operator.server import serve
@@ -27,3 +31,29 @@ async def test_health_and_readiness_are_answered_with_their_reasons() -> None:
         assert await fetch(port, "/readyz") == (503, "pods are not listed yet\nnamespace a is not served\n")
         missing.clear()
         assert await fetch(port, "/readyz") == (200, "ok\nnamespace a is not served\n")
+
+
+async def test_a_scraper_that_goes_away_in_the_middle_of_an_answer_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gone = False
+    ended = asyncio.Event()
+
+    def parts() -> Iterator[bytes]:
+        try:
+            # As long as it is read; then a few more, which nobody takes.
+            for _ in iter(lambda: gone, True):
+                yield b"x" * 65_536
+            yield from [b"x" * 65_536] * 100
+        finally:
+            ended.set()
+
+    async with serve(0, metrics=parts, health=list, readiness=list) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readexactly(1_000)
+        writer.transport.abort()
+        gone = True
+        await ended.wait()
+        assert await fetch(port, "/healthz") == (200, "ok\n")
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
