@@ -42,7 +42,7 @@ async def test_a_scraper_that_goes_away_in_the_middle_of_an_answer_is_no_error(
     def parts() -> Iterator[bytes]:
         try:
             # As long as it is read; then a few more, which nobody takes.
-            for _ in iter(lambda: gone, True):
+            while not gone:
                 yield b"x" * 65_536
             yield from [b"x" * 65_536] * 100
         finally:

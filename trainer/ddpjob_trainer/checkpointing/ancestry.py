@@ -87,6 +87,6 @@ def _read(store: CheckpointStore) -> JobIdentity | None:
     try:
         fields = json.loads(store.note(IDENTITY))
         values = [fields[name] for name in ("name", "namespace", "uid")]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return JobIdentity(*values) if all(isinstance(value, str) for value in values) else None

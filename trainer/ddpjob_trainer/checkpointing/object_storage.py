@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob_trainer.checkpointing.plain_files import LARGEST_MANIFEST, LARGEST_NOTE, NotPlainError, file_in
 from ddpjob_trainer.checkpointing.storage import (
     DEFAULT_KEEP_LAST,
     MANIFEST,
@@ -36,8 +37,6 @@ from ddpjob_trainer.process.environment import MisuseError
 
 _NAME: Final = re.compile(r"step-(\d+)\.attempt-(\d+)(?:\.(\d+))?")
 _STAGED: Final = "ddpjob-checkpoint."
-_MOST: Final = 1 << 30
-"""Bytes of a manifest that is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -211,7 +210,10 @@ class ObjectFolder:
             ValueError: it cannot be decoded.
         """
         with self._reached():
-            return str(self._files.cat_file(f"{self._home}/{name}"), "utf-8")
+            found = self._files.cat_file(f"{self._home}/{name}", start=0, end=LARGEST_NOTE + 1)
+        if len(found) > LARGEST_NOTE:
+            raise NotPlainError(f"{name} has more than {LARGEST_NOTE} bytes")
+        return str(found, "utf-8")
 
     def write_note(self, name: str, text: str) -> None:
         """Write a small object of the job; a reader never sees half of it.
@@ -287,7 +289,7 @@ class ObjectFolder:
             OSError: they cannot be read.
         """
         self._discard_staged()
-        if entry.sizes[MANIFEST] > _MOST:
+        if entry.sizes[MANIFEST] > LARGEST_MANIFEST:
             raise CorruptError(f"its manifest has {entry.sizes[MANIFEST]} bytes")
         with self._reached():
             text = self._files.cat_file(f"{self._root}/{entry.name}/{MANIFEST}")
@@ -301,11 +303,10 @@ class ObjectFolder:
         self._staged = tempfile.TemporaryDirectory(prefix=_STAGED)
         folder = Path(self._staged.name)
         for name, expected in sums.items():
-            if name not in entry.sizes or Path(name).name != name or name == "..":
-                raise CorruptError(f"its manifest names {name!r}, which is not there")
+            file = _place(folder, name, entry)
             with self._reached():
-                self._files.get_file(f"{self._root}/{entry.name}/{name}", str(folder / name))
-            if sha256_of(folder / name) != expected:
+                self._files.get_file(f"{self._root}/{entry.name}/{name}", str(file))
+            if sha256_of(file) != expected:
                 raise CorruptError(f"the SHA-256 of {name} differs from its manifest")
         return folder, content
 
@@ -323,6 +324,16 @@ class ObjectFolder:
             raise
         except Exception as reason:
             raise OSError(f"{self._url}: {type(reason).__name__}: {reason}") from reason
+
+
+def _place(folder: Path, name: str, entry: _Entry) -> Path:
+    """Where an object that a manifest names is put."""
+    if name not in entry.sizes:
+        raise CorruptError(f"its manifest names {name!r}, which is not there")
+    try:
+        return file_in(folder, name)
+    except NotPlainError as reason:
+        raise CorruptError(str(reason)) from reason
 
 
 def _counting(entries: list[_Entry]) -> dict[Version, _Entry]:

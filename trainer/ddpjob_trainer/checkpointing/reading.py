@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ddpjob_trainer.checkpointing.ancestry import JobIdentity, nothing_to_resume, older_stores, was_there
+from ddpjob_trainer.checkpointing.plain_files import open_plain
 from ddpjob_trainer.checkpointing.restoring import Form, Name
 from ddpjob_trainer.checkpointing.snapshot import FILES, FORMAT
 from ddpjob_trainer.checkpointing.storage import Checkpoint, ResumeError
@@ -125,7 +126,7 @@ def _open(checkpoint: Checkpoint) -> Opened:
         for name in FILES:
             path = checkpoint.folder / f"{name}.safetensors"
             try:
-                stream = stack.enter_context(path.open("rb"))
+                stream = stack.enter_context(open_plain(path))
                 readers[name] = TensorReader(stream, path.stat().st_size)
             except (OSError, ValueError) as reason:
                 raise ResumeError(f"{path} cannot be read: {reason}") from reason

@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ddpjob_trainer.checkpointing.plain_files import LARGEST_MANIFEST, LARGEST_NOTE, file_in, open_plain, read_plain
+
 MANIFEST: Final = "checkpoint.json"
 DEFAULT_KEEP_LAST: Final = 3
 _UNFINISHED: Final = ".unfinished"
 _ASIDE: Final = f".0{_UNFINISHED}"
 """Suffix of a checkpoint that is being replaced by another one of its step; no process has the number 0."""
-_DAMAGED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_DAMAGED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 """Errors of opening a file that is missing, or a name in the manifest that cannot be a file."""
 _NAME: Final = re.compile(rf"step-(\d+)\.attempt-(\d+)((?:\.\d+)?{re.escape(_UNFINISHED)})?")
 
@@ -134,7 +136,7 @@ class CheckpointFolder:
             OSError: there is none, or it cannot be read.
             ValueError: it cannot be decoded.
         """
-        return (self._base / name).read_text(encoding="utf-8")
+        return read_plain(self._base / name, LARGEST_NOTE)
 
     def write_note(self, name: str, text: str) -> None:
         """Write a small file of the job; a reader never sees half of it.
@@ -144,7 +146,9 @@ class CheckpointFolder:
         """
         self._base.mkdir(parents=True, exist_ok=True)
         temporary = self._base / f".{name}.{os.getpid()}"
-        with temporary.open("w", encoding="utf-8") as file:
+        # Of a process that died, or a link that somebody has put there to have another file written.
+        temporary.unlink(missing_ok=True)
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -316,12 +320,17 @@ def _discard(folder: Path) -> None:
 
 def _verify(folder: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if folder.is_symlink():
+            raise CorruptError("it is a symbolic link")
+        # Others read its files by their names, whether or not the manifest has sums of them.
+        for file in folder.iterdir():
+            open_plain(file).close()
+        manifest = json.loads(read_plain(folder / MANIFEST, LARGEST_MANIFEST))
         content, sums = manifest["content"], manifest["sha256"]
         for name, expected in sums.items():
-            if sha256_of(folder / name) != expected:
+            if sha256_of(file_in(folder, name)) != expected:
                 raise CorruptError(f"the SHA-256 of {name} differs from its manifest")
-    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as reason:
         raise CorruptError(f"{type(reason).__name__}: {reason}") from reason
     except OSError as reason:
         if reason.errno in _DAMAGED:
@@ -335,8 +344,13 @@ def _verify(folder: Path) -> dict[str, Any]:
 
 
 def sha256_of(file: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with file.open("rb") as stream:
+    """The SHA-256 of a file, in hexadecimal digits.
+
+    Raises:
+        NotPlainError: it is no file, but a link or a device, for example.
+        OSError: it cannot be read.
+    """
+    with open_plain(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -191,7 +191,7 @@ def _header(stream: io.BufferedIOBase, size: int) -> dict[str, Stored]:
         header = json.loads(stream.read(min(length, size, _LONGEST_HEADER)))
         header.pop("__metadata__", None)
         found = {name: _stored(entry, start, size) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as reason:
         raise ValueError(f"not a file of tensors: {type(reason).__name__}: {reason}") from reason
     return dict(sorted(found.items(), key=lambda item: item[1].begin))
 
