@@ -6,8 +6,9 @@ outside is read, no device or pipe is waited for, and what is read has a bound.
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 LARGEST_MANIFEST: Final = 1 << 27
 """Bytes of a manifest that is read: about a million tensors. As Python objects it takes several times as much."""
@@ -19,7 +20,7 @@ class NotPlainError(ValueError):
     """Something else than a file in its folder, or one that is too large to be read."""
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Open a file for reading, without following a symbolic link in the last part of the path.
 
     Raises:
