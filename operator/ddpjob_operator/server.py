@@ -34,7 +34,7 @@ async def serve(
 
     async def show_metrics(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
-        # A scraper goes away at its timeout or at its limit of bytes, which is no error of the operator's.
+        # A scraper goes away at its timeout or at its limit of bytes: the operator logs no error.
         with suppress(ConnectionError):
             await response.prepare(request)
             await write_metrics(response)

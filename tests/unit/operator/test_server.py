@@ -33,7 +33,7 @@ async def test_health_and_readiness_are_answered_with_their_reasons() -> None:
         assert await fetch(port, "/readyz") == (200, "ok\nnamespace a is not served\n")
 
 
-async def test_a_scraper_that_goes_away_in_the_middle_of_an_answer_is_no_error(
+async def test_a_scraper_that_goes_away_in_the_middle_of_an_answer_leaves_no_error_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gone = False

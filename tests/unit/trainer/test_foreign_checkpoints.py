@@ -143,7 +143,7 @@ def grown(path: Path) -> None:
     ],
     ids=["a device", "a pipe", "a huge one", "a deep one", "another type", "a folder"],
 )
-def test_an_identity_that_cannot_be_one_is_no_jobs(tmp_path: Path, spoil: Callable[[Path], Any]) -> None:
+def test_an_identity_that_cannot_be_one_is_ignored(tmp_path: Path, spoil: Callable[[Path], Any]) -> None:
     save(tmp_path / "uid-2", 1)
     spoil(tmp_path / "uid-2/job.json")
     own = CheckpointFolder(tmp_path / OWN.uid)

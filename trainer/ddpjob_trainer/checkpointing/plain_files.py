@@ -1,6 +1,6 @@
 """Files that another job, or a stranger on the same volume, may have put there.
 
-Whoever can write to a volume decides which weights the next job begins with. More than that must not follow: no file
+Anyone who can write to a volume decides which weights the next job begins with. More than that must not follow: no file
 outside is read, no device or pipe is waited for, and what is read has a bound.
 """
 
@@ -17,7 +17,7 @@ LARGEST_NOTE: Final = 1 << 20
 
 
 class NotPlainError(ValueError):
-    """Something else than a file in its folder, or one that is too large to be read."""
+    """Something other than a file in its folder, or one that is too large to be read."""
 
 
 def open_plain(path: Path) -> BufferedReader:

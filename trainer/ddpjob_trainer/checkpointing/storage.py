@@ -146,7 +146,7 @@ class CheckpointFolder:
         """
         self._base.mkdir(parents=True, exist_ok=True)
         temporary = self._base / f".{name}.{os.getpid()}"
-        # Of a process that died, or a link that somebody has put there to have another file written.
+        # Of a process that died, or a link that another user has put there to have another file written.
         temporary.unlink(missing_ok=True)
         with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -347,7 +347,7 @@ def sha256_of(file: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits.
 
     Raises:
-        NotPlainError: it is no file, but a link or a device, for example.
+        NotPlainError: it is a link or a device, for example.
         OSError: it cannot be read.
     """
     with open_plain(file) as stream:
