@@ -218,8 +218,9 @@ def _folder(container: Mapping[str, Any], mounts: Sequence[Mount], machine: Mach
         return machine.folder
     path = here(str(asked), mounts)
     found = Path(path)
-    # Below a mount it is created, as in a container.
-    if path == str(asked) and not found.is_dir():
+    # Below a mount it is created, as in a container, but not on this machine's own folders.
+    own = any(mount.of_machine and found.is_relative_to(mount.place) for mount in mounts)
+    if (own or path == str(asked)) and not found.is_dir():
         raise LocalError(
             f"spec.trainer.workingDir: {found} is not a folder on this machine: leave it out, or create it"
         )

@@ -13,6 +13,8 @@ from ddpjob_core.children.pod import SHARED_MEMORY_VOLUME
 
 _OWN: Final = (LAUNCHER_VOLUME, SHARED_MEMORY_VOLUME)
 _CLAIM: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+_VOLUME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_KEY: Final = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,14 @@ class Mount:
         volume: the folder of the volume, or the file that is the volume.
         sub_path: the part of the volume that is mounted, "" for all of it.
         files: contents of files that are first written to the volume, by their paths in it.
+        of_machine: the field that names it, for a folder or file of this machine, which must exist; else "".
     """
 
     path: str
     volume: Path
     sub_path: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    of_machine: str = ""
 
     @property
     def place(self) -> Path:
@@ -77,6 +81,8 @@ def _mount(
     kind = next((key for key in volume if key != "name"), None)
     where = f"spec.template.spec.volumes: {name}"
     files: Mapping[str, str] = {}
+    if not _VOLUME.fullmatch(name):
+        raise LocalError(f"{where} is not a valid name of a volume")
     match kind:
         case "persistentVolumeClaim":
             claim = str(volume[kind]["claimName"])
@@ -96,7 +102,8 @@ def _mount(
                 f"{where}: a volume of kind {kind} needs a cluster; "
                 "emptyDir, hostPath, persistentVolumeClaim and configMap do not"
             )
-    return Mount(path, folder, _inside(str(mount.get("subPath") or ""), where), files)
+    of_machine = where if kind == "hostPath" else ""
+    return Mount(path, folder, _inside(str(mount.get("subPath") or ""), where), files, of_machine)
 
 
 def _files(source: Mapping[str, Any], where: str, config_maps: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
@@ -109,6 +116,9 @@ def _files(source: Mapping[str, Any], where: str, config_maps: Mapping[str, Mapp
         raise LocalError(
             f"{where}: without a cluster the ConfigMap {wanted} must be in the same file: add it after ---"
         )
+    for key in data:
+        if not _KEY.fullmatch(key):
+            raise LocalError(f"{where}: {key} is not a valid key of a ConfigMap")
     items = source.get("items")
     if not items:
         return data
@@ -128,9 +138,17 @@ def make_folders(mounts: Sequence[Mount]) -> None:
     """Create the folders of these mounts, with their files.
 
     Raises:
-        LocalError: a folder cannot be created.
+        LocalError: a folder cannot be created, or one of this machine does not exist.
     """
     for mount in mounts:
+        if mount.of_machine and not mount.place.exists():
+            raise LocalError(
+                f"{mount.of_machine}: {mount.place} does not exist on this machine: create it, "
+                "or use an emptyDir or a persistentVolumeClaim"
+            )
+        # A program that ran there before may have left a link.
+        if not mount.place.resolve().is_relative_to(mount.volume.resolve()):
+            raise LocalError(f"spec.trainer.volumeMounts: {mount.sub_path} is outside the volume")
         try:
             for name, text in mount.files.items():
                 file = mount.volume / name
@@ -143,10 +161,15 @@ def make_folders(mounts: Sequence[Mount]) -> None:
 
 
 def here(text: str, mounts: Sequence[Mount]) -> str:
-    """The text with a path below a mount, alone or after `=`, replaced by the path on this machine."""
+    """The text with a path below a mount, alone or after `=`, replaced by the path on this machine.
+
+    A path that goes up is not one below a mount.
+    """
     name, equals, value = text.partition("=")
     if equals and name.startswith("-"):
         return f"{name}={here(value, mounts)}"
+    if ".." in text.split("/"):
+        return text
     # The deepest mount that holds the path, as in a container.
     for mount in sorted(mounts, key=lambda mount: len(mount.path), reverse=True):
         if text == mount.path or text.startswith(f"{mount.path}/"):

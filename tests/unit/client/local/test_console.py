@@ -1,10 +1,11 @@
 """What a terminal shows."""
 
 import io
+from pathlib import Path
 
 from local_jobs import manifest_of
 
-from ddpjob.local.console import Console, without_effect
+from ddpjob.local.console import Console, what_runs, without_effect
 from ddpjob_core.api.status import DDPJobStatus
 
 
@@ -20,6 +21,23 @@ def test_what_has_no_effect_without_a_cluster_is_listed() -> None:
         "spec.template.spec.containers other than the trainer",
     ]
     assert without_effect(manifest_of().spec) == ["spec.trainer.image"]
+
+
+def test_the_start_says_what_will_run_with_whose_rights_and_which_folders_of_the_machine_it_uses() -> None:
+    volumes = [{"name": "data", "hostPath": {"path": "/srv\x1b[2J"}}, {"name": "other", "emptyDir": {}}]
+    spec = manifest_of(
+        trainer={"image": "i", "module": "team.train", "args": ["--epochs", "a b\x1b]52;c;x\x07"]},
+        template={"spec": {"volumes": volumes}},
+    ).spec
+    assert what_runs(spec, Path("/work")) == (
+        "it runs `python -m team.train --epochs 'a b'` in /work as your own user, not in a container; "
+        "of this machine it mounts /srv"
+    )
+    command = manifest_of(trainer={"image": "i", "command": ["sh", "-c", "x" * 5_000]}).spec
+    assert what_runs(command, Path("/work")).startswith("it runs `sh -c xxx")
+    assert len(what_runs(command, Path("/work"))) < 600
+    script = manifest_of(trainer={"image": "i", "script": "a.py", "workingDir": "/w"}).spec
+    assert what_runs(script, Path("/work")) == "it runs `python a.py` in /w as your own user, not in a container"
 
 
 def test_the_state_of_a_job_is_one_line_which_is_not_repeated() -> None:

@@ -99,3 +99,20 @@ def test_each_node_has_gpus_of_its_own(tmp_path: Path) -> None:
         for ordinal in (0, 1)
     ]
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in found] == ["0,1", "4,5"]
+
+
+def test_a_working_directory_on_a_folder_of_this_machine_is_not_created(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    manifest = manifest_of(
+        trainer={
+            "image": "i",
+            "script": "a.py",
+            "workingDir": "/data/new",
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        },
+        template={"spec": {"volumes": [{"name": "data", "hostPath": {"path": str(tmp_path / "data")}}]}},
+    )
+    with pytest.raises(LocalError, match=r"spec.trainer.workingDir: .*/data/new is not a folder on this machine"):
+        start(manifest, tmp_path)
+    (tmp_path / "data/new").mkdir()
+    assert start(manifest, tmp_path).folder == tmp_path / "data/new"

@@ -55,7 +55,8 @@ def made(tmp_path: Path, volume: dict[str, Any], mount: dict[str, Any]) -> Path:
     data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "A", "b": "B"}}
     trainer = {"image": "i", "script": "/v", "volumeMounts": [{"name": "v", "mountPath": "/v", **mount}]}
     template = {"spec": {"volumes": [{"name": "v", **volume}]}}
-    manifest = manifest_of("digits", data, trainer=trainer, template=template)
+    above = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": {"../k": "K"}}
+    manifest = manifest_of("digits", data, above, trainer=trainer, template=template)
     job = job_record({**manifest.job, "metadata": {**manifest.job["metadata"], "uid": "u1"}})
     assert job is not None
     pod = build_pod(job, manifest.spec, 0, 0)
@@ -97,8 +98,34 @@ def test_an_optional_config_map_that_is_not_given_is_an_empty_folder(tmp_path: P
         ),
         ({"emptyDir": {}}, {"subPath": "../../a"}, r"\.\./\.\./a is outside the volume"),
         ({"persistentVolumeClaim": {"claimName": "../x"}}, {}, r"\.\./x is not a valid name of a claim"),
+        ({"name": "/tmp/x", "emptyDir": {}}, {"name": "/tmp/x"}, r"/tmp/x is not a valid name of a volume"),
+        ({"name": "../../x", "emptyDir": {}}, {"name": "../../x"}, r"\.\./\.\./x is not a valid name of a volume"),
+        ({"name": "d", "configMap": {"name": "d"}}, {"name": "d"}, r"\.\./k is not a valid key of a ConfigMap"),
     ],
 )
 def test_a_volume_stays_in_its_folder(tmp_path: Path, volume: dict[str, Any], mount: dict[str, Any], told: str) -> None:
     with pytest.raises(LocalError, match=told):
         made(tmp_path, volume, mount)
+
+
+def test_a_host_path_is_never_created(tmp_path: Path) -> None:
+    for mount in ({}, {"subPath": "a"}):
+        with pytest.raises(LocalError, match=r"spec.template.spec.volumes: v: .*/not-there.* does not exist"):
+            made(tmp_path, {"hostPath": {"path": str(tmp_path / "not-there")}}, mount)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sub_path_follows_no_link_out_of_its_volume(tmp_path: Path) -> None:
+    (tmp_path / "claims/c").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "claims/c/link").symlink_to(tmp_path / "outside")
+    with pytest.raises(LocalError, match="link/a is outside the volume"):
+        made(tmp_path, {"persistentVolumeClaim": {"claimName": "c"}}, {"subPath": "link/a"})
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_path_that_leaves_its_mount_is_not_one_below_it() -> None:
+    mounts = [Mount("/a", Path("/one"))]
+    assert here("/a/../../etc", mounts) == "/a/../../etc"
+    assert here("--in=/a/b/../../c", mounts) == "--in=/a/b/../../c"
+    assert here("/a/b..c", mounts) == "/one/b..c"
