@@ -72,8 +72,11 @@ def named_templates() -> str:
     }
     sources = [path.relative_to(ROOT) for path in (CLUSTER_ROLE, NETWORK_POLICIES, ROLE, POD_MONITORS)]
     isolating = f"{{{{- if .Values.{_ISOLATING}.install }}}}\n{_items(rules_for_network_policies())}{{{{- end }}}}\n"
+    trainer = monitors["ddpjob-trainer"]["spec"]
+    limits = yaml.safe_dump({name: each for name, each in trainer.items() if name.endswith("Limit")}, sort_keys=False)
     of_jobs = _definition("ddpjob.rules.jobs", _items(_rules(CLUSTER_ROLE)) + isolating)
-    return _header(*sources) + of_jobs + "".join(_definition(name, _items(items)) for name, items in parts.items())
+    scraped = "".join(_definition(name, _items(items)) for name, items in parts.items())
+    return _header(*sources) + of_jobs + scraped + _definition("ddpjob.scrape.limits", _escaped(limits))
 
 
 def _rules(role: Path) -> list[Any]:

@@ -105,3 +105,10 @@
   - action: labeldrop
     regex: exported_ddpjob
 {{- end -}}
+{{- define "ddpjob.scrape.limits" -}}
+sampleLimit: 5000
+labelLimit: 50
+labelNameLengthLimit: 200
+labelValueLengthLimit: 1000
+bodySizeLimit: 4MB
+{{- end -}}

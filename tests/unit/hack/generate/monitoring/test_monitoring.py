@@ -174,6 +174,27 @@ def test_pod_monitors_relabel_as_the_plain_configuration_does() -> None:
         assert rules == own
 
 
+LIMITS = {
+    "sample_limit": 5000,
+    "label_limit": 50,
+    "label_name_length_limit": 200,
+    "label_value_length_limit": 1000,
+    "body_size_limit": "4MB",
+}
+
+
+def test_what_a_program_can_write_into_prometheus_is_limited_everywhere_alike() -> None:
+    plain = yaml.safe_load((PROMETHEUS / "prometheus.yaml").read_text())["scrape_configs"]
+    (scrape,) = [each for each in plain if each["job_name"] == "ddpjob-trainer"]
+    assert {name: scrape.get(name) for name in LIMITS} == LIMITS
+    monitors = list(yaml.safe_load_all((OVERLAY / "pod-monitors.yaml").read_text()))
+    (monitor,) = [each["spec"] for each in monitors if each["metadata"]["name"] == "ddpjob-trainer"]
+    limits = snake({name: value for name, value in monitor.items() if name.endswith("Limit")})
+    assert limits == LIMITS
+    # The operator's own series are one for each of its jobs.
+    assert not [name for each in (*plain, *monitors) if each is not scrape for name in each if name.endswith("limit")]
+
+
 def test_the_operator_whose_labels_count_is_looked_for_in_its_own_namespace_alone() -> None:
     scrapes = yaml.safe_load((PROMETHEUS / "prometheus.yaml").read_text())["scrape_configs"]
     (honoured,) = [scrape for scrape in scrapes if scrape.get("honor_labels")]
