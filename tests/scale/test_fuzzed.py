@@ -27,8 +27,8 @@ OF_EACH: Final = int(os.environ.get("DDPJOB_FUZZED", "10000"))
 """Another number is for those who have less time."""
 PHASES: Final = 4
 MOST_MIB: Final = 300
-MOST: Final = 10.0
-"""Times as long as next to plain requests, which cost the operator nothing: on two cores all share them."""
+MOST: Final = {"p50": 20.0, "p99": 60.0}
+"""Times as long as next to plain requests. The fuzz is as fast as the machine allows: this tells slow from starved."""
 PLAIN: Final = 4
 """The part of the time and of the requests of a phase that the comparison takes, at the same rate."""
 AT_LEAST: Final = 0.1
@@ -94,8 +94,12 @@ async def test_10_000_of_each_neither_stop_the_operator_nor_cost_a_healthy_job_a
     finally:
         plane.stop()
     assert figures["memory_mib_max"] < MOST_MIB, figures
-    for which in ("p50", "p99"):
-        assert figures["fuzz"][which] < MOST * max(AT_LEAST, figures["plain"][which]), figures
+    if not os.environ.get("DDPJOB_FUZZ"):
+        for what in ("jobs POST", "jobs PUT status", "pods PUT status", "messages PUT status"):
+            taken, refused = figures[f"{what} taken"], figures[f"{what} refused"]
+            assert taken > refused / 3, f"the API server refuses nearly all of {what}, which tests nothing: {figures}"
+    for which, most in MOST.items():
+        assert figures["fuzz"][which] < most * max(AT_LEAST, figures["plain"][which]), figures
 
 
 def _figures(waits: dict[str, list[float]]) -> Json:

@@ -105,9 +105,11 @@ async def _change(town: Town, name: str) -> None:
 
 async def pods_are_written_to(kind: str, town: Town, seeds: Sequence[int]) -> None:
     """Fuzzed statuses of pods, or ends of pods with fuzzed termination messages."""
-    waves = WAVES[kind]
-    for number, batch in enumerate(_batches(seeds, WRITTEN_TO * 4 * waves)):
-        jobs = [_job_for(kind, number * WRITTEN_TO + each) for each in range(WRITTEN_TO)]
+    # To repeat some, each job there is gets all of them, one after the other.
+    only = bool(os.environ.get("DDPJOB_FUZZ"))
+    count = len(mutants.SPECS) if only else WRITTEN_TO
+    for number, batch in enumerate(_batches(seeds, len(seeds) if only else count * 4 * WAVES[kind])):
+        jobs = [_job_for(kind, number * count + each) for each in range(count)]
         for taken, answer in await gathered(town.write("POST", JOBS, kind, job) for job in jobs):
             assert taken, answer
 
@@ -118,12 +120,14 @@ async def pods_are_written_to(kind: str, town: Town, seeds: Sequence[int]) -> No
 
         await until(f"the jobs of round {number} have their pods", have_begun, _PATIENCE)
         uids = {job["metadata"]["name"]: job["metadata"]["uid"] for job in await town.all(JOBS, kind)}
-        for wave in _batches(batch, WRITTEN_TO * 4):
+        for wave in [[seed] * count for seed in batch] if only else _batches(batch, count * 4):
             # Those of the next attempt, where the last wave has ended one.
             pods = [pod for pod in await town.all(PODS, kind) if pod["metadata"]["name"].startswith(f"{kind}-")]
             if not pods:
                 break
-            await gathered(_write(town, kind, pods[place % len(pods)], seed, uids) for place, seed in enumerate(wave))
+            step = max(1, len(pods) // count) if only else 1
+            targets = [pods[place * step % len(pods)] for place in range(len(wave))]
+            await gathered(_write(town, kind, pod, seed, uids) for pod, seed in zip(targets, wave, strict=True))
             await town.rests()
         await town.check()
         await town.clear(kind)

@@ -1,6 +1,7 @@
 """An operator that serves namespaces in which everything is fuzzed, and one in which healthy jobs run."""
 
 import asyncio
+import re
 import ssl
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -158,7 +159,9 @@ class Town:
     def repeats(self, text: str) -> str:
         """What repeats alone what the objects that a text names were given."""
         kinds = {namespace: kind for kind, namespace in self.namespaces.items()}
-        named = [(kinds[key.split("/")[0]], seeds) for key, seeds in self.given.items() if key in text]
+        named = [
+            (kinds[key.split("/")[0]], seeds) for key, seeds in self.given.items() if re.search(rf"{key}(?!\d)", text)
+        ]
         return "\n".join(f"DDPJOB_FUZZ={kind}:{','.join(map(str, seeds))}" for kind, seeds in named)
 
     async def watch_memory(self) -> None:
