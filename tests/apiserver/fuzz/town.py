@@ -81,7 +81,9 @@ class Town:
         """Count a write; whether the API server took it."""
         taken = code < HTTPStatus.BAD_REQUEST
         self.counts[f"{kind} {'taken' if taken else 'refused'}"] += 1
-        assert code < HTTPStatus.INTERNAL_SERVER_ERROR, f"the API server itself failed: {answer}"
+        # More than etcd takes is such an error, too.
+        refused = code < HTTPStatus.INTERNAL_SERVER_ERROR or "larger than max" in str(answer.get("message"))
+        assert refused, f"the API server itself failed: {answer}"
         return taken
 
     async def write(self, method: str, resource: Resource, kind: str, raw: Json, part: str = "") -> tuple[bool, Json]:
