@@ -1,6 +1,7 @@
 """The kubectl plugin as krew installs it: an archive, and the manifest that names it by its digest."""
 
 import hashlib
+import textwrap
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +19,8 @@ _LICENSE: Final = "LICENSE"
 # What the plugin is started by needs fcntl and exec as Unix has them.
 _SYSTEMS: Final = ("darwin", "linux")
 _SHORT: Final = "Run and inspect PyTorch DDP trainings"
+# The checker of krew's own index warns of longer lines in texts that `kubectl krew info` prints as they are.
+_LINE: Final = 80
 _DESCRIPTION: Final = (
     "Runs PyTorch DistributedDataParallel trainings as DDPJobs, follows them, merges the logs of their ranks, explains "
     "why one failed, finds what blocks one, and converts launch lines and scripts of PBS and Slurm."
@@ -62,8 +65,8 @@ def plugin_manifest(archive: bytes, release: Release) -> str:
             "version": f"v{release.version}",
             "homepage": release.url,
             "shortDescription": _SHORT,
-            "description": _DESCRIPTION,
-            "caveats": _CAVEATS,
+            "description": _lines(_DESCRIPTION),
+            "caveats": _lines(_CAVEATS),
             "platforms": [
                 {
                     "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": list(_SYSTEMS)}]},
@@ -74,5 +77,20 @@ def plugin_manifest(archive: bytes, release: Release) -> str:
             ],
         },
     }
-    text: str = yaml.safe_dump(manifest, sort_keys=False, width=120)
+    text: str = yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, width=120)
     return text
+
+
+def _lines(text: str) -> str:
+    return textwrap.fill(text, _LINE, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are, for the people who review an index of krew."""
+
+
+def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _write_text)

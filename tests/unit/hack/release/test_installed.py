@@ -64,11 +64,11 @@ def test_wheel_and_source_distribution_are_installed_with_what_they_need_by_the_
 ) -> None:
     sdist, wheel = built
     release = Release(project_version(), EPOCH, registry="", url="https://releases.example")
-    plugin = tmp_path / "plugin"
+    # Where krew puts it, and with a link as krew makes it, which PATH finds.
+    plugin = tmp_path / "store/ddpjob" / f"v{release.version}"
     unpack(entries_of(plugin_archive(tracked_files(ROOT), wheel.name, wheel.read_bytes(), release)), plugin)
-    # As krew does, and PATH finds it.
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / PROGRAM).symlink_to(plugin / PROGRAM)
+    (tmp_path / "bin" / PROGRAM).symlink_to(os.path.relpath(plugin / PROGRAM, tmp_path / "bin"))
     for _ in range(2):
         shown = installing.run(
             sys.executable, tmp_path / "bin" / PROGRAM, "--version", folder=tmp_path, XDG_CACHE_HOME=str(tmp_path)

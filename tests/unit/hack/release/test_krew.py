@@ -2,9 +2,12 @@
 
 import ast
 import hashlib
+import io
 import os
+import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ WHEEL = "ddpjob-1.2.3-py3-none-any.whl"
 SOURCE = Path(kubectl_ddpjob.__file__)
 MOST_CHARACTERS_OF_A_SUMMARY = 50
 """What krew's reviewers ask for."""
+MOST_CHARACTERS_OF_A_LINE = 80
+"""What the checker of krew's index warns of (cmd/validate-krew-manifest of krew 0.4)."""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,63 @@ def test_the_manifest_is_what_krew_asks_of_one(manifest: dict[str, Any]) -> None
     assert manifest["metadata"]["name"] == "ddpjob"
     assert manifest["spec"]["version"] == "v1.2.3"
     assert len(manifest["spec"]["shortDescription"]) <= MOST_CHARACTERS_OF_A_SUMMARY
+
+
+def test_krew_reads_every_field_of_the_manifest(manifest: dict[str, Any]) -> None:
+    # It ignores what it does not know (pkg/index/types.go): a field with a mistake in its name would have no effect.
+    assert set(manifest) == {"apiVersion", "kind", "metadata", "spec"}
+    assert set(manifest["spec"]) == {
+        "version",
+        "homepage",
+        "shortDescription",
+        "description",
+        "caveats",
+        "platforms",
+    }
+    (platform,) = manifest["spec"]["platforms"]
+    # Without `files` it takes all of the archive.
+    assert set(platform) == {"selector", "uri", "sha256", "bin"}
+
+
+def test_the_manifest_passes_the_checks_that_krew_makes_before_it_installs(manifest: dict[str, Any]) -> None:
+    # internal/index/validation/validate.go of krew 0.4.
+    spec = manifest["spec"]
+    assert re.fullmatch(r"[\w-]+", manifest["metadata"]["name"])
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"])
+    assert spec["shortDescription"]
+    assert "\n" not in spec["shortDescription"]
+    (platform,) = spec["platforms"]
+    assert re.fullmatch(r"[a-f0-9]{64}", platform["sha256"])
+    assert platform["uri"].startswith("https://")
+    (expression,) = platform["selector"]["matchExpressions"]
+    assert (expression["key"], expression["operator"]) == ("os", "In")
+    assert expression["values"] == ["darwin", "linux"]
+
+
+def test_no_line_of_the_texts_is_longer_than_the_checker_of_krews_index_wants(manifest: dict[str, Any]) -> None:
+    for field in ("description", "caveats"):
+        lines = manifest["spec"][field].splitlines()
+        assert len(lines) > 1
+        assert max(map(len, lines)) <= MOST_CHARACTERS_OF_A_LINE
+
+
+def test_the_texts_of_the_manifest_are_read_as_they_are_printed(archive: bytes, manifest: dict[str, Any]) -> None:
+    text = plugin_manifest(archive, RELEASE)
+    for field in ("description", "caveats"):
+        assert f"  {field}: |\n" in text
+        for line in manifest["spec"][field].splitlines():
+            assert f"    {line}\n" in text
+
+
+def test_krew_unpacks_every_entry_of_the_archive(archive: bytes) -> None:
+    # It recognizes gzip by its first bytes, and refuses all but files and folders, absolute paths, and every name with
+    # two dots in a row (internal/download/downloader.go of krew 0.4).
+    assert archive.startswith(b"\x1f\x8b\x08")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        for member in opened:
+            assert member.isreg() or member.isdir()
+            assert ".." not in member.name
+            assert not member.name.startswith(("/", "\\"))
 
 
 def test_a_python_that_is_too_old_for_ddpjob_can_read_the_program() -> None:
