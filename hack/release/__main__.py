@@ -11,6 +11,7 @@ from hack.console import StepError, main_guard, say
 from hack.project import project_version
 from hack.release import changelog
 from hack.release.build import CHECKSUMS, build_release
+from hack.release.image_sboms import image_sboms
 from hack.release.settings import Release
 from hack.release.sources import commit_time, tracked_files, uncommitted
 
@@ -46,7 +47,11 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m hack.release", description=__doc__)
     parser.add_argument("--output", type=Path, default=BUILD / "release", help="folder for the files; emptied first")
-    output = parser.parse_args().output.absolute()
+    parser.add_argument(
+        "--without-images", action="store_true", help="leave out the images' SBOMs, for which the images are built"
+    )
+    arguments = parser.parse_args()
+    output: Path = arguments.output.absolute()
     try:
         version = project_version()
         _check(version)
@@ -56,7 +61,10 @@ def main() -> None:
             registry=os.environ.get("IMAGE_REGISTRY", ""),
             url=(os.environ.get("RELEASE_URL") or f"{_NOWHERE}/v{version}").rstrip("/"),
         )
-        names = build_release(tracked_files(ROOT), release, _kubectl(), output)
+        if arguments.without_images:
+            say("release: without the images' SBOMs (--without-images)")
+        sboms = {} if arguments.without_images else image_sboms(release, BUILD / "log/images.log")
+        names = build_release(tracked_files(ROOT), release, _kubectl(), output, sboms)
     except StepError as error:
         main_guard(error)
     say(f"\nddpjob {version} in {output}:\n" + "".join(f"  {name}\n" for name in names))

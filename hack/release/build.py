@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from hack.console import say
@@ -29,7 +30,13 @@ _WHOLE_LOCK: Final = "requirements.lock"
 """The others are parts of it; it alone says which package requires which."""
 
 
-def build_release(files: Mapping[str, Entry], release: Release, kubectl: Path, output: Path) -> list[str]:
+def build_release(
+    files: Mapping[str, Entry],
+    release: Release,
+    kubectl: Path,
+    output: Path,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     """Build everything into a folder, which is emptied first.
 
     Args:
@@ -37,6 +44,7 @@ def build_release(files: Mapping[str, Entry], release: Release, kubectl: Path, o
         release: what is released.
         kubectl: the program that renders manifests.
         output: the folder.
+        more: texts of further files by their names, such as SBOMs of images.
 
     Returns:
         Names of the files, relative to the folder.
@@ -50,6 +58,8 @@ def build_release(files: Mapping[str, Entry], release: Release, kubectl: Path, o
         made.mkdir()
         unpack(files, sources)
         _build(files, sources, release, kubectl, made)
+        for name, text in more.items():
+            (made / name).write_text(text, encoding="utf-8")
         checksums(made)
         names = _names(made)
         for name in names:

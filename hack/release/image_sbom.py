@@ -6,6 +6,7 @@ podman export "$(podman create IMAGE)" | python -m hack.release.image_sbom NAME 
 import argparse
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -41,7 +42,7 @@ def metadata_of_folder(root: Path) -> dict[str, bytes]:
 
 
 def sbom_of(name: str, root: Path | None) -> str:
-    """The SBOM of an image.
+    """The SBOM of an image, with the version and the time of the last commit.
 
     Args:
         name: of the image, without its tag.
@@ -54,10 +55,26 @@ def sbom_of(name: str, root: Path | None) -> str:
         files = metadata_of_folder(root) if root else metadata_of_archive(sys.stdin.buffer)
     except tarfile.TarError as error:
         raise StepError(f"standard input is not a .tar of a file system: {error}") from error
+    return sbom_of_files(name, files, Release(project_version(), commit_time(ROOT), registry="", url=""))
+
+
+def sbom_of_files(name: str, files: Mapping[str, bytes], release: Release, identity: str = "") -> str:
+    """The SBOM of an image.
+
+    Args:
+        name: of the image, without its tag.
+        files: contents of its files about packages, by their paths relative to the root.
+        release: what is released.
+        identity: the id of the image, such as sha256:0123; "" leaves it out.
+
+    Raises:
+        StepError: they are not of an image that is based on Debian.
+    """
     if DPKG_STATUS not in files:
-        raise StepError(f"there is no {DPKG_STATUS}: this is not the file system of an image that is based on Debian")
-    release = Release(project_version(), commit_time(ROOT), registry="", url="")
-    return image_sbom(name, installed_packages(files), release)
+        raise StepError(
+            f"there is no {DPKG_STATUS} in {name}: this is not the file system of an image that is based on Debian"
+        )
+    return image_sbom(name, installed_packages(files), release, identity)
 
 
 def main() -> None:

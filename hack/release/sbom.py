@@ -23,6 +23,7 @@ _NAME: Final = "ddpjob"
 _LICENSE: Final = "Apache-2.0"
 _EXTRA: Final = "ddpjob:extra"
 _MARKER: Final = "ddpjob:marker"
+_IMAGE_ID: Final = "ddpjob:image-id"
 # A namespace of our own for serial numbers: the same contents have the same one.
 _SERIALS: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "ddpjob.dev")
 
@@ -56,16 +57,24 @@ def wheel_sbom(
     return _written(bom)
 
 
-def image_sbom(name: str, packages: Sequence[Package], release: Release) -> str:
+def image_sbom(name: str, packages: Sequence[Package], release: Release, identity: str = "") -> str:
     """An image and what is installed in it, as JSON.
 
     Args:
         name: of the image, without its tag.
         packages: what is installed in it.
         release: what is released.
+        identity: the id of the image, such as sha256:0123, which another build of the same version does not have; ""
+            leaves it out.
     """
     reference = f"{name}:{release.version}"
-    root = Component(name=name, version=release.version, type=ComponentType.CONTAINER, bom_ref=reference)
+    root = Component(
+        name=name,
+        version=release.version,
+        type=ComponentType.CONTAINER,
+        bom_ref=reference,
+        properties=[Property(name=_IMAGE_ID, value=identity)] if identity else [],
+    )
     components = [_component(package) for package in packages]
     bom = _bom(root, components, release)
     bom.register_dependency(root, components)
@@ -80,6 +89,7 @@ def _bom(root: Component, components: Sequence[Component], release: Release) -> 
         str(root.bom_ref.value),
         str(release.epoch),
         *(each.content for each in root.hashes),
+        *(str(each.value) for each in root.properties),
         *(str(component.bom_ref.value) for component in components),
     ]
     return Bom(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.cache import BUILD, ROOT
-from hack.checks.promtool import Promtool, promtool_in_image
+from hack.cache import ROOT
+from hack.checks.promtool import Promtool
 
 FOLDER = Path(__file__).parent
 ADAPTER = ROOT / "manifests/prometheus/adapter.yaml"
@@ -16,11 +16,6 @@ Json = dict[str, Any]
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Promtool:
-    return promtool_in_image(BUILD / "log/promtool.log")
 
 
 def test_configuration_and_rules_are_sound(promtool: Promtool, tmp_path: Path) -> None:

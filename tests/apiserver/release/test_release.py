@@ -30,6 +30,7 @@ FILES = {
     f"kubectl-ddpjob-{VERSION}.tar.gz",
     "plugins/ddpjob.yaml",
 }
+SBOMS = {f"ddpjob-operator-{VERSION}.cdx.json": "of the operator\n"}
 
 
 @pytest.fixture(scope="session")
@@ -65,17 +66,17 @@ def test_two_runs_in_other_folders_time_zones_and_umasks_make_the_same_bytes(
 ) -> None:
     files = tracked_files(ROOT)
     one = tmp_path / "one"
-    names = build_release(files, RELEASE, kubectl, one)
-    assert set(names) == FILES
+    names = build_release(files, RELEASE, kubectl, one, SBOMS)
+    assert set(names) == FILES | SBOMS.keys()
     listed = [line.split("  ") for line in (one / CHECKSUMS).read_text().splitlines()]
-    assert {name: digest for digest, name in listed} == digests(one, sorted(FILES - {CHECKSUMS}))
+    assert {name: digest for digest, name in listed} == digests(one, [name for name in names if name != CHECKSUMS])
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.chdir(tmp_path)
     two = tmp_path / "another/folder/two"
     two.mkdir(parents=True)
     (two / "ddpjob-0.0.1.tar.gz").write_text("an older release")
     with other_umask():
-        assert build_release(dict(reversed(files.items())), RELEASE, kubectl, two) == names
+        assert build_release(dict(reversed(files.items())), RELEASE, kubectl, two, SBOMS) == names
     assert digests(two, names) == digests(one, names)
     # The older release is gone, and nothing is left of the work.
     assert {path.relative_to(two.parent).as_posix() for path in two.parent.rglob("*") if path.is_file()} == {
