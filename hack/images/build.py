@@ -1,20 +1,22 @@
 """The operator's and the trainer's images, each built once for its inputs."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from hack.cache import ROOT, hash_of
-from hack.cluster.engine import Engine
+from hack.cluster.engine import Engine, Source
 from hack.cluster.node_image import base_image
-from hack.console import StepError, run_step
+from hack.console import StepError, run_step, say
+from hack.images.bases import LOCK, PIN_COMMAND, Lock, by_digest, needs_snapshot, pinned, read_lock, unpinned
 from hack.images.build_settings import build_settings
 from hack.images.dockerfile import needs
 from hack.images.image import IMAGES, Image, older_names
 
 _BASE_IMAGE: Final = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
-
 
 # On stages that no image is made from layer by layer: they have no name, and stay as the cache of the next build.
 STAGES_LABEL: Final = "ddpjob.dev/stages-of"
@@ -22,8 +24,16 @@ STAGES_LABEL: Final = "ddpjob.dev/stages-of"
 _DIGITS_OF_A_SHORT_ID: Final = 11
 
 
-def build_images(engine: Engine, log: Path, images: Sequence[Image] = IMAGES) -> dict[Image, str]:
+def build_images(
+    engine: Engine, log: Path, images: Sequence[Image] = IMAGES, lock_file: Path = LOCK
+) -> dict[Image, str]:
     """Have all images in the engine, each under its own name and under the one that names its inputs.
+
+    Args:
+        engine: the engine.
+        log: for what the builds say.
+        images: those that are wanted.
+        lock_file: what base images from a registry are pinned to.
 
     Returns:
         The name with the inputs' key of each image.
@@ -31,21 +41,35 @@ def build_images(engine: Engine, log: Path, images: Sequence[Image] = IMAGES) ->
     Raises:
         StepError: a build failed.
     """
-    return {image: _build(engine, image, log) for image in images}
+    lock = _lock(engine, images, lock_file)
+    return {image: _build(engine, image, log, lock) for image in images}
 
 
-def _build(engine: Engine, image: Image, log: Path) -> str:
+def _lock(engine: Engine, images: Sequence[Image], lock_file: Path) -> Lock:
+    """What base images are pinned to; those that are made here of Debian's packages are not."""
+    if engine.source is not Source.REGISTRY:
+        return Lock()
+    lock = read_lock(lock_file)
+    names = {name for each in images for name in needs((ROOT / each.dockerfile).read_text(), each.target).base_images}
+    loose = unpinned(names, lock)
+    if loose:
+        say(f"images: not pinned by digest: {', '.join(loose)}; `{PIN_COMMAND}` writes their digests into {LOCK.name}")
+    return lock
+
+
+def _build(engine: Engine, image: Image, log: Path, lock: Lock) -> str:
     dockerfile = ROOT / image.dockerfile
     wanted = needs(dockerfile.read_text(), image.target)
-    bases = [_have_base(engine, name, log) for name in wanted.base_images]
+    bases = [_have_base(engine, by_digest(name, lock), log) for name in wanted.base_images]
     inputs = [dockerfile, *(path for pattern in wanted.files for path in sorted(ROOT.glob(pattern.rstrip("/"))))]
-    keyed = image.keyed(hash_of(inputs, image.target, *bases))
+    snapshot = [lock.snapshot] if any(needs_snapshot(name, lock) for name in wanted.base_images) else []
+    keyed = image.keyed(hash_of(inputs, image.target, *bases, *snapshot))
     older: list[str] = []
     if engine.output("image", "inspect", keyed) is None:
-        command = [engine.program, "build", "-f", str(dockerfile), "-t", keyed]
-        command += ["--target", image.target] if image.target else []
         begun = log.stat().st_size if log.is_file() else 0
-        with build_settings(engine) as settings:
+        with build_settings(engine) as settings, _pinned_copy(dockerfile, lock) as copy:
+            command = [engine.program, "build", "-f", str(copy), "-t", keyed]
+            command += ["--target", image.target] if image.target else []
             command += [*settings, str(ROOT)]
             run_step(f"image {image.name}", command, log, env=engine.environment)
         older = _older(engine, image, keyed, log.read_bytes()[begun:].decode(errors="replace"))
@@ -56,6 +80,20 @@ def _build(engine: Engine, image: Image, log: Path) -> str:
         # Refused where a container still runs it; it is tried again with the next build.
         engine.output("image", "rm", name)
     return keyed
+
+
+@contextlib.contextmanager
+def _pinned_copy(dockerfile: Path, lock: Lock) -> Iterator[Path]:
+    """A Dockerfile with the lock's digests: itself where the lock does not change it."""
+    before = dockerfile.read_text()
+    after = pinned(before, lock)
+    if after == before:
+        yield dockerfile
+        return
+    with tempfile.TemporaryDirectory(prefix="ddpjob-dockerfile-") as folder:
+        copy = Path(folder) / dockerfile.name
+        copy.write_text(after)
+        yield copy
 
 
 def _older(engine: Engine, image: Image, keyed: str, output: str) -> list[str]:

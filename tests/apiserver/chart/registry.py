@@ -1,7 +1,8 @@
-"""As much of a registry of OCI artifacts as Helm needs to push to it and to pull from it."""
+"""As much of a registry of OCI artifacts as Helm and container engines need to push to it and to pull from it."""
 
 import hashlib
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,18 +19,32 @@ class Registry:
         host: where it listens.
         blobs: contents under their digests.
         manifests: type and content of each manifest, under repository and tag, and under repository and digest.
+        token: what it wants to see, and gives to everyone who asks for it at /token; "" wants none.
+        asked: the queries of requests for tokens.
     """
 
     host: str
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
+    token: str = ""
+    asked: list[dict[str, list[str]]] = field(default_factory=list)
+
+    def put_manifest(self, repository: str, tag: str, content_type: str, content: bytes) -> str:
+        """Have a tag point to a manifest; its digest."""
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        self.manifests[repository, tag] = self.manifests[repository, digest] = content_type, content
+        return digest
 
 
 @contextmanager
-def serving() -> Iterator[Registry]:
-    """A registry on loopback, without TLS and accounts."""
+def serving(token: str = "") -> Iterator[Registry]:
+    """A registry on loopback, without TLS and accounts.
+
+    Args:
+        token: what it wants to see; "" wants none.
+    """
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    registry = _Handler.registry = Registry(f"127.0.0.1:{server.server_port}")
+    registry = _Handler.registry = Registry(f"127.0.0.1:{server.server_port}", token=token)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -61,14 +76,29 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         repository, kind, reference = self._parts()
         if kind == "manifests":
-            stored = self.headers["Content-Type"], content
-            self.registry.manifests[repository, reference] = self.registry.manifests[repository, digest] = stored
+            self.registry.put_manifest(repository, reference, self.headers["Content-Type"], content)
         else:
             assert parse_qs(address.query)["digest"] == [digest]
             self.registry.blobs[digest] = content
         self._answer(HTTPStatus.CREATED, {"Location": address.path, "Docker-Content-Digest": digest})
 
     def _send_stored(self, *, with_body: bool) -> None:
+        address = urlsplit(self.path)
+        if address.path == "/token":
+            self.registry.asked.append(parse_qs(address.query))
+            answer = json.dumps({"token": self.registry.token}).encode()
+            self._answer(HTTPStatus.OK, {"Content-Type": "application/json"}, answer)
+            return
+        if self.registry.token and self.headers["Authorization"] != f"Bearer {self.registry.token}":
+            # Docker Hub asks so; the scope is that of the image.
+            scope = f"repository:{self._parts()[0]}:pull"
+            realm = f"http://{self.registry.host}/token"
+            challenge = f'Bearer realm="{realm}",service="registry.example",scope="{scope}"'
+            self._answer(HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": challenge})
+            return
+        if address.path == "/v2/":
+            self._answer(HTTPStatus.OK, {})
+            return
         repository, kind, reference = self._parts()
         if kind == "manifests":
             content_type, content = self.registry.manifests.get((repository, reference), ("", b""))
