@@ -1,6 +1,6 @@
 """Forms one process group after the other in the same processes, as if a rank were replaced each time.
 
-regroups.py TIMES prints `RANK <rank> <regroups> <descriptors> <threads> <sum of all-reduces>` after some and at the end.
+regroups.py TIMES prints `RANK <rank> <regroups> <descriptors> <threads> <sum>` after some of them and at the end.
 """
 
 import os
@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -29,8 +30,8 @@ def main() -> None:
         keys = dist.PrefixStore(prefix, store)
         dist.init_process_group("gloo", store=keys, rank=rank, world_size=world_size, timeout=timeout)
 
-    # With launchers, the store is in a process of its own. Here rank 0 has it, and would take what connects to the store
-    # in the meantime for a part of the group.
+    # With launchers, the store is in a process of its own. Here rank 0 has it, and would take what connects to it
+    # meanwhile for a part of the group.
     board.add("connected", 1)
     while board.add("connected", 0) < world_size:
         time.sleep(0.001)
@@ -42,8 +43,8 @@ def main() -> None:
         dist.all_reduce(one)
         total += float(one.sum())
         if regroups in (SETTLED, times):
-            opened = (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
-            sys.stdout.write(f"RANK {rank} {regroups} {opened[0]} {opened[1]} {total:.0f}\n")
+            files, threads = (len(list(Path("/proc/self", kind).iterdir())) for kind in ("fd", "task"))
+            sys.stdout.write(f"RANK {rank} {regroups} {files} {threads} {total:.0f}\n")
         with suppress(Overtaken):
             regrouping.meet("the sum is there")
         # As the launcher does once a rank is gone.
