@@ -45,7 +45,8 @@ def test_workers_that_do_not_end_are_killed_within_the_grace_period(job: Job) ->
     begin = time.monotonic()
     node.stop()
     assert node.end() == 143
-    assert 2 <= time.monotonic() - begin < 4
+    # Without the job's own grace period it would be 8 s and more; two are left for a busy machine.
+    assert 2 <= time.monotonic() - begin < 6
     assert node.report == {
         "exitCode": 143,
         "stopped": True,

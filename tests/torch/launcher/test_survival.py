@@ -71,7 +71,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
         return end
 
 
-@pytest.mark.parametrize("rank", [3, 0])
+@pytest.mark.parametrize("rank", [3, pytest.param(0, marks=pytest.mark.full)])
 def test_the_others_keep_their_processes_and_no_step_is_lost(job: Job, undisturbed: str, rank: int) -> None:
     nodes, ranks = _train(job)
     killed = ranks.wait_for(rank, 10)
@@ -104,6 +104,7 @@ def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undistu
     wait_until(lambda: not _spares(), lambda: ranks.output)
 
 
+@pytest.mark.full
 def test_ranks_are_lost_one_after_the_other_and_together(job: Job, undisturbed: str) -> None:
     nodes, ranks = _train(job, STEP_SECONDS="0.05", PET_MAX_RESTARTS="9")
     _kill(ranks.wait_for(2, 5))
@@ -122,6 +123,7 @@ def test_ranks_are_lost_one_after_the_other_and_together(job: Job, undisturbed: 
     assert ranks.ends == {undisturbed}
 
 
+@pytest.mark.full
 def test_a_rank_is_lost_while_the_others_evaluate_or_save(job: Job) -> None:
     nodes, ranks = _train(job, "save", "killed-in-evaluation")
     assert [node.end() for node in nodes] == [0, 0], ranks.output
@@ -140,6 +142,7 @@ def test_buffers_are_what_they_were_before_the_step_that_was_lost(job: Job) -> N
     assert f"batches {LAST}" in end
 
 
+@pytest.mark.full
 def test_all_processes_start_again_once_the_budget_is_used_up(job: Job) -> None:
     nodes, ranks = _train(job, PET_MAX_RESTARTS="1")
     _kill(ranks.wait_for(3, 5))
@@ -150,6 +153,7 @@ def test_all_processes_start_again_once_the_budget_is_used_up(job: Job) -> None:
     assert nodes[1].report["processRestarts"] == 1
 
 
+@pytest.mark.full
 def test_a_program_whose_ranks_meet_before_the_training_starts_again_as_a_whole(job: Job) -> None:
     nodes, ranks = _train(job, "barrier-before")
     _kill(ranks.wait_for(3, 5))
@@ -158,6 +162,7 @@ def test_a_program_whose_ranks_meet_before_the_training_starts_again_as_a_whole(
     assert all(len({process for process, _ in ranks.steps(rank)}) == 2 for rank in range(4))
 
 
+@pytest.mark.full
 def test_an_exception_of_the_program_restarts_all_ranks(job: Job) -> None:
     nodes, ranks = _train(job, "raise-once")
     assert [node.end() for node in nodes] == [0, 0], ranks.output
@@ -165,6 +170,7 @@ def test_an_exception_of_the_program_restarts_all_ranks(job: Job) -> None:
     assert all(len({process for process, _ in ranks.steps(rank)}) == 2 for rank in range(4))
 
 
+@pytest.mark.full
 def test_a_request_to_stop_while_the_ranks_meet_is_obeyed(job: Job) -> None:
     nodes, ranks = _train(job, "save", STEP_SECONDS="0.1")
     _kill(ranks.wait_for(3, 10))
