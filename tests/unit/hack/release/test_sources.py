@@ -1,5 +1,6 @@
 """A release is made of what git tracks."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,13 @@ import pytest
 from hack.console import StepError
 from hack.release.archives import Entry
 from hack.release.sources import commit_time, tracked_files, uncommitted, unpack
+
+
+@pytest.fixture(autouse=True)
+def only_own_repositories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git's hooks, and `git rebase --exec`, name a repository that git init would change and git commit would add to."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
 
 
 def git(root: Path, *arguments: str) -> None:
