@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import yaml
@@ -64,13 +66,23 @@ def prometheus_in(kubectl: Kubectl) -> Iterator[Prometheus]:
         assert address is not None
         path = f"/api/v1/namespaces/{kubectl.namespace}/pods/prometheus:{PORT}/proxy"
         prometheus = Prometheus(f"http://{address[0]}{path}")
-        wait_until(lambda: prometheus.now("ddpjob_operator_queue_depth"), "the operator to be scraped", 30)
+        wait_until(lambda: _scrapes(prometheus), "the operator to be scraped", 60)
         yield prometheus
     finally:
         proxy.terminate()
         proxy.wait()
         for each in access:
             kubectl("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
+
+
+def _scrapes(prometheus: Prometheus) -> bool:
+    try:
+        return bool(prometheus.now("ddpjob_operator_queue_depth"))
+    except urllib.error.HTTPError as error:
+        # It reads its files first, and the node may not let anybody connect to a pod that it has just heard of.
+        if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+            return False
+        raise
 
 
 def _own(each: dict[str, Any], namespace: str) -> dict[str, Any]:
