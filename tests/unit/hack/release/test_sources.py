@@ -13,7 +13,7 @@ from hack.release.sources import commit_time, tracked_files, uncommitted, unpack
 
 @pytest.fixture(autouse=True)
 def only_own_repositories(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Git's hooks, and `git rebase --exec`, name a repository that git init would change and git commit would add to."""
+    """Hooks of git, and `git rebase --exec`, name a repository that git init and git commit would change."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
 
