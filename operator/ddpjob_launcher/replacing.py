@@ -41,6 +41,11 @@ def ready_key(rank: int) -> str:
     return f"ddpjob/ready/{rank}"
 
 
+def met_key(generation: int) -> str:
+    """The key that counts the ranks of a generation which have found each other."""
+    return f"ddpjob/met/{generation}/process group"
+
+
 def store_of(environment: Mapping[str, str]) -> Any:
     """The store in which the ranks of one round of workers meet, below keys of our own.
 
@@ -188,13 +193,19 @@ class Replacing:
         if not self._spares.wanted or self._looks % _LOOKS:
             return
         with contextlib.suppress(RuntimeError):
-            if _all_ready(self._of(context.envs[0]), int(context.envs[0]["WORLD_SIZE"])):
+            if _all_there(self._of(context.envs[0]), int(context.envs[0]["WORLD_SIZE"])):
                 self._spares.start({**os.environ, **context.envs[0]})
 
     def _of(self, environment: Mapping[str, str]) -> Any:
         if self._store is None:
             self._store = store_of(environment)
         return self._store
+
+
+def _all_there(store: Any, world_size: int) -> bool:
+    """Whether all ranks are ready, and none of them is still loading what it needs to meet the others."""
+    generation = store.add(GENERATION, 0)
+    return _all_ready(store, world_size) and (generation == 0 or store.add(met_key(generation), 0) >= world_size)
 
 
 def _all_ready(store: Any, world_size: int) -> bool:

@@ -17,6 +17,8 @@ ABANDONED: Final = "ddpjob/abandoned"
 """Key: above 0 once the ranks cannot meet. The launcher then restarts them all."""
 READY: Final = "1"
 """Value of a rank's key while its launcher may replace others; the key is that of `ready_key`."""
+IN_GROUP: Final = "process group"
+"""The point at which the processes of all ranks are there."""
 _INTERVAL: Final = 0.02
 """Seconds between two looks."""
 _HURRIED: Final = 10.0
@@ -34,6 +36,11 @@ class NotMetError(RuntimeError):
 def ready_key(rank: int) -> str:
     """The key under which a rank says whether it can go on without the process of another one."""
     return f"ddpjob/ready/{rank}"
+
+
+def met_key(generation: int, point: str) -> str:
+    """The key that counts the ranks of a generation which have come to a point."""
+    return f"ddpjob/met/{generation}/{point}"
 
 
 class Meeting:
@@ -93,7 +100,7 @@ class Meeting:
             Overtaken: there is a newer generation.
             NotMetError: a rank has given up.
         """
-        key = f"ddpjob/met/{generation}/{point}"
+        key = met_key(generation, point)
         count, deadline = self._board.add(key, 1), self._clock() + patience
         while count < self._world_size:
             if self.newest() > generation:

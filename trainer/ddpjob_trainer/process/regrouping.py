@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ddpjob_trainer.process.connections import Connections
-from ddpjob_trainer.process.meeting import Meeting, NotMetError, Overtaken
+from ddpjob_trainer.process.meeting import IN_GROUP, Meeting, NotMetError, Overtaken
 from ddpjob_trainer.process.patience import forget_group
 
 _LOOK_EVERY: Final = 0.5
@@ -115,7 +115,7 @@ class Regrouping:
                 self._form("ddpjob/1", self._timeout)
             return True
         try:
-            self._meeting.meet(generation, "process group", _PATIENCE)
+            self._meeting.meet(generation, IN_GROUP, _PATIENCE)
             with self._connections.opening():
                 self._form(f"ddpjob/generation/{generation}", _CONNECT)
         except Overtaken:

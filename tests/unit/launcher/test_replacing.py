@@ -1,0 +1,12 @@
+"""What launcher and library read and write in the store where the ranks meet."""
+
+from ddpjob_launcher import replacing
+from ddpjob_trainer.process import meeting
+
+
+def test_launcher_and_library_name_what_is_in_the_store_alike() -> None:
+    ours = (replacing.GENERATION, replacing.ABANDONED, replacing.READY)
+    assert ours == (meeting.GENERATION, meeting.ABANDONED, meeting.READY)
+    for number in (0, 1, 17):
+        assert replacing.ready_key(number) == meeting.ready_key(number)
+        assert replacing.met_key(number) == meeting.met_key(number, meeting.IN_GROUP)
