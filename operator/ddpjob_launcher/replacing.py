@@ -85,6 +85,8 @@ class Replacing:
         self._offered = False
         self._store: Any = None
         self._looks = 0
+        # The commands of the workers that were replaced, by local rank: a spare process was started with another one.
+        self._commands: dict[int, Any] = {}
         # Replacements in earlier rounds of workers, and in this one, as far as this node knows.
         self.earlier = self.now = 0
 
@@ -101,6 +103,7 @@ class Replacing:
     def begin_round(self) -> None:
         """All workers start."""
         self._store, self._looks = None, 0
+        self._commands = {}
         self.earlier, self.now = self.earlier + self.now, 0
 
     def end(self) -> None:
@@ -143,13 +146,12 @@ class Replacing:
         self.now = self._of(context.envs[local]).add(GENERATION, 1)
         environment = {**os.environ, **context.envs[local]}
         outputs = (handler._stdout, handler._stderr)
-        spare = self._spares.take(worker_arguments(ended.args), environment, outputs)
+        command = self._commands.setdefault(local, ended.args)
+        spare = self._spares.take(worker_arguments(command), environment, outputs)
         if spare is None:
             stdout, stderr = outputs
             with blocked_stops():
-                spare = subprocess.Popen(
-                    ended.args, env=environment, stdout=stdout, stderr=stderr, start_new_session=True
-                )
+                spare = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr, start_new_session=True)
         handler.proc = spare
         for worker in self._agent._worker_group.workers:
             if worker.local_rank == local:

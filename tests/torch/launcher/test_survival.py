@@ -93,12 +93,19 @@ def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undistu
     nodes, ranks = _train(job, STEP_SECONDS="0.2", DDPJOB_SPARES="1")
     wait_until(lambda: len(_spares()) == 2, lambda: ranks.output)
     before = _spares()
-    _kill(ranks.wait_for(1, 5))
+    first = ranks.wait_for(1, 5)
+    _kill(first)
     wait_until(lambda: len(_spares() - before) == 1, lambda: ranks.output)
+    # The one that has taken the place is lost in turn, and then the one that had no time to wait.
+    second = ranks.wait_for(1, ranks.steps(0)[-1][1] + 1)
+    _kill(second)
+    third = ranks.wait_for(1, ranks.steps(0)[-1][1] + 1)
+    _kill(third)
     assert [node.end() for node in nodes] == [0, 0], ranks.output
-    processes = [process for process, _ in ranks.steps(1)]
-    assert processes[-1] in before
-    assert processes[-1] != processes[0]
+    assert second in before
+    assert len({first, second, third, ranks.steps(1)[-1][0]}) == 4
+    for other in (0, 2, 3):
+        assert len({process for process, _ in ranks.steps(other)}) == 1
     assert ranks.ends == {undisturbed}
     # They end with the job.
     wait_until(lambda: not _spares(), lambda: ranks.output)
