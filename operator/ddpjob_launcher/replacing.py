@@ -147,15 +147,17 @@ class Replacing:
         environment = {**os.environ, **context.envs[local]}
         outputs = (handler._stdout, handler._stderr)
         command = self._commands.setdefault(local, ended.args)
-        spare = self._spares.take(worker_arguments(command), environment, outputs)
-        if spare is None:
+        successor = self._spares.take(worker_arguments(command), environment, outputs)
+        if successor is None:
             stdout, stderr = outputs
             with blocked_stops():
-                spare = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr, start_new_session=True)
-        handler.proc = spare
+                successor = subprocess.Popen(
+                    command, env=environment, stdout=stdout, stderr=stderr, start_new_session=True
+                )
+        handler.proc = successor
         for worker in self._agent._worker_group.workers:
             if worker.local_rank == local:
-                worker.id = spare.pid
+                worker.id = successor.pid
         return self.now
 
     def settle(self, context: Any) -> None:

@@ -35,6 +35,15 @@ def kubectl(operator: datetime, request: pytest.FixtureRequest) -> Iterator[Kube
     cluster("delete", "namespace", namespace, "--wait=false")
 
 
+@pytest.fixture
+def elsewhere(kubectl: Kubectl) -> Iterator[Kubectl]:
+    """A namespace of another tenant."""
+    namespace = f"test-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", namespace)
+    yield Kubectl(namespace)
+    kubectl("delete", "namespace", namespace, "--wait=false")
+
+
 # What takes longest, from the longest on.
 LONGEST = (
     "test_whatever_ends_on_the_way",

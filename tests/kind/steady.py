@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jobs import TRAINER_IMAGE, scripted
+from jobs import TRAINER_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
 
 EPOCHS, STEPS_PER_EPOCH = 17, 10
@@ -69,6 +69,16 @@ def resilient(name: str, **spec: Any) -> dict[str, Any]:
     job = scripted(name, config_map="steady", **{"checkpoint": {"claimName": CLAIM}, **spec})
     job["spec"]["trainer"]["image"] = TRAINER_IMAGE
     return job
+
+
+def train_longer(kubectl: Kubectl, times: int) -> dict[str, Any]:
+    """Start a job `digits` of so many times as many epochs as usual, without checkpoints; its status once it trains."""
+    longer = STEADY.replace(f"total_epochs={EPOCHS}", f"total_epochs={times * EPOCHS}")
+    kubectl.apply(program("longer", longer))
+    job = scripted("digits", config_map="longer")
+    job["spec"]["trainer"]["image"] = TRAINER_IMAGE
+    kubectl.apply(job)
+    return trains(kubectl, "digits")
 
 
 def losses(log: str) -> dict[int, str]:

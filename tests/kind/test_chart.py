@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import TRAINER_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
-from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, trains
+from steady import EPOCHS, STEPS_PER_EPOCH, losses, train_longer
 
 from hack.cache import ROOT
 from hack.cluster.deploy import DEPLOYMENT, NAMESPACE, TESTED, deploy
@@ -64,12 +63,7 @@ def test_a_training_goes_on_while_the_chart_is_upgraded_rolled_back_removed_and_
 
     place = ("ddpjob", str(CHART), "--wait")
     run("install", *place, "--create-namespace")
-    longer = STEADY.replace(f"total_epochs={EPOCHS}", f"total_epochs={LONGER * EPOCHS}")
-    kubectl.apply(program("longer", longer))
-    job = scripted("digits", config_map="longer")
-    job["spec"]["trainer"]["image"] = TRAINER_IMAGE
-    kubectl.apply(job)
-    epoch = trains(kubectl, "digits")["leaderEpoch"]
+    epoch = train_longer(kubectl, LONGER)["leaderEpoch"]
     pods = {pod["metadata"]["uid"] for pod in kubectl.list("pods")}
 
     run("upgrade", *place, replicas=2)

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from jobs import TRAINER_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
-from steady import EPOCHS, STEADY, STEPS_PER_EPOCH, losses, trains
+from steady import EPOCHS, STEPS_PER_EPOCH, losses, train_longer
 
 from hack.bench.leader.replicas import OVERLAY, Replicas
 from hack.cluster.deploy import NAMESPACE, TESTED, deploy
@@ -38,12 +37,7 @@ def replicas(kubectl: Kubectl) -> Iterator[Replicas]:
 
 
 def test_a_killed_leader_is_replaced_and_a_training_loses_nothing(kubectl: Kubectl, replicas: Replicas) -> None:
-    longer = STEADY.replace(f"total_epochs={EPOCHS}", f"total_epochs={LONGER * EPOCHS}")
-    kubectl.apply(program("longer", longer))
-    job = scripted("digits", config_map="longer")
-    job["spec"]["trainer"]["image"] = TRAINER_IMAGE
-    kubectl.apply(job)
-    epoch = trains(kubectl, "digits")["leaderEpoch"]
+    epoch = train_longer(kubectl, LONGER)["leaderEpoch"]
     pods = {pod["metadata"]["uid"] for pod in kubectl.list("pods")}
     leader = replicas.holder()
     killed = replicas.kill(leader)

@@ -1,7 +1,6 @@
 """Pods of another namespace attack a training and the operator: with NetworkPolicies they reach neither."""
 
 import os
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,15 +32,6 @@ for port in map(int, sys.argv[2:]):
         continue
     print(port)
 """
-
-
-@pytest.fixture
-def elsewhere(kubectl: Kubectl) -> Iterator[Kubectl]:
-    """A namespace of another tenant."""
-    namespace = f"test-{uuid.uuid4().hex[:8]}"
-    kubectl("create", "namespace", namespace)
-    yield Kubectl(namespace)
-    kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 @pytest.fixture

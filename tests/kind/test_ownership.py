@@ -1,7 +1,5 @@
 """Whose the pods and objects are that the operator counts on, and what becomes of those that are gone."""
 
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,15 +7,6 @@ from jobs import TORCH_IMAGE, program, scripted
 from kubectl import Kubectl, wait_until
 
 pytestmark = pytest.mark.pod_security("baseline")
-
-
-@pytest.fixture
-def elsewhere(kubectl: Kubectl) -> Iterator[Kubectl]:
-    """A namespace of another tenant."""
-    namespace = f"test-{uuid.uuid4().hex[:8]}"
-    kubectl("create", "namespace", namespace)
-    yield Kubectl(namespace)
-    kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def test_forged_pods_of_another_namespace_do_not_count_and_a_launcher_that_pods_wait_for_comes_back(

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Final
+
+from hack.bench.serving import served
 
 _BYTES: Final = 1024
 
@@ -61,9 +62,5 @@ def endpoints(*, refuse: bool) -> Iterator[int]:
         # Nobody listens there: only the superuser could.
         yield 1
         return
-    ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
-    server.start()
-    yield ours.recv()
-    server.kill()
-    server.join()
+    with served(serve) as port:
+        yield port

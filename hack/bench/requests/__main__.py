@@ -17,7 +17,8 @@ from ddpjob_core.api.resources import PODS
 from ddpjob_core.engine.window import in_window
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.kube import KubeClient
-from hack.bench.requests.server import pod, pods_server
+from hack.bench.requests.server import pod, serve
+from hack.bench.serving import served
 
 _SENT: Final = 3000
 """Bytes of a pod as the operator sends it."""
@@ -70,7 +71,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000, help="of a round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    with pods_server() as port:
+    with served(serve) as port:
         found = uvloop.run(measure(port, arguments.requests, arguments.rounds))
     print(f"a created pod: {1000 * min(found):.3f} ms of a core at least, {1000 * median(found):.3f} ms in the median")
     return 0

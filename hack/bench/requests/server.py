@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -46,14 +43,3 @@ async def _serve(ready: Connection) -> None:
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     ready.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
-
-
-@contextmanager
-def pods_server() -> Iterator[int]:
-    """Its port."""
-    ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
-    server.start()
-    yield ours.recv()
-    server.kill()
-    server.join()

@@ -10,11 +10,12 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ddpjob.manifests.names import NAMESPACE_RULE, is_job_name, is_namespace
+from ddpjob.manifests.names import NAMESPACE_RULE, is_job_name
 from ddpjob_core.api.constants import API_VERSION, KIND, MAX_PROCESSES, MAX_RANKS, is_reserved_env
 from ddpjob_core.api.crd import NAME_RULE, Schema, custom_resource_definition
 from ddpjob_core.api.errors import UsageProblem
 from ddpjob_core.api.extent import excess
+from ddpjob_core.api.names import is_namespace
 from ddpjob_core.api.restart import NO_CONDITION, RULE_CONDITIONS
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.template import template_problems

@@ -6,9 +6,9 @@ from typing import Final
 from ddpjob_core.api.constants import MAX_NAME_LENGTH
 from ddpjob_core.api.crd import NAME_RULE
 from ddpjob_core.api.errors import UsageProblem
+from ddpjob_core.api.names import is_namespace
 
 _JOB: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAMESPACE: Final = 63
 
 NAMESPACE_RULE: Final = (
@@ -20,11 +20,6 @@ NAMESPACE_RULE: Final = (
 def is_job_name(name: object) -> bool:
     """Whether a DDPJob can have this name."""
     return isinstance(name, str) and len(name) <= MAX_NAME_LENGTH and _JOB.fullmatch(name) is not None
-
-
-def is_namespace(name: object) -> bool:
-    """Whether a namespace can have this name."""
-    return isinstance(name, str) and len(name) <= _LONGEST_NAMESPACE and _NAMESPACE.fullmatch(name) is not None
 
 
 def check_job_name(name: str, given_as: str) -> None:

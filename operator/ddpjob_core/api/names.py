@@ -6,6 +6,7 @@ answer, or a pod on a dead node, from ever meeting the next attempt.
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,22 @@ class PodIdentity:
 
     attempt: int
     ordinal: int
+
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def is_namespace(name: object) -> bool:
+    """Whether a namespace can have this name."""
+    return isinstance(name, str) and _NAMESPACE.fullmatch(name) is not None
+
+
+def not_a_namespace(name: str) -> str:
+    """What is wrong with one of the names that a flag was given, which no namespace can have."""
+    return (
+        f"{name[:80]!r} is not a namespace's name: lower case letters, digits and '-', at most 63, starting "
+        "and ending with a letter or digit, separated by commas without spaces"
+    )
 
 
 def service_name(job: str) -> str:

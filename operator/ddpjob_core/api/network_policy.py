@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from ddpjob_core.api.names import is_namespace, not_a_namespace
+
 KIND: Final = "NetworkPolicy"
 SAYS: Final = ("podSelector", "policyTypes", "ingress")
 """Fields of its spec that say who may connect to which pods."""
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class IsolationError(ValueError):
@@ -36,11 +36,8 @@ class Isolation:
         """
         names = [name for each in given for name in each.split(",")]
         for name in names:
-            if not _NAMESPACE.fullmatch(name):
-                raise IsolationError(
-                    f"{name[:80]!r} is not a namespace's name: lower case letters, digits and '-', at most 63, starting "
-                    "and ending with a letter or digit, separated by commas without spaces"
-                )
+            if not is_namespace(name):
+                raise IsolationError(not_a_namespace(name))
         return cls(tuple(sorted({own, *names})))
 
 

@@ -5,10 +5,11 @@ Leases: in the name of a Lease for one namespace or for all, in an annotation of
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
+
+from ddpjob_core.api.names import is_namespace, not_a_namespace
 
 LEASE_NAME: Final = "ddpjob-operator"
 LEASE_NAMESPACE: Final = "ddpjob-system"
@@ -19,7 +20,6 @@ SCOPE_ANNOTATION: Final = "ddpjob.dev/namespaces"
 MOST_NAMESPACES: Final = 100
 """Each has three or four watches of its own; beyond that, one watch of all namespaces costs less."""
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LIST_PREFIX: Final = f"{LEASE_NAME}.namespaces."
 _HASH_LENGTH: Final = 32
 _NAMED: Final = 3
@@ -62,11 +62,8 @@ class Scope:
         for place, name in enumerate(names):
             if not name:
                 raise ScopeError("a name is empty; leave the flag out to serve all namespaces")
-            if not _NAMESPACE.fullmatch(name):
-                raise ScopeError(
-                    f"{name[:80]!r} is not a namespace's name: lower case letters, digits and '-', at most 63, starting "
-                    "and ending with a letter or digit, separated by commas without spaces"
-                )
+            if not is_namespace(name):
+                raise ScopeError(not_a_namespace(name))
             if name in names[:place]:
                 raise ScopeError(f"{name!r} is given twice")
         return cls(frozenset(names))

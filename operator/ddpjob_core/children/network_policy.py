@@ -55,9 +55,9 @@ def build_network_policy(job: JobRecord, spec: DDPJobSpec, isolation: Isolation)
 
 def needed_network_policy(situation: Situation) -> Manifest | None:
     """The policy's manifest where it has to be created or put right; None where it is there, or is not wanted."""
-    if situation.isolation is None or situation.on_host_network:
+    if situation.isolated_by is None:
         return None
-    manifest = build_network_policy(situation.job, situation.spec, situation.isolation)
+    manifest = build_network_policy(situation.job, situation.spec, situation.isolated_by)
     found, name = situation.observed.network_policy, object_name(manifest)
     refused = any(each.object == name for each in situation.observed.rejections)
     same = found is not None and found.content == content_of(manifest["spec"])

@@ -27,6 +27,11 @@ def others_of(template: dict[str, Any]) -> list[dict[str, Any]]:
     return [copy.deepcopy(c) for c in containers if c.get("name") != TRAINER_CONTAINER]
 
 
+def security_context_of(spec: DDPJobSpec) -> dict[str, Any]:
+    """The `securityContext` of the merged trainer container. Expects a template without errors."""
+    return merge_trainer(trainer_of(spec.template), spec.trainer).get("securityContext") or {}
+
+
 def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
     """The `resources` of the merged trainer container. Expects a template without errors."""
     return merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {}

@@ -294,15 +294,16 @@ class _Manifests:
 
     def __init__(self, job: JobRecord) -> None:
         self._job = job
-        self._builder: tuple[int, tuple[str, ...], Membership | None, str, PodBuilder] | None = None
+        self._last: tuple[tuple[object, ...], PodBuilder] | None = None
 
     def of(self, action: CreatePod) -> Manifest:
         """The manifest of one pod."""
-        wanted = (action.attempt, action.lost_nodes, action.membership, action.suffix)
-        if self._builder is None or self._builder[:4] != wanted:
+        wanted = (action.attempt, action.lost_nodes, action.membership)
+        if self._last is None or self._last[0] != (*wanted, action.suffix):
             assert self._job.spec is not None  # noqa: S101 nothing is created for a job that cannot be understood
-            self._builder = (*wanted, PodBuilder(self._job, self._job.spec, *wanted[:3], suffix=action.suffix))
-        return self._builder[4].build(action.ordinal)
+            builder = PodBuilder(self._job, self._job.spec, *wanted, suffix=action.suffix)
+            self._last = ((*wanted, action.suffix), builder)
+        return self._last[1].build(action.ordinal)
 
 
 def object_of(action: Action) -> ObjectName:

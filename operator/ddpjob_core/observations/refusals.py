@@ -23,7 +23,7 @@ def taken_names(situation: Situation) -> dict[ObjectName, str]:
     wanted = [ObjectName("Pod", name) for name in missing]
     if situation.observed.service is None:
         wanted.append(ObjectName("Service", service_name(situation.job.name)))
-    if situation.isolation is not None and not situation.on_host_network and situation.observed.network_policy is None:
+    if situation.isolated_by is not None and situation.observed.network_policy is None:
         wanted.append(ObjectName(NETWORK_POLICY, network_policy_name(situation.job.name)))
     return {name: situation.observed.foreign[name] for name in wanted if name in situation.observed.foreign}
 

@@ -48,6 +48,11 @@ class Situation:
         """Whether the pods share the network of their nodes, where no NetworkPolicy applies to them."""
         return on_host_network(self.spec.template)
 
+    @property
+    def isolated_by(self) -> Isolation | None:
+        """What the job's NetworkPolicy is made by; None where it gets none."""
+        return None if self.on_host_network else self.isolation
+
 
 def situation_of(observed: Observed, spec: DDPJobSpec, advice: Advice, isolation: Isolation | None = None) -> Situation:
     """The situation of a job with this spec, as the pods show it."""

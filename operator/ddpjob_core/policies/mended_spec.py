@@ -5,7 +5,7 @@ from ddpjob_core.api.status import ConditionType
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.invalid_spec import edited_since_it_failed, invalid_template
-from ddpjob_core.policies.no_progress_limit import after_leaving
+from ddpjob_core.policies.next_attempt import in_next_attempt
 from ddpjob_core.status.conditions import Fact, with_facts
 
 SPEC_CHANGED = "SpecChanged"
@@ -29,15 +29,6 @@ def mended_spec(situation: Situation) -> Decision | None:
         SPEC_CHANGED,
         f"spec has changed since the job failed with {INVALID_SPEC}; attempt {number} starts",
     )
-    update = {
-        "attempt": number,
-        "pods_created": False,
-        # The wall time of an attempt that could not work is not held against the job.
-        "start_time": None,
-        "attempt_start_time": None,
-        "membership": None,
-        "completion_time": None,
-        "restarts": after_leaving(status),
-    }
-    started = status.model_copy(update=update)
+    # The wall time of an attempt that could not work is not held against the job.
+    started = in_next_attempt(status, start_time=None, completion_time=None)
     return Decision(with_facts(started, (fact,), situation.job.generation, situation.now), transition=True)

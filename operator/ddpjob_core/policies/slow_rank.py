@@ -4,7 +4,7 @@ from ddpjob_core.api.status import Replaced
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.slow_rank import replace_at
 from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.no_progress_limit import after_leaving
+from ddpjob_core.policies.next_attempt import in_next_attempt
 
 
 def slow_rank(situation: Situation) -> Decision | None:
@@ -21,12 +21,4 @@ def slow_rank(situation: Situation) -> Decision | None:
         what=slowest.what,
         time=situation.now,
     )
-    update = {
-        "attempt": status.attempt + 1,
-        "pods_created": False,
-        "attempt_start_time": None,
-        "membership": None,
-        "restarts": after_leaving(status),
-        "replaced": replaced,
-    }
-    return Decision(status.model_copy(update=update), transition=True)
+    return Decision(in_next_attempt(status, replaced=replaced), transition=True)

@@ -7,7 +7,7 @@ fewer nodes, end as if the training had succeeded.
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.no_progress_limit import after_leaving
+from ddpjob_core.policies.next_attempt import in_next_attempt
 
 
 def spec_changed(situation: Situation) -> Decision | None:
@@ -18,12 +18,4 @@ def spec_changed(situation: Situation) -> Decision | None:
     known = {pod.spec_hash for pod in (*attempt.present, *renamed)} - {None}
     if known <= {spec_hash(situation.spec)} or situation.spec.suspend:
         return None
-    status = situation.status
-    update = {
-        "attempt": status.attempt + 1,
-        "pods_created": False,
-        "attempt_start_time": None,
-        "membership": None,
-        "restarts": after_leaving(status),
-    }
-    return Decision(status.model_copy(update=update), transition=True)
+    return Decision(in_next_attempt(situation.status), transition=True)

@@ -13,7 +13,7 @@ from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.suspension import RESUMED, STOPPING, SUSPENDED, is_stopping
 from ddpjob_core.policies.decision import Decision
-from ddpjob_core.policies.no_progress_limit import after_leaving
+from ddpjob_core.policies.next_attempt import in_next_attempt
 from ddpjob_core.status.conditions import Fact, with_facts
 
 
@@ -76,14 +76,7 @@ def resuming(situation: Situation) -> Decision | None:
     # A job that was suspended before it had any pod starts with attempt 0.
     number = status.attempt + 1 if status.start_time is not None else status.attempt
     fact = Fact(ConditionType.SUSPENDED, "False", RESUMED, f"resumed with attempt {number}")
-    update = {
-        "attempt": number,
-        "pods_created": False,
-        "attempt_start_time": None,
-        "membership": None,
-        "restarts": after_leaving(status),
-    }
-    resumed = status.model_copy(update=update)
+    resumed = in_next_attempt(status, attempt=number)
     return Decision(
         with_facts(resumed, (fact,), situation.job.generation, situation.now),
         transition=True,

@@ -38,6 +38,14 @@ def said(world: World) -> str:
         (containers(ROOT, securityContext={"runAsUser": 7}), "container trainer runs"),
         # Its privileges would be nothing to the default user.
         (containers({"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}), "container trainer runs"),
+        # What spec.trainer adds is merged with what the template has.
+        (
+            {
+                **containers({"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}),
+                "trainer": {"image": "i", "script": "t.py", "securityContext": {"capabilities": {"drop": ["ALL"]}}},
+            },
+            "container trainer runs",
+        ),
         (containers({}, initContainers=[{"name": "first", "image": "i", **ROOT}]), "container first runs"),
     ],
 )
