@@ -40,6 +40,11 @@ class Ranks:
         wait_until(lambda: any(each >= step for _, each in self.steps(rank)), lambda: self.output)
         return self.steps(rank)[-1][0]
 
+    def successor(self, rank: int, process: int) -> int:
+        """Wait for a step of another process of a rank than the one that was killed, and return it."""
+        wait_until(lambda: self.steps(rank)[-1][0] != process, lambda: self.output)
+        return self.steps(rank)[-1][0]
+
     @property
     def output(self) -> str:
         return "".join(node.output for node in self._nodes)
@@ -97,9 +102,9 @@ def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undistu
     _kill(first)
     wait_until(lambda: len(_spares() - before) == 1, lambda: ranks.output)
     # The one that has taken the place is lost in turn, and then the one that had no time to wait.
-    second = ranks.wait_for(1, ranks.steps(0)[-1][1] + 1)
+    second = ranks.successor(1, first)
     _kill(second)
-    third = ranks.wait_for(1, ranks.steps(0)[-1][1] + 1)
+    third = ranks.successor(1, second)
     _kill(third)
     assert [node.end() for node in nodes] == [0, 0], ranks.output
     assert second in before
