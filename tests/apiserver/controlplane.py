@@ -244,6 +244,7 @@ class ControlPlane:
         controllers: bool = False,
         service_ranges: str = "",
         durable: bool = False,
+        audit_policy: Json | None = None,
     ) -> Self:
         """Start it and install the CRD and the operator's permissions.
 
@@ -253,6 +254,7 @@ class ControlPlane:
             controllers: whether objects are collected with their owner and namespaces can go.
             service_ranges: of the addresses of services, one for each family; IPv4 alone where it is left out.
             durable: whether etcd waits for its disk at each write.
+            audit_policy: what is written into the audit log; the metadata of every request where it is left out.
 
         Raises:
             ControlPlaneError: a program is missing or does not become ready.
@@ -265,6 +267,8 @@ class ControlPlane:
             plane = cls._prepare(assets, folder / f"try-{attempt}", controllers=controllers)
             plane.service_ranges = service_ranges or plane.service_ranges
             plane.durable = durable
+            if audit_policy:
+                plane.audit_policy.write_text(yaml.safe_dump(audit_policy))
             try:
                 plane._start_all()
             except BaseException as error:
@@ -282,11 +286,12 @@ class ControlPlane:
         token = secrets.token_hex(16)
         (folder / "tokens.csv").write_text(f'{token},{_ADMIN},{_ADMIN},"system:masters"\n')
         (folder / "accounts.key").write_text(_new_key())
-        (folder / "audit.yaml").write_text(yaml.safe_dump(_AUDIT_POLICY))
         etcd_port, peer_port, port = free_ports(3)
         (folder / "peer-port").write_text(str(peer_port))
         client = Client(port, folder / _CERTIFICATE, token)
-        return cls(assets, folder, port, etcd_port, client, controllers)
+        plane = cls(assets, folder, port, etcd_port, client, controllers)
+        plane.audit_policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
+        return plane
 
     def _start_all(self) -> None:
         self._start_etcd()
@@ -320,8 +325,12 @@ class ControlPlane:
         return kubeconfig
 
     @property
+    def audit_policy(self) -> Path:
+        return self.folder / "audit.yaml"
+
+    @property
     def audit_log(self) -> Path:
-        """One JSON object a line for each request, at level Metadata."""
+        """One JSON object a line for each request that the policy names, at level Metadata by default."""
         return self.folder / "audit.log"
 
     def audit(self, namespace: str, user: str | None = OPERATOR_USER, after: int = 0) -> list[Json]:
@@ -423,7 +432,7 @@ class ControlPlane:
             f"--service-cluster-ip-range={self.service_ranges}",
             # Nobody makes a `default` service account in each namespace.
             "--disable-admission-plugins=ServiceAccount",
-            f"--audit-policy-file={folder / 'audit.yaml'}",
+            f"--audit-policy-file={self.audit_policy}",
             f"--audit-log-path={self.audit_log}",
             "--etcd-compaction-interval=0",
             "--profiling=false",

@@ -1,16 +1,15 @@
 """Hostile jobs that the API server judges, as far as no other test has them: docs/security.md names a test for each."""
 
-import re
 from typing import Any
 
 import pytest
-import yaml
 
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.observations.observed import JobRecord
 from tests.apiserver.controlplane import ROOT, ApiError, ControlPlane, Json
+from tests.apiserver.documents import objects_of
 from tests.apiserver.rights import CHANGE_JOBS, CREATE_PODS
 from tests.apiserver.tenants import TRAINER, Tenant, containers, new_tenant, volume
 
@@ -86,9 +85,9 @@ def test_a_claim_of_a_size_that_no_disk_has_is_the_quotas_matter(allowed: Tenant
 
 
 def test_the_objects_on_the_page_are_accepted(allowed: Tenant) -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    objects = [each for block in blocks for each in yaml.safe_load_all(block)]
-    assert {each["kind"] for each in objects} == {"Role", "ResourceQuota", "NetworkPolicy"}
+    assert {each["kind"] for each in objects_of(PAGE)} == {"Policy", "Role", "ResourceQuota", "NetworkPolicy"}
+    # The API server reads an audit policy from a file: test_audit_policy starts one with it.
+    objects = [each for each in objects_of(PAGE) if each["kind"] != "Policy"]
     for each in objects:
         each["metadata"]["namespace"] = allowed.namespace
         allowed.admin.create(each, dryRun="All")
