@@ -183,7 +183,8 @@ class Course:
         self.begin(Activity.DATA)
         self._before = self._mark = self._clock()
         self._data_seconds, self._samples = 0.0, 0
-        self.own_time.begin_step()
+        if self._group.world_size > 1:
+            self.own_time.begin_step()
 
     def await_batch(self) -> None:
         """The wait for another batch of the same step begins."""

@@ -275,9 +275,12 @@ class Exchange:
         rank, size = dist.get_rank(), dist.get_world_size()
         both = torch.cat([means, means.new_zeros(size * len(row))])
         total, rows = both[: len(means)], both[len(means) :].view(size, len(row))
-        for index, value in enumerate(row):
-            # As an argument of a kernel: a copy to a GPU would wait for it.
-            rows[rank, index].fill_(value)
+        if self._device.type == "cpu":
+            rows[rank] = torch.tensor(row)
+        else:
+            for index, value in enumerate(row):
+                # As an argument of a kernel: a copy to a GPU would wait for it.
+                rows[rank, index].fill_(value)
         return Mean(dist.all_reduce(self._hold(both), async_op=True), total, rows)
 
     def begin_sum(self, value: torch.Tensor) -> Total:
