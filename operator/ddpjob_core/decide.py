@@ -163,7 +163,9 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
 def _events(situation: Situation, status: DDPJobStatus) -> tuple[Event, ...]:
     old, spec = situation.job.status, situation.spec
     remark = unknown_accelerator_remark(spec) if status.pods_created and status.attempt == 0 else ""
-    return events_between(old, status, max_restarts=spec.restart.max_restarts, remark=remark)
+    return events_between(
+        old, status, max_restarts=spec.restart.max_restarts, remark=remark, change=situation.job.change
+    )
 
 
 def _whole_second(moment: datetime) -> datetime:

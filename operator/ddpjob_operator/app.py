@@ -1,7 +1,6 @@
 """Puts the operator together and runs it until it is asked to stop or a component fails."""
 
 import asyncio
-import gc
 import logging
 import os
 import secrets
@@ -30,6 +29,7 @@ from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection, connect
 from ddpjob_operator.election import Election, Times
 from ddpjob_operator.fence import Fence
+from ddpjob_operator.garbage import collect_garbage
 from ddpjob_operator.handlers import JobWatch
 from ddpjob_operator.health import LoopMeter, problems, queue_moves
 from ddpjob_operator.informer import Informer, WatchLimits
@@ -276,10 +276,11 @@ async def operate(options: Options) -> None:
         ConfigException: no cluster is configured.
     """
     operator = Operator(await connect(), options)
-    # What was imported stays: each full collection would look at it again, and hold everything up meanwhile.
-    gc.collect()
-    gc.freeze()
-    await operator.run()
+    collecting = asyncio.create_task(collect_garbage(monotonic))
+    try:
+        await operator.run()
+    finally:
+        collecting.cancel()
 
 
 class _Led:

@@ -129,7 +129,7 @@ class JobWatch:
         self._store = store
         self._count = count
         self._limits = limits or WatchLimits()
-        self._stream = JobStream(self._refused, self._limits.longest_refusal)
+        self._stream = JobStream(self._refused, self._limits.longest_refusal, cached=store)
         self.feeds: Mapping[str | None, JobFeed] = {each: JobFeed(each, clock) for each in scope.watched}
         """By namespace; None is the key of the only one where all are watched at once."""
 

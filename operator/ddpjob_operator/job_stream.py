@@ -20,7 +20,8 @@ from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.bounded_json import list_of
 from ddpjob_core.api.constants import PLURAL
 from ddpjob_core.engine.protocols import Json
-from ddpjob_core.engine.resting import at_rest
+from ddpjob_core.engine.resting import JobStore, at_rest
+from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.encoding import decode, encode
@@ -56,11 +57,19 @@ _log = logging.getLogger(__name__)
 class JobStream:
     """Takes the records out of kopf's answers. At most one of each job is held, until the handler asks for it."""
 
-    def __init__(self, on_refusal: OnRefusal | None = None, longest_refusal: float = _LONGEST_PAUSE) -> None:
+    def __init__(
+        self,
+        on_refusal: OnRefusal | None = None,
+        longest_refusal: float = _LONGEST_PAUSE,
+        *,
+        cached: Store[JobRecord] | None = None,
+    ) -> None:
         """Args:
         on_refusal: told of each LIST and WATCH that the API server refuses.
         longest_refusal: seconds between two tries of what it refuses to show.
+        cached: the jobs as far as they are known: what shows nothing new of one is not read again.
         """
+        self._cached = cached if cached is not None else JobStore()
         self._records: dict[str, JobRecord] = {}
         self._on_refusal = on_refusal
         self._longest_refusal = longest_refusal
@@ -139,14 +148,26 @@ class JobStream:
 
     def identity(self, raw: object) -> Json:
         """What is passed on of an object, whose record is kept until it is taken."""
-        record = job_record(raw)
-        if record is None or not isinstance(raw, dict):
+        metadata = raw.get("metadata") if isinstance(raw, dict) else None
+        # Most events show what the answer to a write of ours has shown before.
+        if isinstance(metadata, dict) and self._cached.shows(metadata):
+            return _identity(raw)
+        record = job_record(raw, self._earlier(metadata) if isinstance(metadata, dict) else None)
+        if record is None:
             _log.warning("ignoring a DDPJob without name, namespace or uid")
             return {"metadata": {}}
         self._records[record.uid] = at_rest(record)
-        metadata = raw["metadata"]
-        kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
-        return {"apiVersion": raw.get("apiVersion"), "kind": raw.get("kind"), "metadata": kept}
+        return _identity(raw)
+
+    def _earlier(self, metadata: Json) -> JobRecord | None:
+        read = self._records.get(str(metadata.get("uid")))
+        return read or self._cached.get(str(metadata.get("namespace")), str(metadata.get("name")))
+
+
+def _identity(raw: Any) -> Json:  # noqa: ANN401 a DDPJob that has metadata
+    metadata = raw["metadata"]
+    kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
+    return {"apiVersion": raw.get("apiVersion"), "kind": raw.get("kind"), "metadata": kept}
 
 
 class _Response(aiohttp.ClientResponse):

@@ -68,13 +68,14 @@ class Admin:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await self.ask("POST", PODS.path(namespace, pod, "binding"), body)
 
-    async def change(self, resource: Resource, namespace: str, name: str, edit: Callable[[Json], object]) -> None:
-        """Read, edit and write an object, again and again until nobody comes in between."""
+    async def change(self, resource: Resource, namespace: str, name: str, edit: Callable[[Json], object]) -> Json:
+        """Read, edit and write an object, again and again until nobody comes in between; the object as it then is."""
         for _ in range(50):
             raw = await self.kube.get(resource, namespace, name)
             edit(raw)
-            if (await self.ask("PUT", resource.path(namespace, name), raw)).get("kind") != "Status":
-                return
+            answer = await self.ask("PUT", resource.path(namespace, name), raw)
+            if answer.get("kind") != "Status":
+                return answer
         raise AssertionError(f"{name} could not be changed")
 
     async def ask(self, method: str, path: str, body: Json | None) -> Json:

@@ -1,6 +1,6 @@
 """How much a free part of a spec may hold: what is cached of a job, and put into each of its pods, is bounded."""
 
-from typing import Final
+from typing import Any, Final
 
 MOST_TEXT: Final = 256 * 1024
 """Characters of all names and texts together: no API object holds more in its annotations either."""
@@ -19,25 +19,30 @@ _TOO_LONG: Final = (
 def excess(value: object) -> str | None:
     """What is too much about a JSON value, as the end of a sentence; None where nothing is.
 
-    It looks no further than the first limit that is exceeded, and is not recursive.
+    It looks no further than the level on which a limit is exceeded, and is not recursive.
     """
-    values, text, rest = 0, 0, [(value, 1)]
-    while rest:
-        found, depth = rest.pop()
-        values += 1
-        if isinstance(found, str):
-            text += len(found)
-        elif isinstance(found, dict | list):
-            if depth > DEEPEST:
-                return _TOO_DEEP
-            if values + len(found) > MOST_VALUES:
-                return _TOO_MANY
-            if isinstance(found, dict):
-                text += sum(len(str(key)) for key in found)
-            inner = found.values() if isinstance(found, dict) else found
-            rest += [(each, depth + 1) for each in inner]
+    values, text = 1, len(value) if isinstance(value, str) else 0
+    # Level by level, and of each level only what can hold more: nothing is made for a value.
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    depth = 1
+    while level:
+        if depth > DEEPEST:
+            return _TOO_DEEP
+        values += sum(map(len, level))
+        if values > MOST_VALUES:
+            return _TOO_MANY
+        inner: list[Any] = []
+        for holder in level:
+            if isinstance(holder, dict):
+                text += sum(len(str(key)) for key in holder)
+                holder = holder.values()  # noqa: PLW2901 its keys are counted
+            for each in holder:
+                if isinstance(each, str):
+                    text += len(each)
+                elif isinstance(each, dict | list):
+                    inner.append(each)
+        level = inner
+        depth += 1
         if text > MOST_TEXT:
             return _TOO_LONG
-        if values + len(rest) > MOST_VALUES:
-            return _TOO_MANY
-    return None
+    return _TOO_LONG if text > MOST_TEXT else None

@@ -81,6 +81,19 @@ def pod_name(job: str, attempt: int, ordinal: int, nodes: int) -> str:
     return f"{job}-a{attempt}-{ordinal:0{ordinal_width(nodes)}d}"
 
 
+def pod_names(job: str, attempt: int, count: int, nodes: int) -> tuple[str, ...]:
+    """The names of the pods from ordinal 0 on: as `pod_name`, without finding the width for each of ten thousand.
+
+    Args:
+        job: whose pods they are.
+        attempt: number of the set of pods.
+        count: how many.
+        nodes: the most that the attempt can have.
+    """
+    prefix, width = f"{job}-a{attempt}-", ordinal_width(nodes)
+    return tuple([f"{prefix}{ordinal:0{width}d}" for ordinal in range(count)])
+
+
 def parse_pod_name(job: str, name: str) -> PodIdentity | None:
     """What `pod_name` put into a name, or None for any other name."""
     match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-(\d+)", name)

@@ -224,7 +224,7 @@ class Reconciler:
         memory.last_status_write = self._now()
         memory.inherited = False
         self._progress_writes.leave(memory.turn)
-        record = job_record(written.answer)
+        record = job_record(written.answer, job)
         if record is not None:
             self._caches.jobs.remember(record)
         self._note_refusal(key, memory, status, written, record)
@@ -246,7 +246,7 @@ class Reconciler:
         except Conflict:
             self._catch_up(key, job)
             return
-        record = job_record(answer)
+        record = job_record(answer, job)
         if record is not None:
             self._caches.jobs.remember(record)
         _log.warning("%s/%s: %s", *key, remark.message)

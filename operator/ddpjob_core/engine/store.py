@@ -79,7 +79,7 @@ class Store(Generic[R]):
         namespace, name, version = (metadata.get(key) for key in ("namespace", "name", "resourceVersion"))
         if not isinstance(namespace, str) or not isinstance(name, str):
             return False
-        current = self.get(namespace, name)
+        current = self._records.get((namespace, name))
         return current is not None and (current.uid, current.resource_version) == (metadata.get("uid"), version)
 
     def group(self, name: str) -> tuple[R, ...]:

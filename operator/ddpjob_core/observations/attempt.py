@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from ddpjob_core.api.names import parse_pod_name, pod_name
+from ddpjob_core.api.names import parse_pod_name, pod_name, pod_names
 from ddpjob_core.observations.node_lost import SILENCE
 from ddpjob_core.observations.observed import JobRecord, PodRecord, Running, Terminated
 
@@ -76,8 +76,13 @@ class Attempt:
     _states: tuple[NodeState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Once: every policy asks for it, and there may be ten thousand nodes.
-        states = tuple(map(self._state, range(len(self.nodes)), self.nodes))
+        # Once: every policy asks for it, and there may be ten thousand nodes, most of them missing.
+        states = tuple(
+            [
+                NodeState.MISSING if pod is None and ordinal not in self.succeeded else self._state(ordinal, pod)
+                for ordinal, pod in enumerate(self.nodes)
+            ]
+        )
         object.__setattr__(self, "_states", states)
 
     def states(self) -> tuple[NodeState, ...]:
@@ -129,8 +134,8 @@ def view_attempt(
     """
     by_name = {pod.name: pod for pod in pods}
     most = nodes if most is None else most
-    names = tuple(pod_name(job, number, ordinal, most) for ordinal in range(nodes))
-    current = tuple(by_name.pop(name, None) for name in names)
+    names = pod_names(job, number, nodes, most)
+    current = tuple([by_name.pop(name, None) for name in names])
     others: dict[int, PodRecord] = {}
     older: dict[str, tuple[int, PodRecord]] = {}
     for name, pod in by_name.items():
@@ -143,7 +148,8 @@ def view_attempt(
             others[ordinal] = pod
         else:
             older[name] = (identity.attempt, pod)
-    left = {pod.name: pod for pod in vanished if pod.name in names}
+    own = frozenset(names) if vanished else frozenset()
+    left = {pod.name: pod for pod in vanished if pod.name in own}
     return Attempt(number, current, names, older, succeeded, left, dict(sorted(others.items())))
 
 

@@ -20,13 +20,11 @@ from ddpjob_core.api.constants import (
     LAUNCHER_VOLUME,
     TRAINER_CONTAINER,
 )
-from ddpjob_core.api.extent import excess
 from ddpjob_core.api.network_policy import content_of
 from ddpjob_core.api.restart import DISRUPTION_TARGET
-from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
 from ddpjob_core.api.text import one_line
-from ddpjob_core.api.unknown import unknown_in_spec, unknown_in_status
+from ddpjob_core.api.unknown import unknown_in_status
 from ddpjob_core.observations.observed import (
     ContainerState,
     InitFailure,
@@ -39,6 +37,7 @@ from ddpjob_core.observations.observed import (
     Waiting,
 )
 from ddpjob_core.observations.obstacle import UNSCHEDULABLE, USUAL_REASONS
+from ddpjob_core.observations.read_spec import read_spec
 from ddpjob_core.wire.report import parse_report
 
 Json: TypeAlias = dict[str, Any]
@@ -49,9 +48,6 @@ _MISSING_CLAIM: Final = 'persistentvolumeclaim "'
 
 # Without them it is unknown which pods are current: they are never guessed from a default.
 _VITAL_STATUS: Final = ("attempt", "podsCreated")
-_SPEC_ERROR_LIMIT: Final = 1024
-# What stands in for a field that holds too much: a job with such a field is never started.
-_INSTEAD_OF: Final[Mapping[str, Json]] = {"template": {}, "trainer": {"image": "unknown", "command": ["unknown"]}}
 _LONGEST_GRACE: Final = 31_536_000
 _LONGEST_MESSAGE: Final = 2048
 _LONGEST_WORD: Final = 253
@@ -153,31 +149,39 @@ def network_policy_record(raw: object) -> NetworkPolicyRecord | None:
     )
 
 
-def job_record(raw: object) -> JobRecord | None:
+def job_record(raw: object, earlier: JobRecord | None = None) -> JobRecord | None:
     """The record of a raw DDPJob, or None if it has no name, namespace or uid.
 
     A spec that cannot be understood becomes `spec_error`. What can be read of a malformed status is kept; if attempt or
     podsCreated cannot be, it counts as erased.
+
+    Args:
+        raw: the object.
+        earlier: another record of this job, whose spec is taken over where it is of the same generation: most versions
+            of a job differ in their status alone, and a large spec takes long to read.
     """
     identity = _identity(raw)
     if identity is None or not isinstance(raw, dict):
         return None
-    bounded, too_large = _bounded(raw.get("spec"))
-    spec, spec_error = _spec(bounded)
-    raw_status = raw.get("status")
-    unreadable = spec_error or unknown_in_spec(bounded) or unknown_in_status(raw_status)
     generation = identity.raw.get("generation")
+    generation = generation if isinstance(generation, int) and not isinstance(generation, bool) else 0
+    read = read_spec(raw.get("spec"), identity.raw, generation, earlier)
+    raw_status = raw.get("status")
+    unreadable = read.error or read.unknown or unknown_in_status(raw_status)
     return JobRecord(
         namespace=identity.namespace,
         name=identity.name,
         uid=identity.uid,
         resource_version=identity.resource_version,
-        generation=generation if isinstance(generation, int) and not isinstance(generation, bool) else 0,
+        generation=generation,
         deleting=identity.raw.get("deletionTimestamp") is not None,
-        spec=spec,
-        spec_error=spec_error,
+        spec=read.spec,
+        spec_error=read.error,
         status=_status(raw_status),
-        too_large=too_large,
+        too_large=read.too_large,
+        unknown_in_spec=read.unknown,
+        writer=read.writer,
+        change=read.change,
         unreadable=unreadable,
         raw_status=raw_status if unreadable is not None and isinstance(raw_status, dict) else None,
     )
@@ -307,29 +311,6 @@ def _unmounted_since(status: Mapping[str, Json], conditions: Mapping[str, Json],
 def _launcher(spec: Json) -> str | None:
     sources = [each.get("configMap") for each in _maps(spec.get("volumes")) if each.get("name") == LAUNCHER_VOLUME]
     return _word(_map(sources[0]).get("name")) or None if sources else None
-
-
-def _bounded(raw: object) -> tuple[object, str | None]:
-    """The spec without its free fields that hold too much, and what is too much about the last of them."""
-    if not isinstance(raw, dict):
-        return raw, None
-    too_large: str | None = None
-    for field, instead in _INSTEAD_OF.items():
-        problem = excess(raw.get(field))
-        if problem is not None:
-            raw, too_large = {**raw, field: instead}, f"spec.{field}: {problem}"
-    return raw, too_large
-
-
-def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:
-    try:
-        return DDPJobSpec.model_validate(raw), None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(("spec", *(str(part) for part in first["loc"])))
-        return None, one_line(f"{where}: {first['msg']}", _SPEC_ERROR_LIMIT)
-    except (RecursionError, ValueError, OverflowError) as error:
-        return None, one_line(f"spec cannot be read: {error}", _SPEC_ERROR_LIMIT)
 
 
 def _status(raw: object) -> DDPJobStatus | None:

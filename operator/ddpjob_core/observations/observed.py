@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.observations.spec_change import SpecChange, Writer
 from ddpjob_core.wire.progress import PollTarget, ProgressReport
 from ddpjob_core.wire.rank_report import RankReport, RendezvousWait
 from ddpjob_core.wire.report import Report
@@ -147,7 +148,9 @@ class JobRecord:
     `too_large` names a field of the spec that holds more than a job may and says what is too much about it; the field
     itself is then left out of `spec`. `status` is None if it does not exist yet or was erased. `unreadable` says what
     this version does not understand, or does not know because it comes from a newer one; what it does understand is in
-    `spec` and `status` all the same, and `raw_status` is the status as it was read.
+    `spec` and `status` all the same, and `raw_status` is the status as it was read. `unknown_in_spec` is the part of
+    `unreadable` that comes of fields of the spec which this version does not know. `writer` wrote the spec last, and
+    `change` is what that has changed, None where no earlier generation has been seen.
     """
 
     namespace: str
@@ -160,6 +163,9 @@ class JobRecord:
     spec_error: str | None = None
     status: DDPJobStatus | None = None
     too_large: str | None = None
+    unknown_in_spec: str | None = None
+    writer: Writer | None = None
+    change: SpecChange | None = None
     unreadable: str | None = None
     raw_status: Mapping[str, Any] | None = None
 

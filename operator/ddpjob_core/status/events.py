@@ -6,6 +6,7 @@ from typing import Final, Literal
 from ddpjob_core.api.display import format_seconds
 from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Membership, Replaced
 from ddpjob_core.observations.observed import RejectionKind
+from ddpjob_core.observations.spec_change import SpecChange
 
 _BLOCKED: Final = tuple(kind for kind in RejectionKind if kind is not RejectionKind.BEING_DELETED)
 
@@ -20,7 +21,12 @@ class Event:
 
 
 def events_between(
-    old: DDPJobStatus | None, new: DDPJobStatus, *, max_restarts: int = 0, remark: str = ""
+    old: DDPJobStatus | None,
+    new: DDPJobStatus,
+    *,
+    max_restarts: int = 0,
+    remark: str = "",
+    change: SpecChange | None = None,
 ) -> tuple[Event, ...]:
     """The events of a status change; a job that succeeds has PodsCreated, Training and Succeeded.
 
@@ -29,9 +35,10 @@ def events_between(
         new: the status that has been written.
         max_restarts: spec.restart.maxRestarts.
         remark: on accelerators that are not known, said once, with the first pods.
+        change: what the newest generation of the spec has changed, where it is known.
     """
     before = old or DDPJobStatus()
-    events = _restarts(before, new, max_restarts)
+    events = [*_changes(before, new, change), *_restarts(before, new, max_restarts)]
     blocked = _newly(before, new, ConditionType.PODS_SCHEDULED, "False")
     if blocked is not None and blocked.reason in _BLOCKED:
         events.append(Event("Warning", blocked.reason, blocked.message))
@@ -49,9 +56,9 @@ def events_between(
             events.append(Event("Warning", "UnknownAccelerator", remark))
     if new.replaced is not None and before.replaced is None:
         events.append(Event("Warning", "Replaced", _replaced(new.replaced, new.attempt)))
-    change = _resized(before.membership, new.membership)
-    if change:
-        events.append(Event("Normal", "Resized", change))
+    resized = _resized(before.membership, new.membership)
+    if resized:
+        events.append(Event("Normal", "Resized", resized))
     if new.first_step_time is not None and before.first_step_time is None:
         events.append(Event("Normal", "Training", _first_step(new)))
     mended = _newly(before, new, ConditionType.FAILED, "False")
@@ -68,6 +75,13 @@ def events_between(
             reason = kind.value if kind is not ConditionType.FAILED else condition.reason
             events.append(Event("Warning" if level == "Warning" else "Normal", reason, condition.message))
     return tuple(events)
+
+
+def _changes(before: DDPJobStatus, new: DDPJobStatus, change: SpecChange | None) -> list[Event]:
+    seen, now = before.observed_generation, new.observed_generation
+    if seen is None or now is None or now <= seen:
+        return []
+    return [Event("Normal", "Edited", (change or SpecChange()).sentence(now))]
 
 
 def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> list[Event]:

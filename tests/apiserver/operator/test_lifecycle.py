@@ -1,5 +1,6 @@
 """The operator as a process against a real API server, with its real permissions."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ddpjob_core.api.resources import CONFIG_MAPS, JOBS, PODS, Resource
+from ddpjob_core.api.resources import CONFIG_MAPS, EVENTS, JOBS, PODS, Resource
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import OperatorProcess, Stage, all_run, phase_is, pods_created, set_stage, until
 
@@ -330,3 +331,33 @@ async def scheduled_reason(stage: Stage, name: str, reason: str) -> bool:
 async def shows_step(stage: Stage, name: str, step: str) -> bool:
     summary = (await stage.status(name)).get("summary", {})
     return str(summary.get("step")) == step
+
+
+async def test_who_changed_a_spec_and_what_is_said_in_an_event(control_plane: ControlPlane, tmp_path: Path) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("digits", nodes=1)
+        await until("it runs", lambda: phase_is(stage, "digits", "Running"))
+        path = JOBS.path(stage.namespace, "digits")
+        # The API server keeps whole seconds: of two that write in the same one, it does not show which was later.
+        await asyncio.sleep(1)
+        await stage.admin.ask("PATCH", f"{path}?fieldManager=kubectl-patch", {"spec": {"suspend": True}})
+        await until("it is suspended", lambda: phase_is(stage, "digits", "Suspended"))
+        await asyncio.sleep(1)
+        change = {"spec": {"nodes": 2, "suspend": False}}
+        await stage.admin.ask("PATCH", f"{path}?fieldManager=argocd-controller", change)
+        await until("it runs again", lambda: all_run(stage, "digits", 2))
+
+        async def said() -> list[str]:
+            events = await stage.admin.all(EVENTS, stage.namespace)
+            return [each["message"] for each in events if each["reason"] == "Edited"]
+
+        wanted = [
+            "kubectl-patch changed spec.suspend (generation 2)",
+            "argocd-controller changed spec.nodes, spec.suspend (generation 3)",
+        ]
+
+        async def all_said() -> bool:
+            return sorted(await said()) == sorted(wanted)
+
+        await until("both changes are said", all_said)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ddpjob_core.engine.resting import RestingJob
+from ddpjob_core.engine.resting import JobStore, RestingJob
 from ddpjob_operator.job_stream import JobStream, WatchError
 
 
@@ -112,3 +112,37 @@ async def test_a_list_is_passed_on_with_identities_and_finished_jobs_are_packed(
     assert answer["metadata"] == {"continue": "c"}
     assert [item["metadata"].get("name") for item in answer["items"]] == ["one", "two", None]
     assert isinstance(stream.take("uid-two"), RestingJob)
+
+
+def test_what_a_write_was_answered_with_is_passed_on_but_not_read_again() -> None:
+    cached = JobStore()
+    stream = JobStream(cached=cached)
+    stream.event(json.dumps({"type": "ADDED", "object": job("digits")}).encode())
+    record = stream.take("uid-digits")
+    assert record is not None
+    cached.remember(record)
+    line = stream.event(json.dumps({"type": "MODIFIED", "object": job("digits")}).encode())
+    assert json.loads(line)["object"]["metadata"]["resourceVersion"] == "1"
+    assert stream.take("uid-digits") is None
+
+
+def test_a_spec_is_read_once_for_each_generation() -> None:
+    cached = JobStore()
+    stream = JobStream(cached=cached)
+    stream.event(json.dumps({"type": "ADDED", "object": job("digits")}).encode())
+    first = stream.take("uid-digits")
+    assert first is not None
+    cached.seen(first)
+    stream.event(json.dumps({"type": "MODIFIED", "object": job("digits", version="2")}).encode())
+    second = stream.take("uid-digits")
+    assert second is not None
+    assert second.spec is first.spec
+    cached.seen(second)
+    changed = job("digits", version="3")
+    changed["metadata"]["generation"] = 2
+    changed["spec"]["nodes"] = 5
+    stream.event(json.dumps({"type": "MODIFIED", "object": changed}).encode())
+    third = stream.take("uid-digits")
+    assert third is not None
+    assert third.spec is not None
+    assert third.spec.nodes == 5

@@ -42,7 +42,7 @@ def test_a_mended_spec_starts_the_next_attempt_and_none_is_counted() -> None:
     assert world.status.start_time == START + timedelta(seconds=60)
     assert world.status.phase is not Phase.FAILED
     assert world.live() == ["digits-a1-0", "digits-a1-1"]
-    assert [event.reason for event in world.events] == ["InvalidSpec", "SpecChanged", "PodsCreated"]
+    assert [event.reason for event in world.events] == ["InvalidSpec", "Edited", "SpecChanged", "PodsCreated"]
     for name in world.live():
         world.run(name)
         world.end(name, 0)
@@ -90,7 +90,7 @@ def test_what_the_api_server_refused_is_asked_for_again_after_an_edit() -> None:
     assert world.status.attempt == 1
     assert world.live() == ["digits-a1-0", "digits-a1-1", "digits-a1-2"]
     reasons = [event.reason for event in world.events]
-    assert reasons[reasons.index("InvalidSpec") :] == ["InvalidSpec", "SpecChanged", "PodsCreated"]
+    assert reasons[reasons.index("InvalidSpec") :] == ["InvalidSpec", "Edited", "SpecChanged", "PodsCreated"]
 
 
 def test_the_time_to_live_ends_with_the_edit_even_if_it_is_over() -> None:

@@ -1,0 +1,101 @@
+"""What is read of a job's spec, once for each of its generations.
+
+Most versions of a job differ in their status alone, and a large spec takes long to read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pydantic import ValidationError
+
+from ddpjob_core.api.extent import excess
+from ddpjob_core.api.spec import DDPJobSpec
+from ddpjob_core.api.text import one_line
+from ddpjob_core.api.unknown import unknown_in_spec
+from ddpjob_core.observations.observed import JobRecord
+from ddpjob_core.observations.spec_change import SpecChange, Writer, last_writer, spec_change
+
+Json: TypeAlias = dict[str, Any]
+
+_ERROR_LIMIT: Final = 1024
+# What stands in for a field that holds too much: a job with such a field is never started.
+_INSTEAD_OF: Final[Mapping[str, Json]] = {"template": {}, "trainer": {"image": "unknown", "command": ["unknown"]}}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """The part of a `JobRecord` that comes of the spec and of who has written it; see there."""
+
+    spec: DDPJobSpec | None
+    error: str | None
+    too_large: str | None
+    unknown: str | None
+    """Which field this version does not know."""
+    writer: Writer | None
+    change: SpecChange | None
+
+
+def read_spec(raw: object, metadata: Json, generation: int, earlier: JobRecord | None) -> ReadSpec:
+    """The spec of a job.
+
+    Args:
+        raw: the spec.
+        metadata: of the job.
+        generation: of the job, 0 where it has none.
+        earlier: another record of that name, whose spec is taken over if it is of this job and generation.
+    """
+    mine = earlier if earlier is not None and earlier.uid == metadata.get("uid") else None
+    return (_taken_over(mine, generation) if mine is not None else None) or _read(raw, metadata, mine)
+
+
+def _taken_over(earlier: JobRecord, generation: int) -> ReadSpec | None:
+    if not generation or earlier.generation != generation:
+        return None
+    # The record of a finished job as the cache keeps it has neither.
+    if earlier.spec is None and earlier.spec_error is None:
+        return None
+    return ReadSpec(
+        earlier.spec,
+        earlier.spec_error,
+        earlier.too_large,
+        earlier.unknown_in_spec,
+        earlier.writer,
+        earlier.change,
+    )
+
+
+def _read(raw: object, metadata: Json, earlier: JobRecord | None) -> ReadSpec:
+    bounded, too_large = _bounded(raw)
+    spec, error = _spec(bounded)
+    writer, change = last_writer(metadata), None
+    if earlier is not None:
+        change = spec_change(earlier.spec, earlier.writer, spec, writer)
+        seen = 0 if earlier.status is None else earlier.status.observed_generation or 0
+        if earlier.change is not None and seen < earlier.generation:
+            # That one has not been reported yet.
+            change = change.after(earlier.change)
+    return ReadSpec(spec, error, too_large, None if error else unknown_in_spec(bounded), writer, change)
+
+
+def _bounded(raw: object) -> tuple[object, str | None]:
+    """The spec without its free fields that hold too much, and what is too much about the last of them."""
+    if not isinstance(raw, dict):
+        return raw, None
+    too_large: str | None = None
+    for field, instead in _INSTEAD_OF.items():
+        problem = excess(raw.get(field))
+        if problem is not None:
+            raw, too_large = {**raw, field: instead}, f"spec.{field}: {problem}"
+    return raw, too_large
+
+
+def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:
+    try:
+        return DDPJobSpec.model_validate(raw), None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(("spec", *(str(part) for part in first["loc"])))
+        return None, one_line(f"{where}: {first['msg']}", _ERROR_LIMIT)
+    except (RecursionError, ValueError, OverflowError) as error:
+        return None, one_line(f"spec cannot be read: {error}", _ERROR_LIMIT)
