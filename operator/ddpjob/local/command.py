@@ -38,7 +38,7 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
     """
     # Absolute, since programs may run in another folder.
     records = Records(home.absolute(), manifest.namespace, manifest.name)
-    console = show or Console()
+    console = show or Console(left_out=manifest.left_out)
     with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
         launcher = Path(folder) / FILE
         launcher.write_bytes(archive(manifest.spec.launcher.traits.module))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -31,7 +32,8 @@ _LONGEST_PATH: Final = 200
 class Console:
     """Prints a line for each thing that happens: output to `out`, everything else to `err`."""
 
-    def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None) -> None:
+    def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None, left_out: Sequence[str] = ()) -> None:
+        self._left_out = left_out
         self._out = out or sys.stdout
         self._err = err or sys.stderr
         self._job = ""
@@ -51,7 +53,7 @@ class Console:
             f"each; metrics at http://{LOOPBACK}:{network.metrics_port}/metrics and up, files in {records.folder}"
         )
         self._say(what_runs(spec, Path.cwd()))
-        left_out = without_effect(spec)
+        left_out = [*without_effect(spec), *self._left_out]
         if left_out:
             self._say(f"without a cluster these have no effect: {', '.join(left_out)}")
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ddpjob.local.errors import LocalError
 from ddpjob.manifests.documents import Document, checked_job
@@ -13,14 +13,21 @@ from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.ssh_key import needs_ssh_key
 from ddpjob_core.observations.observed import JobRecord
 
+_LEFT_OUT: Final = ("elastic",)
+"""Nobody asks one machine for another size."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalManifest:
-    """A DDPJob as given, and the data of the ConfigMaps in the same file, by name."""
+    """A DDPJob as given, and the data of the ConfigMaps in the same file, by name.
+
+    `left_out` are fields of the spec that mean nothing on one machine and are not part of the job.
+    """
 
     job: dict[str, Any]
     spec: DDPJobSpec
     config_maps: Mapping[str, Mapping[str, str]]
+    left_out: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,8 +62,9 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
     where = given if given is not None else "default" if namespace is None else namespace
     check_namespace(where, "namespace")
     metadata = {**document.content["metadata"], "namespace": where, "generation": 1}
-    # Nobody asks one machine for another size.
-    fields = {key: value for key, value in document.content["spec"].items() if key != "elastic"}
+    given_fields = document.content["spec"]
+    fields = {key: value for key, value in given_fields.items() if key not in _LEFT_OUT}
+    left_out = tuple(f"spec.{key}" for key in given_fields if key in _LEFT_OUT)
     # As it is read back later: an unfinished job is found again by its spec.
     job = json.loads(json.dumps({**document.content, "metadata": metadata, "spec": fields}, default=str))
     config_maps = {
@@ -71,4 +79,4 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
             "spec.nodes: mpirun reaches other nodes by ssh, which nodes on one machine do not have: "
             f"use nodes: 1 and procsPerNode: {spec.nodes * processes} here, or another launcher"
         )
-    return LocalManifest(job, spec, config_maps)
+    return LocalManifest(job, spec, config_maps, left_out)
