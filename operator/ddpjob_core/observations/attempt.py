@@ -74,6 +74,7 @@ class Attempt:
     vanished: Mapping[str, PodRecord] = field(default_factory=dict)
     others: Mapping[int, PodRecord] = field(default_factory=dict)
     _states: tuple[NodeState, ...] = field(init=False, repr=False, compare=False)
+    _present: tuple[PodRecord, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Once: every policy asks for it, and there may be ten thousand nodes, most of them missing.
@@ -84,6 +85,7 @@ class Attempt:
             ]
         )
         object.__setattr__(self, "_states", states)
+        object.__setattr__(self, "_present", tuple([pod for pod in self.nodes if pod is not None]))
 
     def states(self) -> tuple[NodeState, ...]:
         """The state of each ordinal."""
@@ -105,7 +107,7 @@ class Attempt:
     @property
     def present(self) -> tuple[PodRecord, ...]:
         """The current attempt's pods that exist."""
-        return tuple(pod for pod in self.nodes if pod is not None)
+        return self._present
 
 
 def view_attempt(

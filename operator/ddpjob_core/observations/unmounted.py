@@ -14,7 +14,8 @@ _LONGEST_WAIT: Final = timedelta(minutes=5)
 
 def unmounted_since(situation: Situation) -> datetime | None:
     """Since when a pod of the attempt waits for a volume; None if none does."""
-    waiting = (pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
+    present = situation.attempt.present
+    waiting = (pod for pod in present if pod.unmounted_since is not None and node_state(pod) is NodeState.PENDING)
     return min((pod.unmounted_since for pod in waiting if pod.unmounted_since is not None), default=None)
 
 

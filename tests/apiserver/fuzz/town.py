@@ -81,8 +81,10 @@ class Town:
         """Count a write; whether the API server took it."""
         taken = code < HTTPStatus.BAD_REQUEST
         self.counts[f"{kind} {'taken' if taken else 'refused'}"] += 1
-        # More than etcd takes is such an error, too.
-        refused = code < HTTPStatus.INTERNAL_SERVER_ERROR or "larger than max" in str(answer.get("message"))
+        # More than gRPC or etcd takes is such an error, too.
+        said = str(answer.get("message"))
+        too_large = "larger than max" in said or "request is too large" in said
+        refused = code < HTTPStatus.INTERNAL_SERVER_ERROR or too_large
         assert refused, f"the API server itself failed: {answer}"
         return taken
 
