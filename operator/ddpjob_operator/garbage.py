@@ -18,7 +18,7 @@ _MOST_YOUNG: Final = 5_000
 _MOST_OLD: Final = 200_000
 """Objects that have become old since the last full collection, from which on there is another."""
 _LONGEST: Final = 600.0
-"""Seconds after which there is a full collection if any objects have become old since the last one."""
+"""Seconds after which there is a full collection, however few objects were made: each may hold megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Heap:
 
 def generation_to_collect(heap: Heap, now: float) -> int | None:
     """Which generation is to be collected, with all younger ones; None for nothing."""
-    if heap.old > _MOST_OLD or (heap.old and now - heap.full_at >= _LONGEST):
+    if heap.old > _MOST_OLD or now - heap.full_at >= _LONGEST:
         return 2
     return 1 if heap.young > _MOST_YOUNG else None
 

@@ -20,7 +20,7 @@ from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.bounded_json import list_of
 from ddpjob_core.api.constants import PLURAL
 from ddpjob_core.engine.protocols import Json
-from ddpjob_core.engine.resting import JobStore, at_rest
+from ddpjob_core.engine.resting import JobStore, RestingJob, at_rest
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
@@ -160,8 +160,13 @@ class JobStream:
         return _identity(raw)
 
     def _earlier(self, metadata: Json) -> JobRecord | None:
-        read = self._records.get(str(metadata.get("uid")))
-        return read or self._cached.get(str(metadata.get("namespace")), str(metadata.get("name")))
+        uid, namespace, name = (metadata.get(key) for key in ("uid", "namespace", "name"))
+        if not (isinstance(uid, str) and isinstance(namespace, str) and isinstance(name, str)):
+            return None
+        read = self._records.get(uid)
+        if read is None:
+            return self._cached.get(namespace, name)
+        return read.awake() if isinstance(read, RestingJob) else read
 
 
 def _identity(raw: Any) -> Json:  # noqa: ANN401 a DDPJob that has metadata

@@ -4,7 +4,7 @@ Most versions of a job differ in their status alone, and a large spec takes long
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
@@ -45,16 +45,17 @@ def read_spec(raw: object, metadata: Json, generation: int, earlier: JobRecord |
         generation: of the job, 0 where it has none.
         earlier: another record of that name, whose spec is taken over if it is of this job and generation.
     """
-    mine = earlier if earlier is not None and earlier.uid == metadata.get("uid") else None
-    return (_taken_over(mine, generation) if mine is not None else None) or _read(raw, metadata, mine)
+    # Without its spec it is a finished job, packed.
+    whole = earlier is not None and (earlier.spec is not None or earlier.spec_error is not None)
+    mine = earlier if earlier is not None and whole and earlier.uid == metadata.get("uid") else None
+    writer = last_writer(metadata)
+    if mine is not None and generation and mine.generation == generation:
+        # Of one generation there is one spec, unless etcd was restored: then another writer shows it.
+        return _taken_over(mine) if writer == mine.writer else _read(raw, writer, mine.change)
+    return _read_new(raw, writer, generation, mine)
 
 
-def _taken_over(earlier: JobRecord, generation: int) -> ReadSpec | None:
-    if not generation or earlier.generation != generation:
-        return None
-    # The record of a finished job as the cache keeps it has neither.
-    if earlier.spec is None and earlier.spec_error is None:
-        return None
+def _taken_over(earlier: JobRecord) -> ReadSpec:
     return ReadSpec(
         earlier.spec,
         earlier.spec_error,
@@ -65,16 +66,23 @@ def _taken_over(earlier: JobRecord, generation: int) -> ReadSpec | None:
     )
 
 
-def _read(raw: object, metadata: Json, earlier: JobRecord | None) -> ReadSpec:
+def _read_new(raw: object, writer: Writer | None, generation: int, earlier: JobRecord | None) -> ReadSpec:
+    read = _read(raw, writer, None)
+    if earlier is None:
+        return read
+    # Of several generations at once, it does not show who made which.
+    before = earlier.writer if generation == earlier.generation + 1 else None
+    change = spec_change(earlier.spec, before, read.spec, writer)
+    seen = 0 if earlier.status is None else earlier.status.observed_generation or 0
+    if earlier.change is not None and seen < earlier.generation:
+        # That one has not been reported yet.
+        change = change.after(earlier.change)
+    return replace(read, change=change)
+
+
+def _read(raw: object, writer: Writer | None, change: SpecChange | None) -> ReadSpec:
     bounded, too_large = _bounded(raw)
     spec, error = _spec(bounded)
-    writer, change = last_writer(metadata), None
-    if earlier is not None:
-        change = spec_change(earlier.spec, earlier.writer, spec, writer)
-        seen = 0 if earlier.status is None else earlier.status.observed_generation or 0
-        if earlier.change is not None and seen < earlier.generation:
-            # That one has not been reported yet.
-            change = change.after(earlier.change)
     return ReadSpec(spec, error, too_large, None if error else unknown_in_spec(bounded), writer, change)
 
 

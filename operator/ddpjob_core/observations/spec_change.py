@@ -34,24 +34,29 @@ class Writer:
 class SpecChange:
     """The newest generation of a spec, compared with the one before it.
 
-    `by` is the program that made it, "" if the object does not show it: who only removes fields leaves no trace.
+    `by` are the programs that made it, none if the object does not show it: who only removes fields leaves no trace.
     `fields` are paths such as `spec.nodes`; none if the generation before is not known.
     """
 
-    by: str = ""
+    by: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
 
     def after(self, earlier: "SpecChange") -> "SpecChange":
         """Both changes as one."""
-        by = ", ".join(dict.fromkeys((earlier.by, self.by))) if earlier.by and self.by else ""
-        return SpecChange(by, tuple(dict.fromkeys((*earlier.fields, *self.fields))))
+        by = tuple(dict.fromkeys((*earlier.by, *self.by))) if earlier.by and self.by else ()
+        # More than are named are as good as not known: there may be thousands before any is reported.
+        return SpecChange(by if len(by) <= _NAMED else (), tuple(dict.fromkeys((*earlier.fields, *self.fields))))
 
     def sentence(self, generation: int) -> str:
         """What happened, for an Event."""
         what = ", ".join(self.fields[:_NAMED]) or "the spec"
         more = f" and {len(self.fields) - _NAMED} more" if len(self.fields) > _NAMED else ""
         many = len(self.fields) > 1
-        did = f"{self.by} changed {what}{more}" if self.by else f"{what}{more} {'were' if many else 'was'} changed"
+        did = (
+            f"{', '.join(self.by)} changed {what}{more}"
+            if self.by
+            else f"{what}{more} {'were' if many else 'was'} changed"
+        )
         return f"{did} (generation {generation})"
 
 
@@ -66,17 +71,17 @@ def last_writer(metadata: Mapping[str, Any]) -> Writer | None:
 def spec_change(
     before: DDPJobSpec | None, writer_before: Writer | None, after: DDPJobSpec | None, writer: Writer | None
 ) -> SpecChange:
-    """How a spec differs from that of an earlier generation.
+    """How a spec differs from that of the generation before it.
 
     Args:
         before: the earlier one, None where it is unknown or could not be read.
-        writer_before: who had written it.
+        writer_before: who had written it; None where that is unknown, or generations between the two were missed.
         after: the newer one, None where it cannot be read.
         writer: who has written it.
     """
     fields = changed_fields(before, after) if before is not None and after is not None else ()
     # A writer who was there before has not made this change.
-    by = writer.name if writer is not None and writer_before is not None and writer != writer_before else ""
+    by = (writer.name,) if writer is not None and writer_before is not None and writer != writer_before else ()
     return SpecChange(by, fields)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ddpjob_core.engine.resting import JobStore, RestingJob
+from ddpjob_core.observations.spec_change import SpecChange
 from ddpjob_operator.job_stream import JobStream, WatchError
 
 
@@ -146,3 +147,30 @@ def test_a_spec_is_read_once_for_each_generation() -> None:
     assert third is not None
     assert third.spec is not None
     assert third.spec.nodes == 5
+
+
+def test_a_finished_job_that_has_not_been_taken_yet_keeps_who_changed_it() -> None:
+    stream = JobStream()
+    changed = job("digits", version="2", status={**FINISHED, "observedGeneration": 1})
+    changed["metadata"] |= {"generation": 2, "managedFields": [written_by("bob", 2)]}
+    changed["spec"]["nodes"] = 5
+    first = job("digits", status={**FINISHED, "observedGeneration": 1})
+    first["metadata"]["managedFields"] = [written_by("alice", 1)]
+    labelled = {**changed, "metadata": {**changed["metadata"], "resourceVersion": "3"}}
+    for each in (first, changed, labelled):
+        stream.event(json.dumps({"type": "MODIFIED", "object": each}).encode())
+    record = stream.take("uid-digits")
+    assert isinstance(record, RestingJob)
+    assert record.change == SpecChange(("bob",), ("spec.nodes",))
+
+
+def written_by(program: str, second: int) -> dict[str, Any]:
+    return {"manager": program, "time": f"2026-01-01T00:00:0{second}Z", "fieldsV1": {"f:spec": {}}}
+
+
+@pytest.mark.parametrize("field", ["uid", "name", "namespace"])
+def test_lists_in_place_of_names_end_no_watch(field: str) -> None:
+    deep: Any = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert JobStream().identity({"metadata": {**job("digits")["metadata"], field: deep}}) == {"metadata": {}}

@@ -276,7 +276,7 @@ class Exchange:
         both = torch.cat([means, means.new_zeros(size * len(row))])
         total, rows = both[: len(means)], both[len(means) :].view(size, len(row))
         if self._device.type == "cpu":
-            rows[rank] = torch.tensor(row)
+            rows[rank] = torch.tensor(row, dtype=rows.dtype, device=rows.device)
         else:
             for index, value in enumerate(row):
                 # As an argument of a kernel: a copy to a GPU would wait for it.

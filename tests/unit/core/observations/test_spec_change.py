@@ -76,13 +76,13 @@ def test_changed_fields_are_named_as_in_the_yaml(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (SpecChange("kubectl-edit", ("spec.nodes",)), "kubectl-edit changed spec.nodes (generation 3)"),
-        (SpecChange("", ("spec.nodes",)), "spec.nodes was changed (generation 3)"),
-        (SpecChange("", ("spec.nodes", "spec.suspend")), "spec.nodes, spec.suspend were changed (generation 3)"),
-        (SpecChange("helm", ()), "helm changed the spec (generation 3)"),
+        (SpecChange(("kubectl-edit",), ("spec.nodes",)), "kubectl-edit changed spec.nodes (generation 3)"),
+        (SpecChange((), ("spec.nodes",)), "spec.nodes was changed (generation 3)"),
+        (SpecChange((), ("spec.nodes", "spec.suspend")), "spec.nodes, spec.suspend were changed (generation 3)"),
+        (SpecChange(("helm",), ()), "helm changed the spec (generation 3)"),
         (SpecChange(), "the spec was changed (generation 3)"),
         (
-            SpecChange("kubectl", tuple(f"spec.{name}" for name in "abcdef")),
+            SpecChange(("kubectl",), tuple(f"spec.{name}" for name in "abcdef")),
             "kubectl changed spec.a, spec.b, spec.c, spec.d and 2 more (generation 3)",
         ),
     ],
@@ -92,10 +92,10 @@ def test_a_change_is_said_in_a_sentence(change: SpecChange, sentence: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "by"), [(OLD, NEW, "kubectl-edit"), (OLD, OLD, ""), (None, NEW, ""), (OLD, None, "")]
+    ("before", "now", "by"), [(OLD, NEW, ("kubectl-edit",)), (OLD, OLD, ()), (None, NEW, ()), (OLD, None, ())]
 )
 def test_no_program_is_named_that_may_not_have_made_the_change(
-    before: Writer | None, now: Writer | None, by: str
+    before: Writer | None, now: Writer | None, by: tuple[str, ...]
 ) -> None:
     # Who only removes a field owns nothing, and leaves the entries of all others as they were.
     assert spec_change(spec(), before, spec(nodes=3), now) == SpecChange(by, ("spec.nodes",))
@@ -120,8 +120,39 @@ def test_a_job_that_is_seen_for_the_first_time_has_no_change() -> None:
 def test_a_change_is_kept_until_it_has_been_reported_and_joined_by_the_next() -> None:
     first = record(1, None, entry("a", 1, "spec"))
     second = record(2, first, entry("a", 1, "spec"), entry("b", 2, "spec"), suspend=True)
-    assert second.change == SpecChange("b", ("spec.suspend",))
+    assert second.change == SpecChange(("b",), ("spec.suspend",))
     same = record(2, second, entry("a", 1, "spec"), entry("b", 2, "spec"), suspend=True)
     assert same.change == second.change
     third = record(3, same, entry("a", 1, "spec"), entry("b", 2, "spec"), entry("c", 3, "spec"), suspend=True, nodes=2)
-    assert third.change == SpecChange("b, c", ("spec.suspend", "spec.nodes"))
+    assert third.change == SpecChange(("b", "c"), ("spec.suspend", "spec.nodes"))
+
+
+def test_a_program_that_has_only_labelled_the_job_since_is_not_blamed_for_what_another_removes() -> None:
+    first = record(1, None, entry("argocd", 1, "spec"), suspend=True)
+    labelled = record(1, first, entry("argocd", 5, "spec", "metadata"), suspend=True)
+    removed = record(2, labelled, entry("argocd", 5, "spec", "metadata"))
+    assert removed.change == SpecChange((), ("spec.suspend",))
+
+
+def test_of_generations_that_were_missed_nobody_is_named() -> None:
+    first = record(1, None, entry("a", 1, "spec"))
+    third = record(3, first, entry("a", 1, "spec"), entry("bob", 9, "spec"), nodes=2, suspend=True)
+    assert third.change == SpecChange((), ("spec.nodes", "spec.suspend"))
+
+
+def test_changes_that_are_never_reported_do_not_add_up() -> None:
+    found = record(1, None, entry("a", 1, "spec"))
+    for generation in range(2, 200):
+        writers = [entry(f"program-{generation % 7}", generation % 60, "spec")]
+        found = record(generation, found, *writers, nodes=generation)
+    assert found.change is not None
+    assert len(found.change.by) <= 4
+    assert found.change.fields == ("spec.nodes",)
+
+
+def test_another_spec_of_the_same_generation_is_read_where_another_program_has_written_it() -> None:
+    first = record(2, None, entry("a", 1, "spec"), nodes=2)
+    restored = record(2, first, entry("b", 9, "spec"), nodes=7)
+    assert restored.spec is not None
+    assert restored.spec.nodes == 7
+    assert restored.change is None
