@@ -495,6 +495,8 @@ class ControlPlane:
             f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
+            # 10,000 fuzzed jobs with all their versions are more than its default of 2 GiB.
+            f"--quota-backend-bytes={8 * 2**30}",
             # The data of tests need not outlive the machine's next loss of power.
             *(() if self.durable else ("--unsafe-no-fsync",)),
         )
