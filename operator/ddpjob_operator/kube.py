@@ -35,8 +35,7 @@ _METHODS: Final[Mapping[Verb, str]] = {
 }
 _WRITES: Final = ("create", "update", "patch", "delete")
 _WHOLE: Final = "application/json"
-_METADATA: Final = f"{_WHOLE};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-_METADATA_OF_ALL: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+_METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +150,12 @@ class KubeClient:
         where = (metadata["namespace"], metadata["name"])
         return await self._request("update", resource, where, {}, manifest)
 
-    async def replace_status(self, resource: Resource, manifest: Json, *, metadata_only: bool = False) -> Json:
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """See `Kube.replace_status`."""
         metadata = manifest["metadata"]
-        where = (metadata["namespace"], metadata["name"], "status")
-        accept = _METADATA if metadata_only else _WHOLE
-        return await self._request("update", resource, where, {}, manifest, accept=accept)
+        return await self._request(
+            "update", resource, (metadata["namespace"], metadata["name"], "status"), {}, manifest
+        )
 
     async def patch(self, resource: Resource, namespace: str, name: str, change: Json) -> Json:
         """See `Kube.patch`."""
@@ -188,7 +187,7 @@ class KubeClient:
     ) -> AsyncGenerator[Page, None]:
         """See `Kube.list_pages`."""
         query = {"limit": str(self._page_size), **({"labelSelector": selector} if selector else {})}
-        accept = _METADATA_OF_ALL if metadata_only else _WHOLE
+        accept = _METADATA if metadata_only else _WHOLE
         while True:
             answer = await self._request("list", resource, (namespace,), query, accept=accept)
             metadata = answer.get("metadata") or {}

@@ -42,7 +42,6 @@ class Answers:
         self.failures: dict[str, ApiError] = {}
         self.objects: dict[str, Json] = {}
         self.version = 100
-        self.brief = 0
         self.before_status: Callable[[], object] = lambda: None
         self.refuse_status: Callable[[Json], ApiError | None] = lambda _: None
         self.mutate: Callable[[Json], Json] = lambda raw: raw
@@ -78,7 +77,7 @@ class Answers:
         metadata = manifest["metadata"]
         return self._answer(f"replace {resource.plural} {metadata['name']} at {metadata['resourceVersion']}", manifest)
 
-    async def replace_status(self, resource: Resource, manifest: Json, *, metadata_only: bool = False) -> Json:
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         assert resource is JOBS
         assert manifest["metadata"]["uid"]
         self.before_status()
@@ -88,9 +87,7 @@ class Answers:
             self.requests.append("refused status")
             raise refusal
         answer = self._answer(f"status at {manifest['metadata']['resourceVersion']}", manifest)
-        metadata = {"generation": 1, **answer["metadata"]}
-        self.brief += metadata_only
-        return {"metadata": metadata} if metadata_only else {**answer, "metadata": metadata, "spec": SPEC}
+        return {**answer, "metadata": {"generation": 1, **answer["metadata"]}, "spec": SPEC}
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, *, uid: str, resource_version: str = "", **_: int | None

@@ -135,7 +135,7 @@ class LocalKube:
         """See `ObjectApi.replace`."""
         raise AssertionError("there are no NetworkPolicies on one machine, and nothing else is replaced")
 
-    async def replace_status(self, resource: Resource, manifest: Json, *, metadata_only: bool = False) -> Json:  # noqa: ARG002 the whole object costs nothing here
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
         """See `ObjectApi.replace_status`."""
         metadata = manifest["metadata"]
         found = self._objects.get(resource, metadata["namespace"], metadata["name"])

@@ -35,11 +35,8 @@ class ObjectApi(Protocol):
         """PUT an object whose metadata hold the resourceVersion that it replaces; else Conflict. Returns the object."""
         ...
 
-    async def replace_status(self, resource: Resource, manifest: Json, *, metadata_only: bool = False) -> Json:
-        """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict.
-
-        Returns the object, with `metadata_only` possibly without its spec and status.
-        """
+    async def replace_status(self, resource: Resource, manifest: Json) -> Json:
+        """PUT the status of an object whose metadata hold the resourceVersion it was decided on; else Conflict."""
         ...
 
     async def patch(self, resource: Resource, namespace: str, name: str, change: Json) -> Json:

@@ -270,11 +270,7 @@ class Reconciler:
             "metadata": {**identity, "resourceVersion": job.resource_version},
             "status": status,
         }
-        if job.too_large is None:
-            return await self._kube.replace_status(JOBS, manifest)
-        # What is too large to be started is not sent back either: it may hold a hundred thousand lists.
-        answer = await self._kube.replace_status(JOBS, manifest, metadata_only=True)
-        return {**answer, "status": status}
+        return await self._kube.replace_status(JOBS, manifest)
 
     def _note_refusal(
         self, key: Key, memory: JobMemory, status: DDPJobStatus, written: Written, record: JobRecord | None

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ddpjob_core.api.resources import JOBS
 from tests.apiserver.client.program import Program
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import ForkedOperator, Stage, phase_is, set_stage, until
 
 pytestmark = pytest.mark.timeout(240)
 
-PATH = "/apis/ddpjob.dev/v1alpha1/namespaces/{}/ddpjobs"
+JOBS = "/apis/ddpjob.dev/v1alpha1/namespaces/{}/ddpjobs"
 
 
 def create_deep(plane: ControlPlane, namespace: str, name: str, levels: int) -> None:
@@ -29,7 +28,7 @@ def create_deep(plane: ControlPlane, namespace: str, name: str, levels: int) -> 
     connection = http.client.HTTPSConnection("127.0.0.1", plane.admin.port, context=context, timeout=30)
     headers = {"Authorization": f"Bearer {plane.admin.token}", "Content-Type": "application/json"}
     try:
-        connection.request("POST", PATH.format(namespace), body, headers)
+        connection.request("POST", JOBS.format(namespace), body, headers)
         answer = connection.getresponse()
         assert answer.status == http.HTTPStatus.CREATED, answer.read()
     finally:
@@ -78,18 +77,3 @@ async def test_a_template_that_is_nested_too_deep_or_too_large_fails_its_own_job
         assert "must not be nested more than 32 levels deep" in explained.stdout
         assert await operator.stop() == 0
         assert "Traceback" not in operator.log()
-
-
-async def test_a_status_is_written_without_being_sent_what_the_job_holds(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    async with set_stage(control_plane, tmp_path) as stage:
-        job = await stage.create("lists", nodes=1, template={"spec": {"x": [[]] * 20_000}})
-        metadata = {key: job["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
-        status = {"phase": "Failed", "attempt": 0, "podsCreated": False}
-        manifest = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "status": status}
-        answer = await stage.admin.kube.replace_status(JOBS, manifest, metadata_only=True)
-        assert len(str(answer)) < 4_000
-        assert answer["metadata"]["generation"] == 1
-        assert answer["metadata"]["resourceVersion"] != metadata["resourceVersion"]
-        assert (await stage.status("lists"))["phase"] == "Failed"

@@ -1,7 +1,6 @@
 """What the reconciler does with a plan and with the answers to it; what an API server decides is tested against one."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -54,16 +53,6 @@ async def test_the_next_look_sees_what_was_done_without_waiting_for_the_watch(be
     assert seen.job.status == STATUS
     assert seen.last_status_write == bench.now
     assert not bench.looks_again()
-
-
-async def test_a_job_that_is_too_large_is_not_sent_back_with_the_answer_to_its_status(bench: Bench) -> None:
-    [known] = bench.caches.jobs
-    bench.caches.jobs.remember(replace(known, too_large="spec.template: must not hold more than 10,000 values"))
-    assert await bench.look(Plan(status=STATUS, urgent=True)) == ["status at 7"]
-    assert bench.kube.brief == 1
-    [seen] = bench.caches.jobs
-    assert (seen.status, seen.spec, seen.too_large is not None) == (STATUS, known.spec, True)
-    assert seen.resource_version != "7"
 
 
 async def test_nothing_is_done_on_a_status_that_was_refused_as_outdated(bench: Bench) -> None:
