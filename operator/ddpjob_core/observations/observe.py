@@ -157,8 +157,7 @@ def job_record(raw: object, earlier: JobRecord | None = None) -> JobRecord | Non
 
     Args:
         raw: the object.
-        earlier: another record of this job, whose spec is taken over where it is of the same generation: most versions
-            of a job differ in their status alone, and a large spec takes long to read.
+        earlier: another record of this job, which shows what has changed since.
     """
     identity = _identity(raw)
     if identity is None or not isinstance(raw, dict):

@@ -1,10 +1,7 @@
-"""What is read of a job's spec, once for each of its generations.
-
-Most versions of a job differ in their status alone, and a large spec takes long to read.
-"""
+"""What is read of a job's spec, and of who has changed it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
@@ -39,51 +36,32 @@ class ReadSpec:
 def read_spec(raw: object, metadata: Json, generation: int, earlier: JobRecord | None) -> ReadSpec:
     """The spec of a job.
 
+    It is read even where the earlier record is of the same generation: an event of a watch from before a change of the
+    CustomResourceDefinition lacks fields that a later one has.
+
     Args:
         raw: the spec.
         metadata: of the job.
         generation: of the job, 0 where it has none.
-        earlier: another record of that name, whose spec is taken over if it is of this job and generation.
+        earlier: another record of that name.
     """
-    # Without its spec it is a finished job, packed.
-    whole = earlier is not None and (earlier.spec is not None or earlier.spec_error is not None)
-    mine = earlier if earlier is not None and whole and earlier.uid == metadata.get("uid") else None
-    writer = last_writer(metadata)
-    if mine is not None and generation and mine.generation == generation:
-        # Of one generation there is one spec, unless etcd was restored: then another writer shows it.
-        return _taken_over(mine) if writer == mine.writer else _read(raw, writer, mine.change)
-    return _read_new(raw, writer, generation, mine)
-
-
-def _taken_over(earlier: JobRecord) -> ReadSpec:
-    return ReadSpec(
-        earlier.spec,
-        earlier.spec_error,
-        earlier.too_large,
-        earlier.unknown_in_spec,
-        earlier.writer,
-        earlier.change,
-    )
-
-
-def _read_new(raw: object, writer: Writer | None, generation: int, earlier: JobRecord | None) -> ReadSpec:
-    read = _read(raw, writer, None)
-    if earlier is None:
-        return read
-    # Of several generations at once, it does not show who made which.
-    before = earlier.writer if generation == earlier.generation + 1 else None
-    change = spec_change(earlier.spec, before, read.spec, writer)
-    seen = 0 if earlier.status is None else earlier.status.observed_generation or 0
-    if earlier.change is not None and seen < earlier.generation:
-        # That one has not been reported yet.
-        change = change.after(earlier.change)
-    return replace(read, change=change)
-
-
-def _read(raw: object, writer: Writer | None, change: SpecChange | None) -> ReadSpec:
     bounded, too_large = _bounded(raw)
     spec, error = _spec(bounded)
+    writer = last_writer(metadata)
+    mine = earlier if earlier is not None and earlier.uid == metadata.get("uid") else None
+    change = None if mine is None else _change(mine, spec, writer, generation)
     return ReadSpec(spec, error, too_large, None if error else unknown_in_spec(bounded), writer, change)
+
+
+def _change(earlier: JobRecord, spec: DDPJobSpec | None, writer: Writer | None, generation: int) -> SpecChange | None:
+    if earlier.generation == generation:
+        return earlier.change
+    # Of several generations at once, it does not show who made which.
+    before = earlier.writer if generation == earlier.generation + 1 else None
+    change = spec_change(earlier.spec, before, spec, writer)
+    seen = 0 if earlier.status is None else earlier.status.observed_generation or 0
+    # One that has not been reported yet is reported with this one.
+    return change.after(earlier.change) if earlier.change is not None and seen < earlier.generation else change
 
 
 def _bounded(raw: object) -> tuple[object, str | None]:

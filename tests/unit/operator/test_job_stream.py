@@ -127,17 +127,22 @@ def test_what_a_write_was_answered_with_is_passed_on_but_not_read_again() -> Non
     assert stream.take("uid-digits") is None
 
 
-def test_a_spec_is_read_once_for_each_generation() -> None:
+def test_the_spec_of_the_newest_event_counts_whatever_its_generation() -> None:
     cached = JobStore()
     stream = JobStream(cached=cached)
     stream.event(json.dumps({"type": "ADDED", "object": job("digits")}).encode())
     first = stream.take("uid-digits")
     assert first is not None
     cached.seen(first)
-    stream.event(json.dumps({"type": "MODIFIED", "object": job("digits", version="2")}).encode())
+    # The first one came by a watch from before a change of the definition, and lacked a field.
+    completed = job("digits", version="2")
+    completed["spec"]["nodes"] = 4
+    stream.event(json.dumps({"type": "MODIFIED", "object": completed}).encode())
     second = stream.take("uid-digits")
     assert second is not None
-    assert second.spec is first.spec
+    assert second.spec is not None
+    assert second.spec.nodes == 4
+    assert second.change is None
     cached.seen(second)
     changed = job("digits", version="3")
     changed["metadata"]["generation"] = 2

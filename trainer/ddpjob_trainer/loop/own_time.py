@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ddpjob_trainer.observability.slowest import OwnSeconds
 
-_BETWEEN: Final = 0.2
+_BETWEEN: Final = 0.05
 """Seconds between two measured steps, on average and at least, so that measuring costs next to nothing."""
 _MOST_BETWEEN: Final = 100
 """Steps between two measured ones, on average and at most."""
