@@ -56,7 +56,7 @@ class Options:
     scope: Scope = field(default_factory=Scope)
     lease_namespace: str = LEASE_NAMESPACE
     lease_duration: float = 10.0
-    workers: int = 8
+    workers: int = 32
     port: int = 8080
     poll_interval: float = 2.0
     progress_writes: float = 50.0

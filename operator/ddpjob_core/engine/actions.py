@@ -44,6 +44,8 @@ from ddpjob_core.observations.refusals import name_taken
 
 _MOST_PODS: Final = 512
 """Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
+_FIRST_PODS: Final = 4
+"""Pods of a job that are posted before the first answer: all of a small job, and few where the answer is a refusal."""
 _BEING_DELETED: Final = "object is being deleted: "
 """How the API server begins its message if an object that already exists is being deleted."""
 _DELETION: Final = "it is being deleted; what still uses it delays that"
@@ -108,7 +110,7 @@ class ActionRunner:
 
             # An invalid manifest or a used-up quota stops all pods alike: a thousand requests are not needed to learn
             # that.
-            await in_window(pods[:_MOST_PODS], carry_out, go_on=go_on, first=1)
+            await in_window(pods[:_MOST_PODS], carry_out, go_on=go_on, first=_FIRST_PODS)
             outcome.more = len(pods) > _MOST_PODS and go_on()
         if not outcome.failures:
             await in_window([action for action in chosen if isinstance(action, DeleteJob)], carry_out)

@@ -1,13 +1,15 @@
 """How actions are carried out; what an API server decides is tested against one."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from reconciling import KEY, SHARED, STATUS, Bench, manifest, pods
 
-from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
+from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.network_policy import content_of
+from ddpjob_core.api.resources import Resource
 from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
 from ddpjob_core.children.pod import PodBuilder, build_pod
 from ddpjob_core.decide import Plan
@@ -169,6 +171,28 @@ async def test_no_more_pods_are_created_once_the_job_is_deleted_or_changed(bench
     bench.kube.before_create = happen
     requests = await bench.look(Plan(actions=pods(1000, nodes=1000)))
     assert 31 <= len(requests) <= 63
+
+
+async def test_a_small_job_takes_one_round_trip_and_few_pods_of_a_large_one_are_posted_before_an_answer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = asyncio.Event()
+    posted: list[str] = []
+    create = bench.kube.create
+
+    async def slow(resource: Resource, manifest: Any, *, strict: bool = False) -> Any:
+        posted.append(manifest["metadata"]["name"])
+        await answered.wait()
+        return await create(resource, manifest, strict=strict)
+
+    monkeypatch.setattr(bench.kube, "create", slow)
+    bench.kube.failures = {f"create pods digits-a0-{n}": Invalid("spec.x: bad") for n in range(10)}
+    looking = asyncio.create_task(bench.look(Plan(actions=pods(10))))
+    await asyncio.sleep(0.01)
+    assert posted == [f"digits-a0-{n}" for n in range(4)]
+    answered.set()
+    await looking
+    assert len(posted) == 4
 
 
 async def test_thousands_of_pods_are_created_in_parts_and_each_manifest_when_it_is_posted(
