@@ -117,7 +117,7 @@ class Operator:
             is_listed=self._is_listed,
             ttl_seconds_after_finished=options.ttl_seconds_after_finished,
             isolation=options.isolation,
-            new_suffix=partial(secrets.token_hex, 5),
+            new_seed=partial(secrets.token_hex, 16),
         )
         caches, queue = controller.caches, controller.queue
         self._jobs = JobWatch(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ddpjob_core.api import DDPJobSpec, DDPJobStatus
-from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME, SSH_KEY_VOLUME
 from ddpjob_core.api.kubernetes import ObjectName, object_name
 from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.network_policy import Isolation, content_of
@@ -82,8 +82,8 @@ class World:
     last_write: datetime | None = None
     taken_over: datetime | None = None
     inherited: bool = False
-    suffix: str = "1"
-    """What the process ends the names of ConfigMaps with."""
+    seed: str = "1"
+    """What the process makes names from that nobody else knows."""
     others_ahead: timedelta = timedelta()
     """How far the clocks of the API server, the scheduler and the nodes are ahead of the operator's."""
     foreign: dict[ObjectName, str] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class World:
             status_refused=self.status_refused,
             taken_over=self.taken_over,
             inherited=self.inherited,
-            suffix=self.suffix,
+            seed=self.seed,
         )
 
     def has_answered(self, target: PollTarget) -> bool:
@@ -198,7 +198,7 @@ class World:
         self.last_write = None
         self.taken_over = None
         self.inherited = True
-        self.suffix = f"{int(self.suffix) + 1}"
+        self.seed = f"{int(self.seed) + 1}"
         self.progress = None
         # What the next process sees, it sees for the first time.
         self.pods = {name: sighted(None, pod, self.now) for name, pod in self.pods.items()}
@@ -225,11 +225,14 @@ class World:
         elif isinstance(action, CreatePod):
             manifest = self.manifest_of(action)
             name = manifest["metadata"]["name"]
-            (volume,) = [each for each in manifest["spec"]["volumes"] if each["name"] == LAUNCHER_VOLUME] or [None]
-            launcher = None if volume is None else volume["configMap"]["name"]
+            volumes = {each["name"]: each for each in manifest["spec"]["volumes"]}
+            launcher = volumes[LAUNCHER_VOLUME]["configMap"]["name"] if LAUNCHER_VOLUME in volumes else None
+            key = volumes[SSH_KEY_VOLUME]["secret"]["secretName"] if SSH_KEY_VOLUME in volumes else None
             # After a refusal, what was not refused had been created; here a test may have put it in.
             there = launcher is None or self.rejections or ObjectName("ConfigMap", launcher) in self.unwatched
             assert there, f"{name} has no launcher"
+            there = key is None or self.rejections or ObjectName("Secret", key) in self.unwatched
+            assert there, f"{name} has no key"
             assert name == action.name
             assert name not in self.pods, f"{name} was created while it existed"
             complete = self.status is not None and self.status.pods_created
@@ -250,6 +253,7 @@ class World:
                 created=self.now,
                 spec_hash=manifest["metadata"]["annotations"][ANNOTATION_SPEC_HASH],
                 membership=manifest["metadata"]["annotations"].get(ANNOTATION_MEMBERSHIP),
+                ssh_key=key,
             )
         elif isinstance(action, AnnounceMembership):
             self.pods[action.name] = replace(self.pods[action.name], membership=membership_text(action.membership))
@@ -267,7 +271,7 @@ class World:
             action.ordinal,
             lost_nodes=action.lost_nodes,
             membership=action.membership,
-            suffix=action.suffix,
+            shared=action.shared,
         )
 
     def report_rank(self, rank: int, step: int | None, *, since_step: float = 0.5, **fields: Any) -> None:

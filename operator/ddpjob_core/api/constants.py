@@ -28,6 +28,7 @@ OPERATOR_NAME: Final = "ddpjob-operator"
 
 TRAINER_CONTAINER: Final = "trainer"
 LAUNCHER_VOLUME: Final = "ddpjob-launcher"
+SSH_KEY_VOLUME: Final = "ddpjob-ssh"
 
 # `<name>-a<attempt>-<ordinal>` must fit a host name's 63 characters with the largest attempt and size.
 MAX_NAME_LENGTH: Final = 52

@@ -43,16 +43,15 @@ def network_policy_name(job: str) -> str:
     return job
 
 
-def launcher_name(job: str, content: str, suffix: str = "") -> str:
-    """The ConfigMap that carries a launcher.
+def launcher_name(job: str, content: str) -> str:
+    """What the name of a ConfigMap that carries a launcher begins with.
 
     Args:
         job: whose it is.
         content: hash of what it holds. An upgraded operator has another launcher, and a ConfigMap that pods use cannot
             change.
-        suffix: at random, so that nobody else can have created it before; "" where nobody else could.
     """
-    return f"{job}-launcher-{content}" + (f"-{suffix}" if suffix else "")
+    return f"{job}-launcher-{content}"
 
 
 def claim_name(job: str) -> str:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.status import Membership
+from ddpjob_core.children.shared import SharedNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class CreatePod:
     """Create a pod of the job. Its manifest is made when it is posted: those of all pods at once would not fit.
 
     `lost_nodes` are nodes that it should rather not run on, `membership` says which nodes of an elastic job train,
-    `suffix` is that of the launcher's ConfigMap.
+    `shared` are the names of what it mounts.
     """
 
     name: str
@@ -30,7 +31,7 @@ class CreatePod:
     ordinal: int
     lost_nodes: tuple[str, ...] = ()
     membership: Membership | None = None
-    suffix: str = ""
+    shared: SharedNames | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
-"""Short hashes that identify what an object was made from."""
+"""Short hashes that identify what an object was made from, and those that nobody else can work out."""
 
 import hashlib
+import hmac
 import json
+from collections.abc import Iterable
 from typing import Final
 
 from ddpjob_core.api.spec import DDPJobSpec
@@ -23,6 +25,26 @@ _NOT_OF_THE_PODS: Final = (
 def content_hash(text: str) -> str:
     """Hash of a text, valid as part of a name."""
     return hashlib.sha256(text.encode()).hexdigest()[:_LENGTH]
+
+
+def unguessable(name: str, seed: str) -> str:
+    """A name that nobody can know, and so nobody can have taken, before its object exists.
+
+    From one such name no other can be worked out: that of the ConfigMap can be read before the Secret exists, and
+    that of an attempt before its successor's.
+
+    Args:
+        name: what it begins with, which anyone can work out.
+        seed: a text that this process alone knows, "" where nobody else makes objects.
+    """
+    if not seed:
+        return name
+    return f"{name}-{hmac.new(seed.encode(), name.encode(), hashlib.sha256).hexdigest()[:_LENGTH]}"
+
+
+def made_from(names: Iterable[str | None], name: str) -> tuple[str, ...]:
+    """Those names that `unguessable` may have made from `name` with any seed, each once, in order."""
+    return tuple(sorted({each for each in names if each and (each == name or each.startswith(f"{name}-"))}))
 
 
 def spec_hash(spec: DDPJobSpec) -> str:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,43 +12,42 @@ from ddpjob_core.api.names import launcher_name
 from ddpjob_core.api.ownership import child_metadata
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.environment import shared_environment
-from ddpjob_core.children.hashes import content_hash
+from ddpjob_core.children.hashes import content_hash, unguessable
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_launcher.archive import FILE, archive
 
 
-def build_launcher(job: JobRecord, spec: DDPJobSpec, suffix: str = "") -> Manifest:
-    """The ConfigMap's manifest. It is immutable: kubelets do not watch it, and what runs cannot be changed."""
+def build_launcher(job: JobRecord, spec: DDPJobSpec, name: str | None = None) -> Manifest:
+    """The ConfigMap's manifest. It is immutable: kubelets do not watch it, and what runs cannot be changed.
+
+    Args:
+        job: whose it is.
+        spec: the job's spec.
+        name: what `launcher_config_name` makes; None for the name where nobody else makes objects.
+    """
     variables = shared_environment(job, spec)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": child_metadata(job, _name(job, spec, variables, suffix)),
+        "metadata": child_metadata(job, name or _name(job, spec, variables)),
         "immutable": True,
         "data": variables,
         "binaryData": {FILE: _packed(spec.launcher.traits.module).text},
     }
 
 
-def launcher_config_name(job: JobRecord, spec: DDPJobSpec, suffix: str = "") -> str:
-    """The ConfigMap's name, which depends on what it holds, to the byte.
+def launcher_config_name(job: JobRecord, spec: DDPJobSpec, seed: str = "") -> str:
+    """The ConfigMap's name, which depends on what it holds, to the byte, and on the seed (`unguessable`).
 
     Another version of zlib packs the same files into other bytes. Under the same name, the operator would find a
     ConfigMap that is not the one it wants, and use it for nothing.
     """
-    return _name(job, spec, shared_environment(job, spec), suffix)
+    return unguessable(_name(job, spec, shared_environment(job, spec)), seed)
 
 
-def suffixes_of(names: Iterable[str], job: JobRecord, spec: DDPJobSpec) -> tuple[str, ...]:
-    """The suffixes of those names that are of a ConfigMap with what this job's would hold now, in order."""
-    plain = launcher_config_name(job, spec)
-    ours = {name for name in names if name == plain or name.startswith(f"{plain}-")}
-    return tuple(name.removeprefix(plain).removeprefix("-") for name in sorted(ours))
-
-
-def _name(job: JobRecord, spec: DDPJobSpec, variables: Mapping[str, str], suffix: str) -> str:
+def _name(job: JobRecord, spec: DDPJobSpec, variables: Mapping[str, str]) -> str:
     held = [_packed(spec.launcher.traits.module).hash, dict(variables)]
-    return launcher_name(job.name, content_hash(json.dumps(held, sort_keys=True)), suffix)
+    return launcher_name(job.name, content_hash(json.dumps(held, sort_keys=True)))
 
 
 def pack_all() -> None:

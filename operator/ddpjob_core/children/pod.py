@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME, SSH_KEY_VOLUME
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.names import pod_name, service_name
@@ -22,11 +22,10 @@ from ddpjob_core.children.environment import (
 )
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.children.host_network import host_network_fields
-from ddpjob_core.children.launcher_config import launcher_config_name
 from ddpjob_core.children.metadata import pod_labels
 from ddpjob_core.children.processes import resolve_procs_per_node
 from ddpjob_core.children.restricted import is_restricted, pod_defaults, restricted_container
-from ddpjob_core.children.ssh_key import VOLUME as SSH_KEY_VOLUME
+from ddpjob_core.children.shared import SharedNames, shared_names
 from ddpjob_core.children.ssh_key import key_mount, key_volume, needs_ssh_key
 from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
 from ddpjob_core.observations.observed import JobRecord
@@ -53,13 +52,13 @@ def build_pod(
     *,
     lost_nodes: Sequence[str] = (),
     membership: Membership | None = None,
-    suffix: str = "",
+    shared: SharedNames | None = None,
 ) -> Manifest:
     """The manifest of one pod, which prefers nodes other than `lost_nodes`.
 
     Expects a template without errors (`template_errors`).
     """
-    return PodBuilder(job, spec, attempt, lost_nodes, membership, suffix=suffix).build(ordinal)
+    return PodBuilder(job, spec, attempt, lost_nodes, membership, shared=shared).build(ordinal)
 
 
 class PodBuilder:
@@ -73,7 +72,7 @@ class PodBuilder:
         lost_nodes: Sequence[str] = (),
         membership: Membership | None = None,
         *,
-        suffix: str = "",
+        shared: SharedNames | None = None,
     ) -> None:
         """Args:
         job: whose pods they are.
@@ -81,7 +80,7 @@ class PodBuilder:
         attempt: number of the attempt.
         lost_nodes: nodes that the pods should rather not run on.
         membership: which nodes of an elastic job train together, None for other jobs.
-        suffix: of the launcher's ConfigMap.
+        shared: names of what the pods mount; None for those where nobody else makes objects.
         """
         self._membership = {} if membership is None else {ANNOTATION_MEMBERSHIP: membership_text(membership)}
         self._job = job
@@ -92,8 +91,8 @@ class PodBuilder:
         given = spec.template.get("spec") or {}
         # Null is what is left out. As a value it would take the place of ours, and mean the default of Kubernetes.
         template = copy.deepcopy({field: value for field, value in given.items() if value is not None})
-        self._launcher = launcher_config_name(job, spec, suffix) if spec.trainer.command is None else None
-        self._trainer = _merged_trainer(job, spec, self._launcher)
+        self._shared = shared_names(job, spec) if shared is None else shared
+        self._trainer = _merged_trainer(job, spec, self._shared.launcher)
         self._others = others_of(spec.template)
         self._template = template
         if is_restricted(job.status):
@@ -135,7 +134,7 @@ class PodBuilder:
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": spec.grace_period_seconds,
                 "containers": [container, *self._others],
-                "volumes": _volumes(job, spec, self._launcher, container, template.get("volumes") or []),
+                "volumes": _volumes(job, spec, self._shared, container, template.get("volumes") or []),
             },
         }
 
@@ -209,7 +208,7 @@ def _mounts(spec: DDPJobSpec, container: dict[str, Any], ordinal: int) -> list[d
 def _volumes(
     job: JobRecord,
     spec: DDPJobSpec,
-    launcher: str | None,
+    shared: SharedNames,
     container: dict[str, Any],
     users: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
@@ -222,15 +221,17 @@ def _volumes(
             {"name": SHARED_MEMORY_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": _shared_size(container)}}
         )
     if LAUNCHER_VOLUME in mounted:
-        ours.append({"name": LAUNCHER_VOLUME, "configMap": {"name": launcher, "items": [{"key": FILE, "path": FILE}]}})
+        ours.append(
+            {"name": LAUNCHER_VOLUME, "configMap": {"name": shared.launcher, "items": [{"key": FILE, "path": FILE}]}}
+        )
     if MEMBERSHIP_VOLUME in mounted:
         # The kubelet brings it up to date as soon as it sees the pod change, not only once a minute.
         field = {"fieldPath": f"metadata.annotations['{ANNOTATION_MEMBERSHIP}']"}
         ours.append(
             {"name": MEMBERSHIP_VOLUME, "downwardAPI": {"items": [{"path": MEMBERSHIP_FILE, "fieldRef": field}]}}
         )
-    if SSH_KEY_VOLUME in mounted:
-        ours.append(key_volume(job))
+    if SSH_KEY_VOLUME in mounted and shared.ssh_key is not None:
+        ours.append(key_volume(shared.ssh_key))
     if spec.checkpoint is not None and CHECKPOINT_VOLUME in mounted:
         ours.append(checkpoint_volume(job, spec.checkpoint))
     return [*ours, *users]

@@ -301,10 +301,10 @@ class _Manifests:
     def of(self, action: CreatePod) -> Manifest:
         """The manifest of one pod."""
         wanted = (action.attempt, action.lost_nodes, action.membership)
-        if self._last is None or self._last[0] != (*wanted, action.suffix):
+        if self._last is None or self._last[0] != (*wanted, action.shared):
             assert self._job.spec is not None  # noqa: S101 nothing is created for a job that cannot be understood
-            builder = PodBuilder(self._job, self._job.spec, *wanted, suffix=action.suffix)
-            self._last = ((*wanted, action.suffix), builder)
+            builder = PodBuilder(self._job, self._job.spec, *wanted, shared=action.shared)
+            self._last = ((*wanted, action.shared), builder)
         return self._last[1].build(action.ordinal)
 
 

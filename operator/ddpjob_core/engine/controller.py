@@ -61,7 +61,7 @@ class Controller:
         isolation: Isolation | None = None,
         leadership: Leadership | None = None,
         is_listed: Callable[[str], bool] = lambda _: True,
-        new_suffix: Callable[[], str] = lambda: "",
+        new_seed: Callable[[], str] = lambda: "",
     ) -> None:
         """Args:
         kube: creates and deletes objects and writes status.
@@ -78,7 +78,7 @@ class Controller:
         isolation: who may connect to pods, None to make no NetworkPolicies.
         leadership: who else may write; None if nobody does.
         is_listed: whether the caches have all of a namespace. Its jobs are left alone until `look_at` after that.
-        new_suffix: a text that nobody can guess, for names that nobody else may have taken; "" where nobody can.
+        new_seed: a text that nobody can guess, for names that nobody else may have taken; "" where nobody can.
         """
         self._metrics = metrics
         self._is_listed = is_listed
@@ -93,7 +93,7 @@ class Controller:
             services=Store(groups=groups_of, listener=self._child_changed),
             network_policies=Store(groups=groups_of, listener=self._child_changed),
         )
-        self.memories = memories = Memories(new_suffix)
+        self.memories = memories = Memories(new_seed)
         self.poller = ProgressPoller(
             memories=memories,
             changed=self.queue.add,

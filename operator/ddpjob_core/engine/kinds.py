@@ -79,10 +79,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         watched=True,
         repaired=True,
     ),
-    # Reading ConfigMaps is a right that the operator does not ask for: the names are chosen at random.
+    # Reading these two is a right that the operator does not ask for: nobody else can work out the names.
     "ConfigMap": Kind(CONFIG_MAPS, lookup=Lookup.NONE, vital=("metadata.name", "data", "binaryData")),
     "PersistentVolumeClaim": Kind(CLAIMS, is_own=_is_own_claim),
-    # The same of Secrets: the name holds the job's uid.
     "Secret": Kind(SECRETS, lookup=Lookup.NONE),
 }
 

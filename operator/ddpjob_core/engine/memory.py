@@ -41,7 +41,7 @@ class JobMemory:
     Attributes:
         uid: the job's uid.
         key: the job's namespace and name.
-        suffix: of the names of its ConfigMaps.
+        seed: of the names that nobody else may know before the objects exist.
         attempt: the attempt that `known` and `rejections` belong to.
         known: objects that no watch shows, and when each was last created or found to exist.
         rejections: objects that the API server refused, with the refusal and when it was last received.
@@ -58,7 +58,7 @@ class JobMemory:
 
     uid: str
     key: Key
-    suffix: str = ""
+    seed: str = ""
     attempt: int = 0
     known: dict[ObjectName, datetime] = field(default_factory=dict)
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
@@ -88,17 +88,17 @@ class JobMemory:
 class Memories:
     """The memory of every job, by the job's uid."""
 
-    def __init__(self, new_suffix: Callable[[], str] = lambda: "") -> None:
+    def __init__(self, new_seed: Callable[[], str] = lambda: "") -> None:
         """Args:
-        new_suffix: a text that nobody can guess, for the names of a job's ConfigMaps.
+        new_seed: a text that nobody can guess.
         """
-        self._new_suffix = new_suffix
+        self._new_seed = new_seed
         self._jobs: dict[str, JobMemory] = {}
 
     def of(self, uid: str, key: Key) -> JobMemory:
         """The memory of a job that exists."""
         if uid not in self._jobs:
-            self._jobs[uid] = JobMemory(uid, key, self._new_suffix())
+            self._jobs[uid] = JobMemory(uid, key, self._new_seed())
         return self._jobs[uid]
 
     def get(self, uid: str | None) -> JobMemory | None:

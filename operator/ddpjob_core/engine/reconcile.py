@@ -204,7 +204,7 @@ class Reconciler:
             status_refused=memory.refused.message if memory.refused is not None else "",
             taken_over=memory.taken_over,
             inherited=memory.inherited,
-            suffix=memory.suffix,
+            seed=memory.seed,
         )
 
     async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> JobRecord | None:

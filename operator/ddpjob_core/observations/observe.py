@@ -18,6 +18,7 @@ from ddpjob_core.api.constants import (
     LABEL_JOB,
     LABEL_ORDINAL,
     LAUNCHER_VOLUME,
+    SSH_KEY_VOLUME,
     TRAINER_CONTAINER,
 )
 from ddpjob_core.api.network_policy import content_of
@@ -112,7 +113,8 @@ def pod_record(raw: object) -> PodRecord | None:
         containers=_shared_names(
             tuple(_word(each.get("name")) for key in _CONTAINERS for each in _maps(spec.get(key)))
         ),
-        launcher=_launcher(spec) if unmounted_since is not None else None,
+        launcher=_mounted(spec, LAUNCHER_VOLUME, "configMap", "name") if unmounted_since is not None else None,
+        ssh_key=_interned(_mounted(spec, SSH_KEY_VOLUME, "secret", "secretName")),
     )
 
 
@@ -307,9 +309,10 @@ def _unmounted_since(status: Mapping[str, Json], conditions: Mapping[str, Json],
     return (parse_time(found.get("lastTransitionTime")) or datetime.fromtimestamp(0, UTC)) if waits else None
 
 
-def _launcher(spec: Json) -> str | None:
-    sources = [each.get("configMap") for each in _maps(spec.get("volumes")) if each.get("name") == LAUNCHER_VOLUME]
-    return _word(_map(sources[0]).get("name")) or None if sources else None
+def _mounted(spec: Json, volume: str, source: str, field: str) -> str | None:
+    """What a volume of ours is made from."""
+    sources = [each.get(source) for each in _maps(spec.get("volumes")) if each.get("name") == volume]
+    return _word(_map(sources[0]).get(field)) or None if sources else None
 
 
 def _status(raw: object) -> DDPJobStatus | None:

@@ -75,7 +75,7 @@ class PodRecord:
     the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
     created from, None if unknown; `membership` is the annotation that says which nodes train together. `containers` are
     the names of all its containers, the trainer's and those of its init containers included; `launcher` is the name of
-    the launcher's ConfigMap while it waits for its volumes, else None.
+    the launcher's ConfigMap while it waits for its volumes, else None; `ssh_key` that of the Secret with the key.
 
     `deletion_time`, `unadmitted_since` and `unmounted_since` are of the operator's clock once the record has been
     cached (sightings.py).
@@ -111,6 +111,7 @@ class PodRecord:
     membership: str | None = None
     containers: tuple[str, ...] = ()
     launcher: str | None = None
+    ssh_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +210,8 @@ class Observed:
     jobs of its namespace on the host network whose pods have ports that it wants, with their ports. `last_status_write`
     is when this process last wrote the job's status, `taken_over` when it began to decide about the job; both are None
     where it has not. `inherited` is whether another process decided about the job before, and may have written a newer
-    status than the one that is known. `status_refused` is what the API server refused of the last status. `suffix` ends
-    the names of the ConfigMaps that this process creates for the job; nobody else can work it out.
+    status than the one that is known. `status_refused` is what the API server refused of the last status. `seed` is a
+    text that only this process knows; it makes names from it that nobody else can know before the objects exist.
     """
 
     job: JobRecord
@@ -231,4 +232,4 @@ class Observed:
     status_refused: str = ""
     taken_over: datetime | None = None
     inherited: bool = False
-    suffix: str = ""
+    seed: str = ""

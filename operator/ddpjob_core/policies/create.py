@@ -9,7 +9,7 @@ from ddpjob_core.children.actions import Create, CreatePod
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
 from ddpjob_core.children.network_policy import needed_network_policy
 from ddpjob_core.children.service import build_service
-from ddpjob_core.children.shared import unwatched_children
+from ddpjob_core.children.shared import SharedNames, shared_names, unwatched_children
 from ddpjob_core.observations.abandoned import abandoned_pods_given_up_at, abandoned_pods_run
 from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.node_lost import nodes_lost
@@ -65,7 +65,8 @@ def unknown_children(situation: Situation) -> tuple[Create, ...]:
 
     Creating what exists costs one request per attempt after the operator has been restarted.
     """
-    children = unwatched_children(situation.job, situation.spec, (situation.observed.suffix,))
+    names = _shared_names(situation)
+    children = unwatched_children(situation.job, situation.spec, (names.launcher,), (names.ssh_key,))
     return tuple(Create(manifest) for manifest in children if object_name(manifest) not in situation.observed.known)
 
 
@@ -100,5 +101,9 @@ def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, .
         avoided |= {situation.status.replaced.node_name}
     lost = tuple(sorted(avoided))
     names = {ordinal: pod_name(job, number, ordinal, width) for ordinal in ordinals}
-    rest = (lost, situation.membership, situation.observed.suffix)
+    rest = (lost, situation.membership, _shared_names(situation))
     return tuple(CreatePod(name, number, ordinal, *rest) for ordinal, name in names.items())
+
+
+def _shared_names(situation: Situation) -> SharedNames:
+    return shared_names(situation.job, situation.spec, situation.observed.seed, situation.attempt.present)

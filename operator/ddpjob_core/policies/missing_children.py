@@ -5,12 +5,11 @@ That a ConfigMap, a Secret or a claim is gone shows only in pods that wait for t
 for now and then (`unmounted.py`), and never while all pods run.
 """
 
-from ddpjob_core.api.kubernetes import ObjectName, object_name
+from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.children.actions import Create
-from ddpjob_core.children.launcher_config import suffixes_of
 from ddpjob_core.children.network_policy import needed_network_policy
 from ddpjob_core.children.service import build_service
-from ddpjob_core.children.shared import unwatched_children
+from ddpjob_core.children.shared import mounted_names, unwatched_children
 from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER, taken_names
 from ddpjob_core.observations.situation import Situation
@@ -24,7 +23,7 @@ def missing_children(situation: Situation) -> Decision | None:
         return None
     since = unmounted_since(situation)
     refused = {each.object: each.kind for each in situation.observed.rejections}
-    unwatched = () if since is None else unwatched_children(situation.job, situation.spec, _suffixes(situation))
+    unwatched = () if since is None else _unwatched(situation)
     names = [object_name(manifest) for manifest in unwatched]
     if any(_holds_the_old_claim(name, refused) for name in names):
         # The pods that wait for the claim keep it from going. They have not begun, so nothing is lost with them.
@@ -44,10 +43,9 @@ def missing_children(situation: Situation) -> Decision | None:
     return Decision(situation.status, tuple(map(Create, due)), requeue_at=(*checks.values(), *again))
 
 
-def _suffixes(situation: Situation) -> tuple[str, ...]:
-    """Of the launcher's ConfigMaps that pods wait for: pods of a process that has died since have another one."""
-    names = {pod.launcher for pod in situation.attempt.present if pod.launcher is not None}
-    return suffixes_of(names, situation.job, situation.spec)
+def _unwatched(situation: Situation) -> tuple[Manifest, ...]:
+    job, spec = situation.job, situation.spec
+    return unwatched_children(job, spec, *mounted_names(job, spec, situation.attempt.present))
 
 
 def _holds_the_old_claim(name: ObjectName, refused: dict[ObjectName, RejectionKind]) -> bool:

@@ -1,14 +1,17 @@
 """Names of a job's objects that others have: they are recognised without being watched, waited for, and never used."""
 
+import base64
 from pathlib import Path
 
 import pytest
 
-from ddpjob_core.api.constants import LAUNCHER_VOLUME
-from ddpjob_core.api.resources import CONFIG_MAPS, PODS, SERVICES, Resource
+from ddpjob_core.api.constants import LAUNCHER_VOLUME, SSH_KEY_VOLUME
+from ddpjob_core.api.resources import CONFIG_MAPS, PODS, SECRETS, SERVICES, Resource
 from ddpjob_core.children.launcher_config import build_launcher
+from ddpjob_core.children.ssh_key import build_ssh_key
 from ddpjob_core.engine.protocols import Json
-from ddpjob_core.observations.observe import job_record
+from ddpjob_core.observations.observe import controller_uid, job_record
+from ddpjob_core.observations.observed import JobRecord
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 
@@ -52,10 +55,58 @@ async def test_what_has_a_name_of_the_jobs_is_recognised_named_and_never_used(
             await until(f"{name} runs", lambda name=name: all_run(stage, name, 2))
 
 
+async def test_a_key_or_launcher_that_another_user_has_put_there_is_never_used(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        await stage.create("m", nodes=2, launcher="mpirun", suspend=True)
+        await until("its name is known", lambda: phase_is(stage, "m", "Suspended"))
+        job = await record(stage, "m")
+        # As far as anyone can work it out, and the job's own by the look of it.
+        planted = {**build_ssh_key(job), "stringData": {"ssh-privatekey": "stranger", "ssh-publickey": "stranger"}}
+        await stage.admin.kube.create(SECRETS, planted)
+        await stage.set_spec("m", suspend=False)
+        await until("it runs", lambda: all_run(stage, "m", 2))
+        first = await mounted_once(stage, "m", SSH_KEY_VOLUME, "secret", "secretName")
+        found = await stage.admin.kube.get(SECRETS, stage.namespace, first)
+        assert first.startswith(f"{planted['metadata']['name']}-")
+        assert controller_uid(found) == job.uid
+        assert base64.b64decode(found["data"]["ssh-privatekey"]).startswith(b"-----BEGIN")
+        # Once a name is known, that of the next attempt with another spec must not be.
+        used = await mounted_once(stage, "m", LAUNCHER_VOLUME, "configMap", "name")
+        await stage.set_spec("m", suspend=True)
+        await until("it is suspended again", lambda: phase_is(stage, "m", "Suspended"))
+        await stage.set_spec("m", procsPerNode=3)
+        guessed = await launcher(stage, "m")
+        end = used.rpartition("-")[2]
+        for kind in (CONFIG_MAPS, SECRETS):
+            made = guessed if kind is CONFIG_MAPS else planted
+            metadata = {**made["metadata"], "name": f"{made['metadata']['name']}-{end}"}
+            await stage.admin.kube.create(kind, {**made, "metadata": metadata})
+        await stage.set_spec("m", suspend=False)
+        await until("the next attempt runs", lambda: all_run(stage, "m", 2))
+        used = await mounted_once(stage, "m", LAUNCHER_VOLUME, "configMap", "name")
+        assert used.startswith(f"{guessed['metadata']['name']}-")
+        assert not used.endswith(end)
+
+
+async def mounted_once(stage: Stage, name: str, volume: str, source: str, field: str) -> str:
+    """What all live pods of a job have as one volume."""
+    pods = [pod for pod in await stage.pods(name) if pod["status"].get("phase") == "Running"]
+    (found,) = {str(each[source][field]) for pod in pods for each in pod["spec"]["volumes"] if each["name"] == volume}
+    return found
+
+
+async def record(stage: Stage, name: str) -> JobRecord:
+    found = job_record(await stage.job(name))
+    assert found is not None
+    return found
+
+
 async def launcher(stage: Stage, name: str) -> Json:
     """The ConfigMap that the operator makes for a job, by the part of its name that anyone can work out."""
-    job = job_record(await stage.job(name))
-    assert job is not None
+    job = await record(stage, name)
     assert job.spec is not None
     made: Json = build_launcher(job, job.spec)
     return made

@@ -11,6 +11,7 @@ from ddpjob_core.api import ConditionType
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.children.actions import CreatePod, DeleteStray
 from ddpjob_core.children.launcher_config import launcher_config_name
+from ddpjob_core.children.shared import shared_names
 from ddpjob_core.observations.node_lost import SILENCE_OF_LOST
 from ddpjob_core.observations.observed import Rejection, RejectionKind
 
@@ -30,6 +31,27 @@ def test_under_mpirun_the_key_is_created_once_per_attempt_before_any_pod() -> No
     assert kinds == ["Create Service", "Create ConfigMap", "Create Secret", "Create Pod", "Create Pod"]
     world.settle()
     assert words(world.requests).count("Create Secret") == 1
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_all_pods_of_an_attempt_have_one_key_whichever_operator_creates_them(writes: int) -> None:
+    world = World(spec=spec_of(nodes=3, launcher="mpirun"))
+    world.reconcile(crash_after=writes)
+    world.settle()
+    assert len(world.pods) == 3
+    assert len({pod.ssh_key for pod in world.pods.values()}) == 1
+
+
+def test_nobody_can_work_out_a_name_before_the_object_exists() -> None:
+    world = World(spec=spec_of(launcher="mpirun"))
+    world.settle()
+    plain = shared_names(world.job(), world.spec)
+    first = shared_names(world.job(), world.spec, world.seed)
+    assert {first.launcher, first.ssh_key} == {each.name for each in world.unwatched}
+    other = shared_names(world.job(), spec_of(launcher="mpirun", procsPerNode=3), world.seed)
+    made = {str(name).rpartition("-")[2] for name in (first.launcher, first.ssh_key, other.launcher)}
+    assert len(made) == 3, "the end of one name tells that of another"
+    assert not {plain.launcher, plain.ssh_key} & {each.name for each in world.unwatched}
 
 
 def test_a_missing_pod_is_made_before_all_were_made_and_is_a_failure_after() -> None:
@@ -126,7 +148,7 @@ def test_no_pod_is_made_while_the_launchers_name_is_taken() -> None:
     world.rejections = (
         Rejection(
             RejectionKind.NAME_TAKEN,
-            ObjectName("ConfigMap", launcher_config_name(world.observe().job, world.spec, world.suffix)),
+            ObjectName("ConfigMap", launcher_config_name(world.observe().job, world.spec, world.seed)),
             "it has another owner",
         ),
     )

@@ -126,6 +126,17 @@ def test_each_launcher_that_pods_wait_for_comes_back_under_the_name_that_they_ha
     names = (f"{plain}-a1", f"{plain}-b2", "digits-launcher-0123-c3", f"{plain}x")
     for pod, name in zip(sorted(world.pods), names, strict=True):
         world.pods[pod] = replace(world.pods[pod], launcher=name)
+    assert created(world) == [f"{plain}-a1", f"{plain}-b2"]
+
+
+def test_the_key_that_pods_wait_for_comes_back_under_the_name_that_they_have() -> None:
+    world = waiting_world(nodes=2, launcher="mpirun")
+    (key,) = {pod.ssh_key for pod in world.pods.values()}
+    world.crash()
+    assert created(world)[1:] == [key]
+
+
+def created(world: World) -> list[str]:
+    """What is created once pods have waited for long."""
     world.advance(10)
-    made = [action.manifest["metadata"]["name"] for action in world.reconcile().actions if isinstance(action, Create)]
-    assert made == [f"{plain}-a1", f"{plain}-b2"]
+    return [action.manifest["metadata"]["name"] for action in world.reconcile().actions if isinstance(action, Create)]
