@@ -85,14 +85,15 @@ _INTRODUCTION: Final = """\
 `python -m hack.generate`; do not edit. -->
 
 The ClusterRole `ddpjob-operator` grants the permissions below in all namespaces, and the Role of the same name those on
-Leases in the namespace `ddpjob-system` alone. Everything else is denied: the operator cannot read secrets or
-ConfigMaps, or access finalizers, namespaces or custom resource definitions. Of a job's objects, pods and services are
-looked up in a list, by their names, with the right that their watches need anyway; only claims, which are never
-listed, it may `get`. A test compares this list with what was used according to the API server's audit log. Discovery
-(`/api`, `/apis`) is open to every authenticated client. Training pods get no credentials for the cluster.
+Leases in the namespace `ddpjob-system` alone, `get` and `update` only of its own Lease. Everything else is denied: the
+operator cannot read secrets or ConfigMaps, or access finalizers, namespaces or custom resource definitions. Of a job's
+objects, pods and services are looked up in a list, by their names, with the right that their watches need anyway; only
+claims, which are never listed, it may `get`. A test compares this list with what was used according to the API
+server's audit log. Discovery (`/api`, `/apis`) is open to every authenticated client. Training pods get no credentials
+for the cluster.
 
-An operator of a list of namespaces needs the first of the two in each of them only, as a Role
-([operator.md](operator.md)).
+An operator of a list of namespaces needs the first of the two in each of them only, as a Role, and the second for the
+Lease of that list ([operator.md](operator.md)).
 """
 
 

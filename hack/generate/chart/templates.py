@@ -10,6 +10,7 @@ import yaml
 
 from ddpjob_core.api.constants import GROUP, PLURAL
 from ddpjob_core.api.crd import custom_resource_definition, render
+from ddpjob_core.api.scope import LEASE_NAME
 from hack.cache import ROOT
 from hack.generate.permissions import CLUSTER_ROLE, NETWORK_POLICIES, ROLE, rules_for_network_policies
 
@@ -27,6 +28,8 @@ _KEEP: Final = """\
   {{- end }}
 """
 _ISOLATING: Final = "jobNetworkPolicies"
+_LEASE: Final = f"  - {LEASE_NAME}\n"
+_LEASE_VALUE: Final = '  - {{ include "ddpjob.lease" . }}\n'
 _PRIORITY_CLASS: Final = "'ddpjob-critical'"
 _PRIORITY_VALUE: Final = '{{ .Values.priorityClass.name | default "ddpjob-critical" | squote }}'
 
@@ -66,7 +69,6 @@ def named_templates() -> str:
     """What templates of the chart include: the rules of roles, and what PodMonitors scrape."""
     monitors = {each["metadata"]["name"]: each for each in yaml.safe_load_all(POD_MONITORS.read_text())}
     parts = {
-        "ddpjob.rules.leases": _rules(ROLE),
         "ddpjob.scrape.operator": monitors["ddpjob-operator"]["spec"]["podMetricsEndpoints"],
         "ddpjob.scrape.trainer": monitors["ddpjob-trainer"]["spec"]["podMetricsEndpoints"],
     }
@@ -75,8 +77,9 @@ def named_templates() -> str:
     trainer = monitors["ddpjob-trainer"]["spec"]
     limits = yaml.safe_dump({name: each for name, each in trainer.items() if name.endswith("Limit")}, sort_keys=False)
     of_jobs = _definition("ddpjob.rules.jobs", _items(_rules(CLUSTER_ROLE)) + isolating)
+    of_leases = _definition("ddpjob.rules.leases", _replaced(_items(_rules(ROLE)), _LEASE, _LEASE_VALUE))
     scraped = "".join(_definition(name, _items(items)) for name, items in parts.items())
-    return _header(*sources) + of_jobs + scraped + _definition("ddpjob.scrape.limits", _escaped(limits))
+    return _header(*sources) + of_jobs + of_leases + scraped + _definition("ddpjob.scrape.limits", _escaped(limits))
 
 
 def _rules(role: Path) -> list[Any]:

@@ -162,11 +162,15 @@ class Cluster:
         """The answer to a GET of any path as text."""
         return self._transport.text(path)
 
-    def may(self, verb: str, resource: Resource, namespace: str | None, *, subresource: str = "") -> bool:
-        """Whether the user may do this, as in `kubectl auth can-i`."""
+    def may(
+        self, verb: str, resource: Resource, namespace: str | None, *, subresource: str = "", name: str = ""
+    ) -> bool:
+        """Whether the user may do this, as in `kubectl auth can-i`: to all objects, or to the one of that name."""
         attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
         if subresource:
             attributes["subresource"] = subresource
+        if name:
+            attributes["name"] = name
         if namespace:
             attributes["namespace"] = namespace
         review = {

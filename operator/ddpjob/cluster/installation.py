@@ -78,8 +78,9 @@ OF_JOBS: Final[tuple[Permission, ...]] = (
 """What an operator may do in the namespaces that it serves: manifests/base/cluster-role.yaml."""
 OF_NETWORK_POLICIES: Final[tuple[Permission, ...]] = ((NETWORK_POLICIES, "", ("create", "list", "update", "watch")),)
 """What it may do there in addition with --network-policies: manifests/overlays/network-policies/cluster-role.yaml."""
-OF_LEASES: Final[tuple[Permission, ...]] = ((LEASES, "", ("create", "get", "list", "watch", "update")),)
-"""What an operator may do where the Leases are: manifests/base/role.yaml."""
+OF_LEASES: Final[tuple[Permission, ...]] = ((LEASES, "", ("create", "list", "watch")), (LEASES, "", ("get", "update")))
+"""What an operator may do where the Leases are, the latter with its own alone: manifests/base/role.yaml."""
+_NAMING: Final = ("get", "update")
 
 
 def examine_before_and_after(cluster: Cluster, scope: Scope, *, monitoring: bool) -> list[Check]:
@@ -96,8 +97,7 @@ def examine_before_and_after(cluster: Cluster, scope: Scope, *, monitoring: bool
     api = check_api(version, cluster.server)
     if isinstance(version, ApiError):
         return [api]
-    home = LEASE_NAMESPACE if scope == Scope() else cluster.namespace
-    deployments, pods = find_operators(cluster, DEPLOYMENTS, place=home), find_operators(cluster, PODS, place=home)
+    deployments, pods = find_operators(cluster, DEPLOYMENTS), find_operators(cluster, PODS)
     leases = find_operators(cluster, LEASES)
     namespaces = tried(lambda: _namespaces(cluster, scope))
     nodes = tried(lambda: cluster.find(NODES, None))
@@ -146,16 +146,15 @@ def _namespaces(cluster: Cluster, scope: Scope) -> list[Json]:
 def _rights(cluster: Cluster, scope: Scope, of_jobs: tuple[Permission, ...]) -> Iterator[Right]:
     """What it takes to install an operator, and whether the user may."""
     wide = scope == Scope()
-    home = LEASE_NAMESPACE if wide else cluster.namespace
     for resource in _ONCE if wide else ():
         yield from _applying(cluster, resource, None)
     for resource in _OF_OPERATOR:
-        yield from _applying(cluster, resource, home)
+        yield from _applying(cluster, resource, LEASE_NAMESPACE)
     if wide:
         yield from _granting(cluster, of_jobs, _CLUSTER_ROLES, _CLUSTER_ROLE_BINDINGS, None)
     else:
-        yield from _granting(cluster, of_jobs, _ROLES, _ROLE_BINDINGS, home)
-    yield from _granting(cluster, OF_LEASES, _ROLES, _ROLE_BINDINGS, LEASE_NAMESPACE)
+        yield from _granting(cluster, of_jobs, _ROLES, _ROLE_BINDINGS, cluster.namespace)
+    yield from _granting(cluster, OF_LEASES, _ROLES, _ROLE_BINDINGS, LEASE_NAMESPACE, only=scope.lease)
 
 
 def _applying(cluster: Cluster, resource: Resource, place: str | None) -> Iterator[Right]:
@@ -164,7 +163,13 @@ def _applying(cluster: Cluster, resource: Resource, place: str | None) -> Iterat
 
 
 def _granting(
-    cluster: Cluster, granted: tuple[Permission, ...], roles: Resource, bindings: Resource, place: str | None
+    cluster: Cluster,
+    granted: tuple[Permission, ...],
+    roles: Resource,
+    bindings: Resource,
+    place: str | None,
+    *,
+    only: str = "",
 ) -> Iterator[Right]:
     yield from _applying(cluster, roles, place)
     yield from _applying(cluster, bindings, place)
@@ -174,7 +179,8 @@ def _granting(
     for resource, subresource, verbs in granted:
         what = f"{resource.plural}/{subresource}" if subresource else resource.plural
         for verb in verbs:
-            allowed = cluster.may(verb, resource, place, subresource=subresource)
+            name = only if verb in _NAMING else ""
+            allowed = cluster.may(verb, resource, place, subresource=subresource, name=name)
             yield Right(f"{verb} {what}{_in(place)}, which you would grant", allowed)
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from ddpjob_core.api import DDPJobSpec
 from ddpjob_core.api.columns import COLUMNS
+from ddpjob_core.api.scope import Scope
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.pod import build_pod
 from ddpjob_core.children.service import build_service
@@ -657,6 +658,8 @@ def test_the_operator_of_a_list_of_namespaces_has_roles_in_these_and_nothing_in_
     for each in built:
         if each["kind"] == "Role" and each["metadata"]["namespace"] != "ddpjob-system":
             assert each["rules"] == cluster_role["rules"]
+        elif each["kind"] == "Role":
+            assert each["rules"][1]["resourceNames"] == [Scope.of("team-a", "team-b").lease]
 
 
 @pytest.mark.parametrize(("folder", "more"), [("base", []), ("overlays/high-availability", ["PodDisruptionBudget"])])

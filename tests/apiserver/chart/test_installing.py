@@ -14,6 +14,7 @@ from tests.apiserver.controlplane import NAMESPACE, ApiError, Client, ControlPla
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/ddpjob-operator"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
 BUDGETS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+LEASES = "coordination.k8s.io/leases"
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 MOST_BYTES_OF_A_RELEASE = 1024 * 1024
 """What fits into a Secret."""
@@ -98,10 +99,10 @@ def a_job(admin: Client, namespace: str) -> str:
     return path_of(job)
 
 
-def may(admin: Client, account: str, verb: str, resource: str, namespace: str) -> bool:
-    """Whether an operator's service account (NAMESPACE:NAME) may do something."""
+def may(admin: Client, account: str, verb: str, resource: str, namespace: str, *, name: str = "") -> bool:
+    """Whether an operator's service account (NAMESPACE:NAME) may do something, to all objects or to that one."""
     group, _, plural = resource.rpartition("/")
-    asked = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+    asked = {"verb": verb, "group": group, "resource": plural, "namespace": namespace, "name": name}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
@@ -157,18 +158,20 @@ def test_operators_of_different_namespaces_are_installed_and_removed_without_tou
     install("ddpjob-cluster", values={"operator": {"install": False}})
     assert admin.find(DEPLOYMENT) is None
     for team in teams:
-        install(namespace=team, values={"namespaces": [team], **ONCE})
+        install(team, values={"namespaces": [team], **ONCE})
     for own, other in (teams, reversed(teams)):
-        account = f"{own}:ddpjob-operator"
+        account = f"{NAMESPACE}:ddpjob-operator-{own}"
         assert may(admin, account, "create", "pods", own)
-        assert may(admin, account, "update", "coordination.k8s.io/leases", NAMESPACE)
+        assert may(admin, account, "update", LEASES, NAMESPACE, name=f"ddpjob-operator.{own}")
+        assert not may(admin, account, "update", LEASES, NAMESPACE, name=f"ddpjob-operator.{other}")
+        assert not may(admin, account, "update", LEASES, NAMESPACE)
         assert not may(admin, account, "create", "pods", other)
         assert not may(admin, account, "list", "ddpjob.dev/ddpjobs", "")
 
-    on_cluster.run("uninstall", "ddpjob", "--namespace", teams[0])
-    account = f"{teams[1]}:ddpjob-operator"
+    on_cluster.run("uninstall", teams[0], "--namespace", NAMESPACE)
+    account = f"{NAMESPACE}:ddpjob-operator-{teams[1]}"
     assert may(admin, account, "create", "pods", teams[1])
-    assert may(admin, account, "update", "coordination.k8s.io/leases", NAMESPACE)
+    assert may(admin, account, "update", LEASES, NAMESPACE, name=f"ddpjob-operator.{teams[1]}")
     assert admin.find(DEFINITION) is not None
     # A second release with what a cluster has once is refused, and says of what.
     with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):

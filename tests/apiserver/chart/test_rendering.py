@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ddpjob_core.api.scope import Scope
 from tests.apiserver.chart.helm import (
     CHART,
     Helm,
@@ -91,8 +92,8 @@ def test_releases_have_no_object_in_common_except_what_a_cluster_has_once(helm: 
     releases = [
         ("ddpjob", "ddpjob-system", ["team-a"]),
         ("blue", "ddpjob-system", ["team-b"]),
-        ("ddpjob", "team-c", ["team-c", "team-d"]),
-        ("ddpjob", "team-e", ["team-e"]),
+        ("ddpjob", "of-team-c", ["team-c", "team-d"]),
+        ("ddpjob", "of-team-e", ["team-e"]),
     ]
     made = [
         helm.render({**alone, "namespaces": namespaces}, release, namespace)
@@ -123,11 +124,29 @@ def test_no_release_selects_the_pods_of_another_one_in_its_namespace(helm: Helm)
 
 
 def test_an_operator_that_serves_the_namespace_of_the_leases_has_one_role_there(helm: Helm) -> None:
-    made = helm.render({"namespaces": ["ddpjob-system"], **ONCE})
+    made = helm.render({"namespaces": ["ddpjob-system"], "allowOwnNamespace": True, **ONCE})
     (role,) = of_kind(made, "Role")
     jobs = of_kind(helm.render({}), "ClusterRole")[0]["rules"]
-    leases = of_kind(helm.render({}), "Role")[0]["rules"]
-    assert role["rules"] == leases + jobs
+    watching, own = of_kind(helm.render({}), "Role")[0]["rules"]
+    assert role["rules"] == [watching, {**own, "resourceNames": ["ddpjob-operator.ddpjob-system"]}, *jobs]
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team-a"], ["team-b", "team-a"], ["b-1", "b", "a", "b1"]], ids=str)
+def test_an_operator_may_take_no_lease_but_its_own(helm: Helm, namespaces: list[str]) -> None:
+    roles = of_kind(helm.render({"namespaces": namespaces, **ONCE}, namespace="operators"), "Role")
+    rules = [rule for role in roles for rule in role["rules"] if rule["resources"] == ["leases"]]
+    changing = [rule for rule in rules if {"get", "update", "patch", "delete"} & set(rule["verbs"])]
+    assert [rule.get("resourceNames") for rule in changing] == [[Scope.parse(namespaces).lease]]
+
+
+def test_no_service_account_of_an_operator_is_where_those_whom_it_serves_create_pods(helm: Helm) -> None:
+    values = {"namespaces": ["team-a", "team-b"], **ONCE}
+    for kind in ("ServiceAccount", "Deployment"):
+        (found,) = of_kind(helm.render(values), kind)
+        assert found["metadata"]["namespace"] == "ddpjob-system"
+    with pytest.raises(HelmError, match="namespaces has the release's own namespace team-b"):
+        helm.render(values, namespace="team-b")
+    assert of_kind(helm.render({**values, "allowOwnNamespace": True}, namespace="team-b"), "ServiceAccount")
 
 
 def test_the_leases_may_be_in_another_namespace(helm: Helm) -> None:
@@ -211,7 +230,7 @@ def test_training_pods_are_scraped_in_the_namespaces_that_are_served(helm: Helm)
 
 
 def test_an_operator_of_some_namespaces_may_make_network_policies_there_and_not_elsewhere(helm: Helm) -> None:
-    isolating = {"jobNetworkPolicies": {"install": True}, **ONCE}
+    isolating = {"jobNetworkPolicies": {"install": True}, "allowOwnNamespace": True, **ONCE}
     for values, kinds in (({}, ["ClusterRole"]), ({"namespaces": ["team-a", "ddpjob-system"]}, ["Role", "Role"])):
         made = helm.render({**isolating, **values})
         allowed = [each for each in made if "networkpolicies" in yaml.safe_dump(each.get("rules"))]

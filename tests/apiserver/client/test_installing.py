@@ -12,6 +12,7 @@ import yaml
 
 from ddpjob.cluster.installation import OF_JOBS, OF_LEASES, Permission
 from ddpjob_core.api.resources import Resource
+from ddpjob_core.api.scope import Scope
 from tests.apiserver.client.program import Program
 from tests.apiserver.controlplane import BASE, NAMESPACE, ControlPlane, Json
 from tests.apiserver.rights import grant
@@ -121,8 +122,11 @@ def test_rights_to_grant_are_needed_and_those_of_roles_are_enough_for_one_namesp
     code, without = outcomes(user)
     assert (code, without["Permissions"]) == (1, "FAIL")
     roles = applying("rbac.authorization.k8s.io", "roles", "rolebindings")
-    grant(plane, namespace, "nobody", applying("", "serviceaccounts"), applying("apps", "deployments"), roles)
-    lease_rights(plane, namespace, roles, *rules(*OF_LEASES))
+    grant(plane, namespace, "nobody", roles)
+    own = Scope.of(namespace).lease
+    of_leases = [{**rule, "resourceNames": [own]} if "get" in rule["verbs"] else rule for rule in rules(*OF_LEASES)]
+    of_operator = (applying("", "serviceaccounts"), applying("apps", "deployments"))
+    lease_rights(plane, namespace, roles, *of_operator, *of_leases)
     said = {check["name"]: check for check in user.json("doctor", "--install")}["Permissions"]["message"]
     assert f"create pods in {namespace}, which you would grant" in said
     assert "clusterroles" not in said

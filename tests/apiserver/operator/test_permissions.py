@@ -48,7 +48,9 @@ class Account:
         self.namespace, self.leases = plane.new_namespace(), plane.new_namespace()
         self.kubeconfig = plane.new_user(self.namespace)
         grant(plane, self.namespace, "nobody", *rules(OF_JOBS), *rules_for_network_policies())
-        grant(plane, self.leases, "nobody", *rules(OF_LEASES), home=self.namespace)
+        own = {"resourceNames": [Scope.of(self.namespace).lease]}
+        of_leases = [{**rule, **own} if "resourceNames" in rule else rule for rule in rules(OF_LEASES)]
+        grant(plane, self.leases, "nobody", *of_leases, home=self.namespace)
         self._begun = plane.audit_size
 
     def asked(self, namespace: str) -> tuple[set[Permission], list[str]]:

@@ -76,9 +76,16 @@
   - leases
   verbs:
   - create
-  - get
   - list
   - watch
+- apiGroups:
+  - coordination.k8s.io
+  resources:
+  - leases
+  resourceNames:
+  - {{ include "ddpjob.lease" . }}
+  verbs:
+  - get
   - update
 {{- end -}}
 {{- define "ddpjob.scrape.operator" -}}

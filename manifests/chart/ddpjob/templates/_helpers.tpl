@@ -59,6 +59,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{/* The Lease of what is served: ddpjob_core/api/scope.py has the same names. */}}
+{{- define "ddpjob.lease" -}}
+{{- if not .Values.namespaces -}}
+ddpjob-operator
+{{- else if eq (len .Values.namespaces) 1 -}}
+{{- printf "ddpjob-operator.%s" (first .Values.namespaces) -}}
+{{- else -}}
+{{- printf "ddpjob-operator.namespaces.%s" (sortAlpha .Values.namespaces | join "," | sha256sum | trunc 32) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Pods may use every service account of their namespace, the operator's too. */}}
+{{- define "ddpjob.checked" -}}
+{{- if and (has .Release.Namespace .Values.namespaces) (not .Values.allowOwnNamespace) -}}
+{{- printf "namespaces has the release's own namespace %s: anyone who may create pods there could use the operator's service account. Install the release in another namespace, such as ddpjob-system, or set allowOwnNamespace if only administrators create pods in %s." .Release.Namespace .Release.Namespace | fail -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "ddpjob.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "ddpjob.serviceAccount" . | quote }}
