@@ -42,6 +42,7 @@ from ddpjob_core.policies.ttl_seconds_after_finished import with_time_to_live
 from ddpjob_core.status.bounds import within_bounds
 from ddpjob_core.status.complete import completed
 from ddpjob_core.status.events import Event, events_between
+from ddpjob_core.status.reused_claim import reused_claim_remark
 from ddpjob_core.status.unknown_accelerators import unknown_accelerator_remark
 from ddpjob_core.status.unreadable import unreadable
 from ddpjob_core.status.writes import differs, may_write_at, recheck_at
@@ -162,10 +163,20 @@ def _plan(situation: Situation, decision: Decision, now: datetime) -> Plan:
 
 def _events(situation: Situation, status: DDPJobStatus) -> tuple[Event, ...]:
     old, spec = situation.job.status, situation.spec
-    remark = unknown_accelerator_remark(spec) if status.pods_created and status.attempt == 0 else ""
+    remarks = _remarks(situation) if status.pods_created and status.attempt == 0 else []
     return events_between(
-        old, status, max_restarts=spec.restart.max_restarts, remark=remark, change=situation.job.change
+        old, status, max_restarts=spec.restart.max_restarts, remarks=remarks, change=situation.job.change
     )
+
+
+def _remarks(situation: Situation) -> list[Event]:
+    """What is said once, with the first pods."""
+    spec, uid = situation.spec, situation.observed.found_claim
+    said = [
+        Event("Warning", "UnknownAccelerator", unknown_accelerator_remark(spec)),
+        Event("Normal", "ClaimReused", reused_claim_remark(situation.job, spec.checkpoint, uid)),
+    ]
+    return [event for event in said if event.message]
 
 
 def _whole_second(moment: datetime) -> datetime:

@@ -103,6 +103,7 @@ class World:
     vanished: dict[str, PodRecord] = field(default_factory=dict)
     generation: int = 1
     status_refused: str = ""
+    found_claim: str | None = None
     job_deleted: bool = False
     status_writes: list[DDPJobStatus] = field(default_factory=list)
     creations: list[str] = field(default_factory=list)
@@ -146,6 +147,7 @@ class World:
             taken_over=self.taken_over,
             inherited=self.inherited,
             seed=self.seed,
+            found_claim=self.found_claim,
         )
 
     def has_answered(self, target: PollTarget) -> bool:

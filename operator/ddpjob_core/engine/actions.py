@@ -20,7 +20,7 @@ from ddpjob_core.api.errors import (
 )
 from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.membership import membership_text
-from ddpjob_core.api.resources import JOBS, PODS
+from ddpjob_core.api.resources import CLAIMS, JOBS, PODS
 from ddpjob_core.api.status import Membership
 from ddpjob_core.api.text import one_line
 from ddpjob_core.children.actions import (
@@ -46,6 +46,7 @@ _MOST_PODS: Final = 512
 """Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
 _FIRST_PODS: Final = 4
 """Pods of a job that are posted before the first answer: all of a small job, and few where the answer is a refusal."""
+_LONGEST_UID: Final = 64
 _BEING_DELETED: Final = "object is being deleted: "
 """How the API server begins its message if an object that already exists is being deleted."""
 _DELETION: Final = "it is being deleted; what still uses it delays that"
@@ -69,6 +70,8 @@ class Outcome:
     """Objects whose creation is among the failures."""
     known: set[ObjectName] = field(default_factory=set)
     """Objects that were created or found to exist and that no watch shows."""
+    found_claim: str | None = None
+    """Uid of a claim that exists and that the operator would have created."""
     more: bool = False
     """Whether pods were left for the next reconcile although nothing stood in the way."""
 
@@ -161,7 +164,7 @@ class ActionRunner:
         if manifest["kind"] == "Secret":
             key = await asyncio.to_thread(self._new_ssh_key)
             manifest = {**manifest, "stringData": {PRIVATE_KEY: key.private, PUBLIC_KEY: key.public}}
-        raw = await self._create_or_find(job, kind, manifest)
+        raw = await self._create_or_find(job, kind, manifest, outcome)
         changed = alteration(kind, job, manifest, raw)
         if changed:
             if kind.resource is PODS:
@@ -179,7 +182,7 @@ class ActionRunner:
         grace = None if raw.get("spec", {}).get("nodeName") else 0
         await self._delete_pod(job.namespace, metadata["name"], metadata["uid"], grace)
 
-    async def _create_or_find(self, job: JobRecord, kind: Kind, manifest: Manifest) -> Json:
+    async def _create_or_find(self, job: JobRecord, kind: Kind, manifest: Manifest, outcome: Outcome) -> Json:
         """The object as the API server has it; only the manifest where an existing one cannot be read."""
         try:
             with _gone_or_contended():
@@ -201,6 +204,8 @@ class ActionRunner:
         if kind.resource is not PODS and raw["metadata"].get("deletionTimestamp"):
             # A pod that is being deleted is an observed one: it has failed.
             raise _Unusable(RejectionKind.BEING_DELETED, _DELETION)
+        if kind.resource is CLAIMS:
+            outcome.found_claim = one_line(str(raw["metadata"].get("uid")), _LONGEST_UID)
         if kind.repaired and alteration(kind, job, manifest, raw):
             return await self._put_right(kind, manifest, raw)
         return raw

@@ -44,6 +44,7 @@ class JobMemory:
         seed: of the names that nobody else may know before the objects exist.
         attempt: the attempt that `known` and `rejections` belong to.
         known: objects that no watch shows, and when each was last created or found to exist.
+        found_claim: uid of the claim for checkpoints that the attempt has found instead of creating it.
         rejections: objects that the API server refused, with the refusal and when it was last received.
         failing: since when each object could not be created, each try having failed in a way that may pass by itself.
         taken_over: since when this process decides about the job.
@@ -61,6 +62,7 @@ class JobMemory:
     seed: str = ""
     attempt: int = 0
     known: dict[ObjectName, datetime] = field(default_factory=dict)
+    found_claim: str | None = None
     rejections: dict[ObjectName, tuple[Rejection, datetime]] = field(default_factory=dict)
     failing: dict[ObjectName, datetime] = field(default_factory=dict)
     taken_over: datetime | None = None
@@ -81,6 +83,7 @@ class JobMemory:
     def forget_answers(self) -> None:
         """Forget what only answers to this process's own requests have shown."""
         self.known.clear()
+        self.found_claim = None
         self.rejections.clear()
         self.failing.clear()
 

@@ -205,6 +205,7 @@ class Reconciler:
             taken_over=memory.taken_over,
             inherited=memory.inherited,
             seed=memory.seed,
+            found_claim=memory.found_claim,
         )
 
     async def _write_status(self, key: Key, job: JobRecord, plan: Plan, memory: JobMemory) -> JobRecord | None:
@@ -312,6 +313,7 @@ class Reconciler:
         for name in outcome.done:
             memory.rejections.pop(name, None)
             memory.failing.pop(name, None)
+        memory.found_claim = outcome.found_claim or memory.found_claim
         memory.known |= dict.fromkeys(outcome.known, self._now())
         for rejection in outcome.rejected:
             memory.failing.pop(rejection.object, None)

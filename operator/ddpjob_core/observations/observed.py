@@ -212,6 +212,7 @@ class Observed:
     where it has not. `inherited` is whether another process decided about the job before, and may have written a newer
     status than the one that is known. `status_refused` is what the API server refused of the last status. `seed` is a
     text that only this process knows; it makes names from it that nobody else can know before the objects exist.
+    `found_claim` is the uid of the claim for checkpoints where this attempt found one instead of creating it.
     """
 
     job: JobRecord
@@ -233,3 +234,4 @@ class Observed:
     taken_over: datetime | None = None
     inherited: bool = False
     seed: str = ""
+    found_claim: str | None = None

@@ -1,5 +1,6 @@
 """Events that people need, derived from the change between two statuses: none can repeat, because a change cannot."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -25,7 +26,7 @@ def events_between(
     new: DDPJobStatus,
     *,
     max_restarts: int = 0,
-    remark: str = "",
+    remarks: Sequence[Event] = (),
     change: SpecChange | None = None,
 ) -> tuple[Event, ...]:
     """The events of a status change; a job that succeeds has PodsCreated, Training and Succeeded.
@@ -34,7 +35,7 @@ def events_between(
         old: the status before, None for none.
         new: the status that has been written.
         max_restarts: spec.restart.maxRestarts.
-        remark: on accelerators that are not known, said once, with the first pods.
+        remarks: said once, with the first pods.
         change: what the newest generation of the spec has changed, where it is known.
     """
     before = old or DDPJobStatus()
@@ -52,8 +53,7 @@ def events_between(
                 f"{new.procs_per_node} process{'es' if new.procs_per_node != 1 else ''} each",
             ),
         )
-        if remark and new.attempt == 0:
-            events.append(Event("Warning", "UnknownAccelerator", remark))
+        events.extend(remarks if new.attempt == 0 else ())
     if new.replaced is not None and before.replaced is None:
         events.append(Event("Warning", "Replaced", _replaced(new.replaced, new.attempt)))
     resized = _resized(before.membership, new.membership)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ddpjob_core.api.constants import LAUNCHER_VOLUME, SSH_KEY_VOLUME
-from ddpjob_core.api.resources import CONFIG_MAPS, PODS, SECRETS, SERVICES, Resource
+from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
+from ddpjob_core.children.checkpoint import build_claim
 from ddpjob_core.children.launcher_config import build_launcher
 from ddpjob_core.children.ssh_key import build_ssh_key
 from ddpjob_core.engine.protocols import Json
@@ -89,6 +90,32 @@ async def test_a_key_or_launcher_that_another_user_has_put_there_is_never_used(
         used = await mounted_once(stage, "m", LAUNCHER_VOLUME, "configMap", "name")
         assert used.startswith(f"{guessed['metadata']['name']}-")
         assert not used.endswith(end)
+
+
+async def test_a_claim_that_was_there_before_the_job_is_used_and_named_in_an_event(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        await stage.operator.start()
+        for name in ("found", "fresh"):
+            await stage.create(name, nodes=1, checkpoint={"size": "1Gi"}, suspend=True)
+            await until("its uid is known", lambda name=name: phase_is(stage, name, "Suspended"))
+        job = await record(stage, "found")
+        assert job.spec is not None
+        assert job.spec.checkpoint is not None
+        made = await stage.admin.kube.create(CLAIMS, build_claim(job, job.spec.checkpoint) or {})
+        for name, reason in (("fresh", "PodsCreated"), ("found", "ClaimReused")):
+            await stage.set_spec(name, suspend=False)
+            await until(f"{name} runs", lambda name=name: all_run(stage, name, 1))
+            await until(f"{name} says so", lambda name=name, reason=reason: events_of(stage, name, reason))
+        (said,) = await events_of(stage, "found", "ClaimReused")
+        assert f"the claim found-checkpoints (uid {made['metadata']['uid']}), which was there before this job" in said
+        assert await events_of(stage, "fresh", "ClaimReused") == []
+
+
+async def events_of(stage: Stage, name: str, reason: str) -> list[str]:
+    found = await stage.admin.all(EVENTS, stage.namespace)
+    return [each["message"] for each in found if (each["involvedObject"]["name"], each["reason"]) == (name, reason)]
 
 
 async def mounted_once(stage: Stage, name: str, volume: str, source: str, field: str) -> str:
