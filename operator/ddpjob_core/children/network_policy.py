@@ -15,7 +15,7 @@ from ddpjob_core.api.network_policy import KIND, Isolation, content_of
 from ddpjob_core.api.ownership import child_metadata
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.children.processes import processes_of
-from ddpjob_core.children.template import merge_trainer, others_of, trainer_of
+from ddpjob_core.children.template import merge_trainer, trainer_of
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_core.observations.situation import Situation
 
@@ -29,8 +29,8 @@ def build_network_policy(job: JobRecord, spec: DDPJobSpec, isolation: Isolation)
     """The policy's manifest. Expects a template without errors.
 
     The job's own pods reach each other on any port: gloo, NCCL and Open MPI choose theirs as they like. Ports that the
-    job declares are for its namespace, those of metrics for the operator and for Prometheus. Each port is a rule of its
-    own: network plugins that know no ranges would allow the first of a range alone.
+    trainer declares are for its namespace, those of metrics for the operator and for Prometheus. Each port is a rule of
+    its own: network plugins that know no ranges would allow the first of a range alone.
     """
     metrics = range(spec.metrics.port, spec.metrics.port + processes_of(spec))
     own = {"podSelector": {"matchLabels": {LABEL_UID: job.uid}}}
@@ -65,9 +65,12 @@ def needed_network_policy(situation: Situation) -> Manifest | None:
 
 
 def _declared_ports(spec: DDPJobSpec) -> list[dict[str, Any]]:
-    """The ports that the containers declare, except that of the rendezvous, where mpirun has its sshd as well."""
-    containers = [merge_trainer(trainer_of(spec.template), spec.trainer), *others_of(spec.template)]
-    found = {_declared(port) for container in containers for port in _items(container.get("ports"))}
+    """The ports that the trainer declares, except that of the rendezvous, where mpirun has its sshd as well.
+
+    What sidecars declare says what an image serves, not who may connect: `spec.trainer.ports` opens their ports too.
+    """
+    trainer = merge_trainer(trainer_of(spec.template), spec.trainer)
+    found = {_declared(port) for port in _items(trainer.get("ports"))}
     reserved = {(spec.rendezvous.port, "TCP")}
     return [_port(*each) for each in sorted({each for each in found if each is not None} - reserved)]
 

@@ -55,17 +55,28 @@ def trainer(**fields: Any) -> dict[str, Any]:
             "former",
         ),
         (
-            {"template": {"spec": {"containers": [{"name": "board", "ports": [{"containerPort": 6006}]}]}}},
+            {"template": {"spec": {"containers": [{"name": "trainer", "ports": [{"containerPort": 6006}]}]}}},
             tcp(9401),
             "s",
         ),
-        # What the API server refuses in the pod.
+        # What other containers declare is opened by naming it in spec.trainer.ports alone.
         (
             {
                 "template": {
-                    "spec": {"containers": [{"name": "b", "ports": [{"containerPort": "http"}, {}, None, True]}]}
+                    "spec": {
+                        "containers": [{"name": "board", "ports": [{"containerPort": 6006}]}],
+                        "initContainers": [
+                            {"name": "proxy", "restartPolicy": "Always", "ports": [{"containerPort": 6006}]}
+                        ],
+                    }
                 }
             },
+            tcp(9401),
+            None,
+        ),
+        # What the API server refuses in the pod.
+        (
+            {"template": {"spec": {"containers": [{"name": "trainer", "ports": [{"containerPort": "http"}, {}]}]}}},
             tcp(9401),
             None,
         ),
