@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import sys
-import tempfile
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from ddpjob.local.runner import Ending, LocalRunner
 from ddpjob.local.show import Show
 from ddpjob.views.exit_codes import ExitCode
 from ddpjob.views.outcome import end_lines
+from ddpjob_core.api.launchers import Launcher
 from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.engine.clock import SteadyClock
 from ddpjob_launcher.archive import FILE, archive
@@ -38,16 +39,28 @@ def run_local(manifest: LocalManifest, home: Path, *, show: Show | None = None) 
     """
     # Absolute, since programs may run in another folder.
     records = Records(home.absolute(), manifest.namespace, manifest.name)
-    console = show or Console(left_out=manifest.left_out)
-    with records.held(), tempfile.TemporaryDirectory(prefix="ddpjob-") as folder:
-        launcher = Path(folder) / FILE
-        launcher.write_bytes(archive(manifest.spec.launcher.traits.module))
+    console = show or Console(left_out=manifest.left_out, config_maps=manifest.config_maps)
+    with records.held():
+        launcher = _launcher(records.home, manifest.spec.launcher)
         ending = asyncio.run(_run(manifest, records, this_machine(os.environ, launcher), console))
     _close(last_words(manifest.name, ending))
     if ending.status.phase is Phase.SUCCEEDED:
         return ExitCode.OK
     stopped = ending.interrupted and ending.status.phase is not Phase.FAILED
     return ExitCode.INTERRUPTED if stopped else ExitCode.FAILED
+
+
+def _launcher(home: Path, launcher: Launcher) -> Path:
+    """The launcher's file, which all runs with the same one share: a run that is killed leaves nothing behind."""
+    content = archive(launcher.traits.module)
+    # No namespace begins with a dot.
+    file = home / ".launchers" / hashlib.sha256(content).hexdigest()[:16] / FILE
+    if not file.is_file() or file.read_bytes() != content:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f"{FILE}.{os.getpid()}")
+        new.write_bytes(content)
+        new.replace(file)
+    return file
 
 
 def _close(words: str) -> None:

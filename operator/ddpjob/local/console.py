@@ -1,18 +1,17 @@
 """What a run without a cluster shows in a terminal: the output of the programs, and what happens to the job."""
 
-import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ddpjob.local.network import LOOPBACK, Network
 from ddpjob.local.records import Records
+from ddpjob.local.what_runs import what_runs
 from ddpjob.views.progress import progress_line
 from ddpjob_core.api.names import parse_pod_name
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import DDPJobStatus
-from ddpjob_core.api.text import one_line
 from ddpjob_core.children.template import trainer_of
 from ddpjob_core.observations.observed import JobRecord
 
@@ -24,16 +23,27 @@ _OF_A_CLUSTER: Final = (
     "serviceAccountName",
     "securityContext",
 )
-_LONGEST_COMMAND: Final = 300
-_LONGEST_PATH: Final = 200
-"""Characters that are shown."""
 
 
 class Console:
     """Prints a line for each thing that happens: output to `out`, everything else to `err`."""
 
-    def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None, left_out: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        left_out: Sequence[str] = (),
+        config_maps: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Args:
+        out: where the programs' output goes, stdout by default.
+        err: where everything else goes, stderr by default.
+        left_out: fields of the job that have no effect, besides those that `without_effect` finds.
+        config_maps: data of the ConfigMaps of the job's file, by name.
+        """
         self._left_out = left_out
+        self._config_maps = config_maps or {}
         self._out = out or sys.stdout
         self._err = err or sys.stderr
         self._job = ""
@@ -52,7 +62,8 @@ class Console:
             f"{'s' if spec.nodes > 1 else ''} with {network.processes} process{'es' if network.processes > 1 else ''} "
             f"each; metrics at http://{LOOPBACK}:{network.metrics_port}/metrics and up, files in {records.folder}"
         )
-        self._say(what_runs(spec, Path.cwd()))
+        for line in what_runs(spec, Path.cwd(), self._config_maps):
+            self._say(line)
         left_out = [*without_effect(spec), *self._left_out]
         if left_out:
             self._say(f"without a cluster these have no effect: {', '.join(left_out)}")
@@ -81,23 +92,6 @@ class Console:
 def _write(file: TextIO, line: str) -> None:
     encoding = getattr(file, "encoding", None) or "utf-8"
     print(line.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
-
-
-def what_runs(spec: DDPJobSpec, folder: Path) -> str:
-    """What a job is about to run, for a user who has not written its manifest.
-
-    Args:
-        spec: of the job.
-        folder: where it runs if it does not say.
-    """
-    trainer = spec.trainer
-    program = trainer.command or ["python", *(["-m", trainer.module] if trainer.module else [trainer.script or ""])]
-    words = one_line(shlex.join([*program, *trainer.args]), _LONGEST_COMMAND)
-    where = one_line(trainer.working_dir or str(folder), _LONGEST_PATH)
-    volumes = (spec.template.get("spec") or {}).get("volumes") or []
-    paths = [str(each["hostPath"].get("path")) for each in volumes if isinstance(each.get("hostPath"), dict)]
-    mounts = f"; of this machine it mounts {one_line(', '.join(paths), _LONGEST_PATH)}" if paths else ""
-    return f"it runs `{words}` in {where} as your own user, not in a container{mounts}"
 
 
 def without_effect(spec: DDPJobSpec) -> list[str]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,27 @@ def test_a_job_of_a_file_runs_to_its_end(job_file: Path, tmp_path: Path) -> None
     assert sorted(done.stdout.splitlines()) == ["node 0 | trained", "node 1 | trained"]
     assert "digits starts on this machine: 2 nodes with 1 process each" in done.stderr
     assert "Succeeded: 2 nodes exited with 0" in done.stderr
+
+
+def test_of_what_a_run_writes_only_the_locks_of_ports_are_outside_its_home(
+    job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, work = tmp_path / "tmp", tmp_path / "work"
+    for folder in (elsewhere, work):
+        folder.mkdir()
+    (work / "t.py").write_text("import os; print(os.environ['DDPJOB_LOCAL'])")
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(work)
+    job = yaml.safe_load(job_file.read_text())
+    job["spec"].update(trainer={"image": "i", "script": "t.py"}, launcher="python")
+    job_file.write_text(yaml.safe_dump(job))
+    done = runner.invoke(app, ["run", "--local", "--home", str(tmp_path / "home"), "-f", str(job_file)])
+    assert done.exit_code == ExitCode.OK, done.output
+    left = [path for path in elsewhere.rglob("*") if path.is_file()]
+    assert {path.name.partition("-")[0] for path in left} == {"port"}
+    assert [path for path in work.iterdir() if path.name != "t.py"] == []
+    assert len(list((tmp_path / "home/.launchers").rglob("*.pyz"))) == 1
 
 
 WITHOUT = """
