@@ -56,6 +56,13 @@ def test_who_may_not_create_pods_may_create_no_job_but_may_suspend_one(control_p
 
 TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
 PLACE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+
+
+def labelled(key: str, operator: str, *values: str) -> Json:
+    """Nodes by a label."""
+    return {"matchExpressions": [{"key": key, "operator": operator, **({"values": list(values)} if values else {})}]}
+
+
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/trainer"
 
 PORTS = [{"containerPort": 8000 + number} for number in range(8)]
@@ -128,6 +135,15 @@ SAFE: dict[str, Any] = {
     "projected files": volume(projected={"sources": [{"configMap": {"name": "c"}}, {"secret": {"name": "s"}}]}),
     "a toleration": {"spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}},
     "a zone": affinity(requiredDuringSchedulingIgnoredDuringExecution={"nodeSelectorTerms": [PLACE]}),
+    "a kind of node": {"spec": {"nodeSelector": {"node-role.kubernetes.io/gpu": "", "gpu": "h100"}}},
+    "all nodes but some": affinity(
+        requiredDuringSchedulingIgnoredDuringExecution={
+            "nodeSelectorTerms": [
+                labelled("kubernetes.io/hostname", "NotIn", "node-1"),
+                labelled("node-role.kubernetes.io/control-plane", "DoesNotExist"),
+            ]
+        }
+    ),
     "the default account": {"spec": {"serviceAccountName": "default", "automountServiceAccountToken": False}},
     "a priority": {"spec": {"priorityClassName": "high"}},
 }
@@ -198,6 +214,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"spec": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}},
         "a toleration",
     ),
+    "etcd": (
+        {"spec": {"tolerations": [{"key": "node-role.kubernetes.io/etcd", "operator": "Exists"}]}},
+        "a toleration",
+    ),
     "everything": ({"spec": {"tolerations": [{"operator": "Exists"}]}}, "a toleration"),
     "a null key": ({"spec": {"tolerations": [{"key": None, "operator": "Exists"}]}}, "a toleration"),
     "an empty key": ({"spec": {"tolerations": [{"key": "", "operator": "Exists"}]}}, "a toleration"),
@@ -205,6 +225,23 @@ REFUSED: dict[str, tuple[Any, str]] = {
         affinity(requiredDuringSchedulingIgnoredDuringExecution={"nodeSelectorTerms": [PLACE, TERM]}),
         "a node by its name",
     ),
+    "a node by the label with its name": ({"spec": {"nodeSelector": {"kubernetes.io/hostname": "n"}}}, "nodeSelector"),
+    "the control plane's nodes": (
+        {"spec": {"nodeSelector": {"zone": "a", "node-role.kubernetes.io/control-plane": ""}}},
+        "nodeSelector",
+    ),
+    **{
+        f"{name} by an expression": (
+            affinity(requiredDuringSchedulingIgnoredDuringExecution={"nodeSelectorTerms": [PLACE, labelled(*wanted)]}),
+            r"matchExpressions",
+        )
+        for name, wanted in {
+            "a node": ("kubernetes.io/hostname", "In", "node-1"),
+            "nodes greater than one": ("kubernetes.io/hostname", "Gt", "1"),
+            "nodes of etcd": ("node-role.kubernetes.io/etcd", "Exists"),
+            "nodes of the control plane": ("node-role.kubernetes.io/master", "In", ""),
+        }.items()
+    },
     "a node by preference": (
         affinity(preferredDuringSchedulingIgnoredDuringExecution=[{"weight": 1, "preference": TERM}]),
         "a node by its name",
@@ -250,6 +287,12 @@ NO_POD: dict[str, Any] = {
     "a profile without a type": context(seccompProfile={}),
     "a profile of an annotation": {"metadata": {"annotations": {APPARMOR: "Unconfined"}}},
     "a key that is a number": {"spec": {"tolerations": [{"key": 0, "operator": "Exists"}]}},
+    "a selector that is a list": {"spec": {"nodeSelector": ["kubernetes.io/hostname"]}},
+    "an expression without an operator": affinity(
+        requiredDuringSchedulingIgnoredDuringExecution={
+            "nodeSelectorTerms": [{"matchExpressions": {"key": "kubernetes.io/hostname", "values": ["a"]}}]
+        }
+    ),
     "terms that are a list": affinity(requiredDuringSchedulingIgnoredDuringExecution=[TERM]),
     "a preference that is an object": affinity(preferredDuringSchedulingIgnoredDuringExecution={"preference": TERM}),
     "a probe that is a list": containers(livenessProbe=[{"httpGet": {"host": "10.0.0.1", "port": 80}}]),
