@@ -1,5 +1,6 @@
 """What checkpoints hold, in one process."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,44 @@ def test_where_there_is_nothing_to_continue_nothing_is_trained_from_scratch(tmp_
         of_job(tmp_path, group, "second", DDPJOB_RESUME_FROM="first").resume(trained(nn.Linear(4, 2)))
     with pytest.raises(MisuseError, match="DDPJOB_RESUME_FROM needs DDPJOB_UID"):
         Checkpoints.of_job(replace(group, environment=parse_environment({"DDPJOB_RESUME_FROM": "first"})))
+
+
+NO_TENSORS = {
+    "no header": b"",
+    "a header that is not JSON": b"\x08" + b"\0" * 7 + b"not JSON",
+    "a header longer than the file": b"\xff" * 8 + b"{}",
+    "more tensor than file": (
+        (HEADER := b'{"weight":{"dtype":"F32","shape":[9999999],"data_offsets":[0,39999996]}}')
+        and len(HEADER).to_bytes(8, "little") + HEADER
+    ),
+    "no file": None,
+}
+
+
+@pytest.mark.parametrize("content", NO_TENSORS.values(), ids=list(NO_TENSORS))
+@pytest.mark.parametrize("older", [True, False])
+def test_a_checkpoint_whose_sums_are_right_and_whose_files_hold_no_tensors_is_passed_over_and_named(
+    tmp_path: Path, group: Group, content: bytes | None, caplog: pytest.LogCaptureFixture, *, older: bool
+) -> None:
+    state = trained(nn.Linear(4, 2))
+    for step in (2, 3) if older else (3,):
+        saved(tmp_path, group).save(state, Position(1, 0, step))
+    newest = tmp_path / "step-000000003.attempt-0"
+    (newest / "model.safetensors").unlink()
+    if content is not None:
+        (newest / "model.safetensors").write_bytes(content)
+    sums = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in newest.iterdir() if file.name != MANIFEST
+    }
+    manifest = json.loads((newest / MANIFEST).read_text())
+    (newest / MANIFEST).write_text(json.dumps({**manifest, "sha256": sums}))
+    with caplog.at_level("ERROR"):
+        if older:
+            assert saved(tmp_path, group).resume(trained(nn.Linear(4, 2))) == Position(1, 0, 2)
+        else:
+            with pytest.raises(ResumeError, match=r"none of the 1 checkpoint\(s\) in .* is intact"):
+                saved(tmp_path, group).resume(trained(nn.Linear(4, 2)))
+    assert "step-000000003.attempt-0 is skipped: model.safetensors: " in caplog.text
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_a_message(tmp_path: Path, group: Group) -> None:

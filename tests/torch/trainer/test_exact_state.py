@@ -397,6 +397,7 @@ def test_a_tensor_is_read_and_written_in_pieces_that_follow_each_other(tmp_path:
     [
         b"",
         b"\xff" * 8,
+        b"\xff" * 8 + b"{}",
         b"\x02" + b"\0" * 7 + b"{}"[:1],
         b"\x02" + b"\0" * 7 + b"[]",
         *(

@@ -97,8 +97,9 @@ def open_newest(store: CheckpointStore) -> Opened | None:
     """
     for checkpoint in store.newest():
         opened = _open(checkpoint)
-        _log.info("resuming from %s", checkpoint.name)
-        return opened
+        if opened is not None:
+            _log.info("resuming from %s", checkpoint.name)
+            return opened
     return None
 
 
@@ -109,12 +110,16 @@ def open_step(store: CheckpointStore, step: int) -> Opened | None:
         ResumeError: one cannot be read, or has another format.
     """
     for checkpoint in store.newest():
-        if checkpoint.version.step == step:
-            return _open(checkpoint)
+        if checkpoint.version.step == step and (opened := _open(checkpoint)) is not None:
+            return opened
     return None
 
 
-def _open(checkpoint: Checkpoint) -> Opened:
+def _open(checkpoint: Checkpoint) -> Opened | None:
+    """The checkpoint, None for one whose files are as they were written and hold no tensors, which is logged.
+
+    Sums say that a file is what its writer meant, and not that the writer was this library.
+    """
     manifest = checkpoint.manifest
     if manifest.get("format") != FORMAT:
         raise ResumeError(
@@ -128,7 +133,10 @@ def _open(checkpoint: Checkpoint) -> Opened:
             try:
                 stream = stack.enter_context(open_plain(path))
                 readers[name] = TensorReader(stream, path.stat().st_size)
-            except (OSError, ValueError) as reason:
+            except (FileNotFoundError, ValueError) as reason:
+                _log.error("the checkpoint %s is skipped: %s.safetensors: %s", checkpoint.name, name, reason)
+                return None
+            except OSError as reason:
                 raise ResumeError(f"{path} cannot be read: {reason}") from reason
         return Opened(manifest, readers, stack.pop_all().close)
 

@@ -187,8 +187,8 @@ def _header(stream: io.BufferedIOBase, size: int) -> dict[str, Stored]:
     try:
         (length,) = struct.unpack("<Q", stream.read(8))
         start = 8 + length
-        # The JSON of a longer one is cut off.
-        header = json.loads(stream.read(min(length, size, _LONGEST_HEADER)))
+        # A length that cannot be leaves no text, which is not JSON.
+        header = json.loads(stream.read(length) if start <= size and length <= _LONGEST_HEADER else b"")
         header.pop("__metadata__", None)
         found = {name: _stored(entry, start, size) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as reason:
