@@ -74,12 +74,19 @@ def named_templates() -> str:
     }
     sources = [path.relative_to(ROOT) for path in (CLUSTER_ROLE, NETWORK_POLICIES, ROLE, POD_MONITORS)]
     isolating = f"{{{{- if .Values.{_ISOLATING}.install }}}}\n{_items(rules_for_network_policies())}{{{{- end }}}}\n"
-    trainer = monitors["ddpjob-trainer"]["spec"]
-    limits = yaml.safe_dump({name: each for name, each in trainer.items() if name.endswith("Limit")}, sort_keys=False)
     of_jobs = _definition("ddpjob.rules.jobs", _items(_rules(CLUSTER_ROLE)) + isolating)
     of_leases = _definition("ddpjob.rules.leases", _replaced(_items(_rules(ROLE)), _LEASE, _LEASE_VALUE))
     scraped = "".join(_definition(name, _items(items)) for name, items in parts.items())
-    return _header(*sources) + of_jobs + of_leases + scraped + _definition("ddpjob.scrape.limits", _escaped(limits))
+    limits = "".join(
+        _definition(f"{name}.limits", _limits(monitors[name.replace("ddpjob.scrape.", "ddpjob-")])) for name in parts
+    )
+    return _header(*sources) + of_jobs + of_leases + scraped + limits
+
+
+def _limits(monitor: Mapping[str, Any]) -> str:
+    """What a PodMonitor takes at most."""
+    found = {name: each for name, each in monitor["spec"].items() if name.endswith("Limit")}
+    return _escaped(yaml.safe_dump(found, sort_keys=False))
 
 
 def _rules(role: Path) -> list[Any]:

@@ -112,7 +112,14 @@
   - action: labeldrop
     regex: exported_ddpjob
 {{- end -}}
-{{- define "ddpjob.scrape.limits" -}}
+{{- define "ddpjob.scrape.operator.limits" -}}
+sampleLimit: 500000
+labelLimit: 50
+labelNameLengthLimit: 200
+labelValueLengthLimit: 1000
+bodySizeLimit: 100MB
+{{- end -}}
+{{- define "ddpjob.scrape.trainer.limits" -}}
 sampleLimit: 5000
 labelLimit: 50
 labelNameLengthLimit: 200

@@ -174,25 +174,32 @@ def test_pod_monitors_relabel_as_the_plain_configuration_does() -> None:
         assert rules == own
 
 
-LIMITS = {
-    "sample_limit": 5000,
-    "label_limit": 50,
-    "label_name_length_limit": 200,
-    "label_value_length_limit": 1000,
-    "body_size_limit": "4MB",
-}
+OF_LABELS = {"label_limit": 50, "label_name_length_limit": 200, "label_value_length_limit": 1000}
 
 
-def test_what_a_program_can_write_into_prometheus_is_limited_everywhere_alike() -> None:
+@pytest.mark.parametrize(
+    ("scraped", "limits"),
+    [
+        ("ddpjob-trainer", {"sample_limit": 5000, "body_size_limit": "4MB", **OF_LABELS}),
+        ("ddpjob-operator", {"sample_limit": 500_000, "body_size_limit": "100MB", **OF_LABELS}),
+    ],
+)
+def test_what_can_be_written_into_prometheus_is_limited_everywhere_alike(scraped: str, limits: dict[str, Any]) -> None:
     plain = yaml.safe_load((PROMETHEUS / "prometheus.yaml").read_text())["scrape_configs"]
-    (scrape,) = [each for each in plain if each["job_name"] == "ddpjob-trainer"]
-    assert {name: scrape.get(name) for name in LIMITS} == LIMITS
+    (scrape,) = [each for each in plain if each["job_name"] == scraped]
+    assert {name: value for name, value in scrape.items() if name.endswith("_limit")} == limits
     monitors = list(yaml.safe_load_all((OVERLAY / "pod-monitors.yaml").read_text()))
-    (monitor,) = [each["spec"] for each in monitors if each["metadata"]["name"] == "ddpjob-trainer"]
-    limits = snake({name: value for name, value in monitor.items() if name.endswith("Limit")})
-    assert limits == LIMITS
-    # The operator's own series are one for each of its jobs.
-    assert not [name for each in (*plain, *monitors) if each is not scrape for name in each if name.endswith("limit")]
+    (monitor,) = [each["spec"] for each in monitors if each["metadata"]["name"] == scraped]
+    assert snake({name: value for name, value in monitor.items() if name.endswith("Limit")}) == limits
+
+
+def test_the_operator_has_room_for_the_series_of_30000_jobs() -> None:
+    lines = [line for line in operator_text().splitlines() if line.startswith("ddpjob_operator_job_")]
+    longest_names = len("n" * 63 + "j" * 52)
+    assert len(lines) >= 12
+    # One more while a rank is slow, and what is not of a job.
+    assert 30_000 * (len(lines) + 1) + 10_000 <= 500_000
+    assert 30_000 * sum(len(line) + longest_names for line in lines) <= 100 * 1024**2
 
 
 def test_the_operator_whose_labels_count_is_looked_for_in_its_own_namespace_alone() -> None:
