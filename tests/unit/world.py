@@ -191,6 +191,18 @@ class World:
                 return
         raise AssertionError(f"not settled after {limit} reconciles: {plan}")
 
+    def restart(self) -> None:
+        """The job lives through its first attempt, whose node 0 fails, and begins the second."""
+        self.settle()
+        self.run_all()
+        self.end("digits-a0-0", 1)
+        self.settle()
+        self.kubelet_removes_deleted_pods()
+        self.advance(60)
+        self.settle()
+        assert self.status is not None
+        assert self.status.attempt == 1
+
     def crash(self) -> None:
         self.known = {}
         self.vanished = {}

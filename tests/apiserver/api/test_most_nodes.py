@@ -3,26 +3,19 @@
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
-from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, path_of, wait_for
+from tests.apiserver.controlplane import ROOT, ApiError, ControlPlane, Json, path_of, wait_for
+from tests.apiserver.example_policies import applied, refusal
 
 POLICY = ROOT / "manifests/policies/most-nodes.yaml"
 
 
 @pytest.fixture(scope="module")
 def limited(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace in which the policy holds, and in no other one: other tests use the same control plane."""
+    """A namespace in which the policy holds."""
     namespace = control_plane.new_namespace()
-    policy, binding = yaml.safe_load_all(POLICY.read_text())
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    binding["spec"]["matchResources"] = {"namespaceSelector": selector}
-    for manifest in (policy, binding):
-        control_plane.admin.apply(manifest)
-    wait_for(lambda: "8" in refusal(control_plane.admin, job(namespace, nodes=9)), "the policy to hold")
-    yield namespace
-    for manifest in (binding, policy):
-        control_plane.admin.delete(path_of(manifest))
+    with applied(control_plane, POLICY, namespace, job(namespace, nodes=9)):
+        yield namespace
 
 
 def job(namespace: str, name: str = "a", **spec: object) -> Json:
@@ -32,14 +25,6 @@ def job(namespace: str, name: str = "a", **spec: object) -> Json:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"trainer": {"image": "i", "script": "t.py"}, **spec},
     }
-
-
-def refusal(admin: Client, manifest: Json) -> str:
-    try:
-        admin.create(manifest, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
 
 
 def test_a_job_has_at_most_as_many_nodes_as_its_namespace_says(control_plane: ControlPlane, limited: str) -> None:

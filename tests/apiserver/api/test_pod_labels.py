@@ -3,26 +3,19 @@
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
-from tests.apiserver.controlplane import ROOT, ApiError, Client, ControlPlane, Json, path_of, wait_for
+from tests.apiserver.controlplane import ROOT, ApiError, ControlPlane, Json, path_of, wait_for
+from tests.apiserver.example_policies import applied, refusal
 
 POLICY = ROOT / "manifests/policies/pod-labels.yaml"
 
 
 @pytest.fixture(scope="module")
 def limited(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace in which the policy holds, and in no other one: other tests use the same control plane."""
+    """A namespace in which the policy holds."""
     namespace = control_plane.new_namespace()
-    policy, binding = yaml.safe_load_all(POLICY.read_text())
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    binding["spec"]["matchResources"] = {"namespaceSelector": selector}
-    for manifest in (policy, binding):
-        control_plane.admin.apply(manifest)
-    wait_for(lambda: refusal(control_plane.admin, job(namespace, app="shop")), "the policy to hold")
-    yield namespace
-    for manifest in (binding, policy):
-        control_plane.admin.delete(path_of(manifest))
+    with applied(control_plane, POLICY, namespace, job(namespace, app="shop")):
+        yield namespace
 
 
 def job(namespace: str, **labels: object) -> Json:
@@ -36,14 +29,6 @@ def job(namespace: str, **labels: object) -> Json:
             **({"template": {"metadata": {"labels": labels}}} if labels else {}),
         },
     }
-
-
-def refusal(admin: Client, manifest: Json) -> str:
-    try:
-        admin.create(manifest, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
 
 
 def test_labels_that_are_not_allowed_are_named_and_refused(control_plane: ControlPlane, limited: str) -> None:

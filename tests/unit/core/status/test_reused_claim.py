@@ -20,15 +20,7 @@ def told(world: World) -> list[str]:
 )
 def test_a_claim_that_was_there_is_named_once(checkpoint: dict[str, str], said: str) -> None:
     world = World(spec=spec_of(checkpoint=checkpoint), found_claim="old")
-    world.settle()
-    world.run_all()
-    world.end("digits-a0-0", 1)
-    world.settle()
-    world.kubelet_removes_deleted_pods()
-    world.advance(60)
-    world.settle()
-    assert world.status is not None
-    assert world.status.attempt == 1
+    world.restart()
     (message,) = told(world)
     assert said in message
 

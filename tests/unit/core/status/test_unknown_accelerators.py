@@ -32,15 +32,7 @@ def test_an_accelerator_that_is_not_known_is_reported_once(
 ) -> None:
     trainer = {"image": "i", "script": "t.py", "resources": {"limits": resources}}
     world = World(spec=spec_of(**{"procsPerNode": "auto", **fields}, trainer=trainer))
-    world.settle()
-    world.run_all()
-    world.end("digits-a0-0", 1)
-    world.settle()
-    world.kubelet_removes_deleted_pods()
-    world.advance(60)
-    world.settle()
-    assert world.status is not None
-    assert world.status.attempt == 1
+    world.restart()
     told = [event.message for event in world.events if event.reason == "UnknownAccelerator"]
     assert len(told) == (1 if said else 0)
     assert said in "".join(told)
