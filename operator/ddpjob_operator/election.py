@@ -257,8 +257,8 @@ class Election:
         # After it was taken: of two processes that take overlapping Leases at the same moment, one sees the other's.
         records = []
         version = ""
-        async for page in self._kube.list_pages(LEASES, self._place, selector=LEASE_SELECTOR):
-            records += [record for each in page.items if (record := lease_record(each)) is not None]
+        async for page in self._kube.list_pages(LEASES, self._place, keep=lease_record, selector=LEASE_SELECTOR):
+            records += [record for record in page.items if record is not None]
             version = page.resource_version
         self.leases.replace(records, version)
         if self.overlapping:

@@ -15,6 +15,7 @@ from ddpjob_core.api.constants import GROUP, PLURAL, VERSION
 from ddpjob_core.api.errors import ApiError
 from ddpjob_core.api.resources import JOBS
 from ddpjob_core.api.scope import Scope
+from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection
@@ -166,8 +167,8 @@ class JobWatch:
             try:
                 uids: set[str] = set()
                 version = ""
-                async for page in self._kube.list_pages(JOBS, feed.namespace, metadata_only=True):
-                    uids |= {str(raw["metadata"]["uid"]) for raw in page.items}
+                async for page in self._kube.list_pages(JOBS, feed.namespace, keep=_uid, metadata_only=True):
+                    uids.update(page.items)
                     version = page.resource_version
                 # What has changed is in kopf's own LIST.
                 self._store.keep_only(uids, version, feed.namespace)
@@ -262,6 +263,10 @@ class JobWatch:
         if resource != PLURAL:
             return None
         return self.feeds.get(namespace if before == "namespaces" else None)
+
+
+def _uid(raw: Json) -> str:
+    return str(raw["metadata"]["uid"])
 
 
 class _Patience:

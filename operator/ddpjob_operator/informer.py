@@ -123,10 +123,11 @@ class Informer(Generic[R]):
     async def _list(self) -> None:
         records: list[R] = []
         version = ""
-        async with aclosing(self._kube.list_pages(self._resource, self._namespace, selector=self._selector)) as pages:
+        async with aclosing(
+            self._kube.list_pages(self._resource, self._namespace, keep=self._parse, selector=self._selector)
+        ) as pages:
             async for page in pages:
-                # Trimmed immediately: only one chunk of whole objects is in memory.
-                records += [record for raw in page.items if (record := self._parse(raw)) is not None]
+                records += [record for record in page.items if record is not None]
                 version = page.resource_version
                 self._alive_at = self._clock()
         self._store.replace(records, version, self._namespace)

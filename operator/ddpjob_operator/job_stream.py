@@ -89,7 +89,7 @@ class JobStream:
     async def listed(self, body: bytes) -> Json:
         """The answer to a LIST with the identities of its items."""
         answer: Json = {"items": []}
-        for name, value in list_of(body):
+        for name, value in list_of(body, decode):
             if name != "items":
                 answer[name] = value
                 continue

@@ -8,19 +8,21 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
 
 from ddpjob_core.api.answers import error_of_answer
+from ddpjob_core.api.bounded_json import list_of
 from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.encoding import decode
+from ddpjob_operator.page_size import MOST_BYTES, PageSize
 from ddpjob_operator.slots import FairSlots
-from ddpjob_operator.watch_lines import Shows, WatchEvent, event, known, lines
+from ddpjob_operator.watch_lines import LARGEST_OBJECT, Shows, WatchEvent, event, known, lines
 
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "patch", "delete"]
 
@@ -35,14 +37,20 @@ _METHODS: Final[Mapping[Verb, str]] = {
 }
 _WRITES: Final = ("create", "update", "patch", "delete")
 _WHOLE: Final = "application/json"
+_AT_ONCE: Final = 10
+"""Items of a LIST that are read before others may use the event loop."""
 _METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Generic[T]):
     """A chunk of a LIST; all chunks of one LIST have the same resource version."""
 
-    items: list[Json]
+    items: list[T]
+    """What was kept of its objects."""
     resource_version: str
 
 
@@ -50,11 +58,18 @@ class Kube(ObjectApi, Protocol):
     """The API server, which can also list objects and watch their changes. Every method raises an `ApiError`."""
 
     def list_pages(
-        self, resource: Resource, namespace: str | None, *, selector: str = "", metadata_only: bool = False
-    ) -> AsyncGenerator[Page, None]:
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        keep: Callable[[Json], T],
+        selector: str = "",
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[Page[T], None]:
         """LIST in chunks, consistent with the newest writes. Raises Expired where the list has to be started again.
 
-        With `metadata_only` the items have neither spec nor status.
+        Only one whole object is in memory at a time: `keep` makes of each what is returned of it. With `metadata_only`
+        they have neither spec nor status.
         """
         ...
 
@@ -112,7 +127,7 @@ class KubeClient:
         answered: called with verb, resource and seconds to the first byte of each answer except those to watches.
         in_flight: maximum number of concurrent requests, not counting watches.
         timeout: seconds that a whole request may take.
-        page_size: objects in a chunk of a LIST.
+        page_size: the most objects in a chunk of a LIST.
         guard: decides whether writes may be sent; None lets all through.
         """
         self._connection = connection
@@ -183,18 +198,34 @@ class KubeClient:
         return await self._request("delete", resource, (namespace, name), {}, options)
 
     async def list_pages(
-        self, resource: Resource, namespace: str | None, *, selector: str = "", metadata_only: bool = False
-    ) -> AsyncGenerator[Page, None]:
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        keep: Callable[[Json], T],
+        selector: str = "",
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[Page[T], None]:
         """See `Kube.list_pages`."""
-        query = {"limit": str(self._page_size), **({"labelSelector": selector} if selector else {})}
+        query = {"labelSelector": selector} if selector else {}
         accept = _METADATA if metadata_only else _WHOLE
+        size = PageSize(self._page_size)
         while True:
-            answer = await self._request("list", resource, (namespace,), query, accept=accept)
-            metadata = answer.get("metadata") or {}
-            yield Page(answer.get("items") or [], str(metadata.get("resourceVersion", "")))
-            if not metadata.get("continue"):
+            asked = {**query, "limit": str(size.limit)}
+            request = _Request("list", resource, namespace, resource.path(namespace), asked, accept=accept)
+            # One object alone has to be read, however large it is.
+            body = await self._in_turn(request, MOST_BYTES if size.limit > 1 else LARGEST_OBJECT)
+            if body is None and size.limit == 1:
+                raise Unexpected(f"{request} returned an object of more than {LARGEST_OBJECT} bytes")
+            if body is None:
+                size.was_too_large()
+                continue
+            page, following = await _page(body, keep, request)
+            size.came(len(page.items), len(body))
+            yield page
+            if not following:
                 return
-            query["continue"] = metadata["continue"]
+            query["continue"] = following
 
     async def watch(
         self,
@@ -244,11 +275,12 @@ class KubeClient:
         """The answer to a request on the namespace, object and subresource that `where` names."""
         request = _Request(verb, resource, where[0], resource.path(*where), query or {}, body, accept)
         if self._guard is None or verb not in _WRITES:
-            return await self._in_turn(request)
+            return _object(await self._in_turn(request), request)
         async with self._guard.writing():
-            return await self._in_turn(request)
+            return _object(await self._in_turn(request), request)
 
-    async def _in_turn(self, request: "_Request") -> Json:
+    async def _in_turn(self, request: "_Request", most: int | None = None) -> bytes | None:
+        """The body of the answer, None where it has more than `most` bytes."""
         # Thousands of pods of one job must not delay the status of another, nor one namespace the others.
         await self._slots.acquire(request.namespace, request.verb)
         try:
@@ -257,18 +289,13 @@ class KubeClient:
                 self._guard.check()
             response = await self._send(request, total=self._timeout)
             try:
-                answer = decode(await response.read())
+                return await (response.read() if most is None else _read_up_to(response, most))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise Unavailable(f"the response to {request} was cut off: {error!r}") from error
-            except ValueError as error:
-                raise Unexpected(f"the response to {request} is not JSON") from error
             finally:
                 response.release()
         finally:
             self._slots.release()
-        if not isinstance(answer, dict):
-            raise Unexpected(f"the response to {request} is not an object")
-        return answer
 
     async def _obey(self) -> None:
         # A wait that one request was asked for applies to all: the server counts them per client.
@@ -327,3 +354,41 @@ class _Request:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
+
+
+async def _read_up_to(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The body, None where it has more bytes than that: the rest is not read."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            response.close()
+            return None
+    return bytes(body)
+
+
+async def _page(body: bytes, keep: Callable[[Json], T], request: _Request) -> tuple[Page[T], str]:
+    """The chunk, and the token by which the next one is asked for, "" for the last one."""
+    kept: list[T] = []
+    metadata: Json = {}
+    try:
+        for name, value in list_of(body, decode):
+            if name == "metadata" and isinstance(value, dict):
+                metadata = value
+            elif name == "items" and isinstance(value, dict):
+                kept.append(keep(value))
+                if len(kept) % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+    except ValueError as error:
+        raise Unexpected(f"the response to {request} is not a list") from error
+    return Page(kept, str(metadata.get("resourceVersion", ""))), str(metadata.get("continue") or "")
+
+
+def _object(body: bytes | None, request: _Request) -> Json:
+    try:
+        answer = decode(body or b"")
+    except ValueError as error:
+        raise Unexpected(f"the response to {request} is not JSON") from error
+    if not isinstance(answer, dict):
+        raise Unexpected(f"the response to {request} is not an object")
+    return answer

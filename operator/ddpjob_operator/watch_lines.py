@@ -19,8 +19,9 @@ _HEAD: Final = re.compile(
     rb'"namespace":"([\w.-]+)","uid":"([\w-]+)","resourceVersion":"(\d+)"'
 )
 """How the API server begins an event. One that begins otherwise is simply parsed."""
-_LONGEST_LINE: Final = 16 * 1024 * 1024
-"""Far more than etcd can hold: a stream that sends more without the end of a line is broken."""
+LARGEST_OBJECT: Final = 16 * 1024 * 1024
+"""Bytes: far more than etcd can hold, even if JSON takes six for each. A stream that sends more without the end of a
+line is broken."""
 
 Shows: TypeAlias = Callable[[Mapping[str, object]], bool]
 """Whether a state of an object is known, by the metadata that identify it."""
@@ -55,7 +56,7 @@ async def lines(content: aiohttp.StreamReader, silence: float) -> AsyncIterator[
             return
         rest += chunk
         if b"\n" not in chunk:
-            if len(rest) > _LONGEST_LINE:
+            if len(rest) > LARGEST_OBJECT:
                 raise Unavailable("the stream sent a line without an end")
             continue
         *lines, tail = bytes(rest).split(b"\n")

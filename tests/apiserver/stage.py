@@ -60,7 +60,7 @@ class Admin:
 
     async def all(self, resource: Resource, namespace: str) -> list[Json]:
         """All objects of a namespace."""
-        return [item async for page in self.kube.list_pages(resource, namespace) for item in page.items]
+        return [item async for page in self.kube.list_pages(resource, namespace, keep=_whole) for item in page.items]
 
     async def bind(self, namespace: str, pod: str) -> None:
         """Put a pod on the node."""
@@ -84,6 +84,10 @@ class Admin:
         answer = await self.connection.request(method, path, body, limits=limits)
         raw: Json = await answer.json()
         return raw
+
+
+def _whole(raw: Json) -> Json:
+    return raw
 
 
 def container(state: Json) -> Json:
@@ -139,7 +143,7 @@ class Kubelet:
             with contextlib.suppress(ApiError):
                 since = ""
                 found: dict[str, Json] = {}
-                async for page in kube.list_pages(PODS, self.namespace):
+                async for page in kube.list_pages(PODS, self.namespace, keep=_whole):
                     found.update({pod["metadata"]["name"]: pod for pod in page.items})
                     since = page.resource_version
                 self._pods = found

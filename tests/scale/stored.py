@@ -1,4 +1,4 @@
-"""DDPJobs by the thousand, put into etcd as the API server would have stored them: creating them takes minutes."""
+"""Jobs and pods by the thousand, put into etcd as the API server would store them: creating them takes minutes."""
 
 import base64
 import http.client
@@ -14,19 +14,19 @@ from tests.apiserver.controlplane import ControlPlane, Json
 _TIME: Final = "2026-01-01T12:00:00Z"
 
 
-def store_jobs(plane: ControlPlane, jobs: Iterable[Json], *, at_once: int = 100) -> None:
-    """Store whole DDPJobs.
+def store(plane: ControlPlane, objects: Iterable[Json], *, at_once: int = 100) -> None:
+    """Store whole jobs or pods.
 
     Args:
         plane: whose etcd they are put into.
-        jobs: the jobs.
-        at_once: number of jobs in a transaction; those of one must have less than 2 MB together.
+        objects: the objects.
+        at_once: number of objects in a transaction; those of one must have less than 2 MB together.
     """
     connection = http.client.HTTPConnection("127.0.0.1", plane.etcd_port, timeout=60)
     try:
-        rest = iter(jobs)
+        rest = iter(objects)
         while part := list(islice(rest, at_once)):
-            puts = [{"requestPut": {"key": _encoded(_key(job)), "value": _encoded(_text(job))}} for job in part]
+            puts = [{"requestPut": {"key": _encoded(_key(each)), "value": _encoded(_text(each))}} for each in part]
             connection.request("POST", "/v3/kv/txn", json.dumps({"success": puts}))
             answer = connection.getresponse()
             assert answer.status == http.HTTPStatus.OK, answer.read()
@@ -129,13 +129,48 @@ def _status(number: int, *, failed: bool) -> Json:
     }
 
 
-def _key(job: Json) -> str:
-    metadata = job["metadata"]
-    return f"/registry/ddpjob.dev/ddpjobs/{metadata['namespace']}/{metadata['name']}"
+def pod_of(namespace: str, name: str, *, env: Iterable[Json] = ()) -> Json:
+    """A pod as it is stored, with the label of ours that anyone may give to their pods."""
+    container = {
+        "name": "main",
+        "image": "registry.example.com/team/trainer:2026-01-01",
+        "env": list(env),
+        "resources": {},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": str(uuid.uuid4()),
+            "creationTimestamp": _TIME,
+            "labels": {"app.kubernetes.io/managed-by": "ddpjob"},
+        },
+        "spec": {
+            "containers": [container],
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "securityContext": {},
+            "schedulerName": "default-scheduler",
+        },
+        "status": {"phase": "Pending", "qosClass": "BestEffort"},
+    }
 
 
-def _text(job: Json) -> str:
-    return json.dumps(job, separators=(",", ":"))
+def _key(each: Json) -> str:
+    metadata = each["metadata"]
+    folder = "pods" if each["kind"] == "Pod" else "ddpjob.dev/ddpjobs"
+    return f"/registry/{folder}/{metadata['namespace']}/{metadata['name']}"
+
+
+def _text(each: Json) -> str:
+    # Not escaped: etcd has no more than the API server itself would have written.
+    return json.dumps(each, separators=(",", ":"), ensure_ascii=False)
 
 
 def _encoded(text: str) -> str:

@@ -1,9 +1,11 @@
-"""What an operator costs with thousands of finished jobs, and with jobs that are as large as the API server takes."""
+"""What an operator costs with thousands of jobs that rest, and with jobs and pods as large as the API server takes."""
 
 import asyncio
+import itertools
 import json
+import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -12,13 +14,14 @@ import aiohttp
 import psutil
 import pytest
 
-from ddpjob_core.api.resources import JOBS
+from ddpjob_core.api.resources import JOBS, PODS
 from tests.apiserver.controlplane import ControlPlane, Json, wait_for
 from tests.apiserver.stage import OperatorProcess, until
-from tests.scale.stored import finished_jobs, job_of, store_jobs
+from tests.scale.stored import finished_jobs, job_of, pod_of, store
 
 FINISHED: Final = 20_000
-LARGE: Final = 18
+LARGE: Final = 60
+"""More than a chunk of the LIST of jobs."""
 MOST_MIB: Final = 300
 LONGEST_HOLD: Final = 0.05
 FIGURES: Final = Path(__file__).resolve().parents[2] / ".build/results/scale-cost.json"
@@ -28,18 +31,26 @@ pytestmark = pytest.mark.timeout(1200)
 
 @asynccontextmanager
 async def operator_with(
-    assets: Path, folder: Path, jobs: Iterable[Json], *, at_once: int = 100
+    assets: Path, folder: Path, objects: Iterable[Json], *, at_once: int = 100
 ) -> AsyncIterator[OperatorProcess]:
-    """An operator that was started when these jobs were there, and has looked at each; see `store_jobs`."""
+    """An operator that was started when these objects were there, and has looked at each job; see `store`."""
     plane = ControlPlane.start(assets, folder / "control-plane")
     operator = OperatorProcess(plane.operator_kubeconfig, folder / "operator.log")
     try:
         namespace = plane.new_namespace()
-        stored = [{**job, "metadata": {**job["metadata"], "namespace": namespace}} for job in jobs]
-        store_jobs(plane, stored, at_once=at_once)
+        last: Json = {}
+
+        def placed() -> Iterator[Json]:
+            nonlocal last
+            for each in objects:
+                last = {**each, "metadata": {**each["metadata"], "namespace": namespace}}
+                yield last
+
+        store(plane, placed(), at_once=at_once)
         # The API server's own cache follows etcd with a delay.
-        last = f"{JOBS.path(namespace)}/{stored[-1]['metadata']['name']}"
-        wait_for(lambda: plane.admin.find(last), "the API server to serve the jobs", 300)
+        resource = PODS if last["kind"] == "Pod" else JOBS
+        path = resource.path(namespace, last["metadata"]["name"])
+        wait_for(lambda: plane.admin.find(path), "the API server to serve the objects", 300)
         await operator.start()
         await until("the operator is ready", lambda: is_ready(operator), patience=600)
         # Each job is looked at once.
@@ -60,6 +71,13 @@ async def is_idle(operator: OperatorProcess) -> bool:
 
 def memory_mib(operator: OperatorProcess) -> float:
     return float(round(psutil.Process(operator.pid).memory_info().rss / 2**20, 1))
+
+
+def peak_mib(operator: OperatorProcess) -> float:
+    """The most memory that it has had at any moment: that is what a container's limit ends it for."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{operator.pid}/status").read_text())
+    assert found
+    return round(int(found[1]) / 2**10, 1)
 
 
 async def longest_answer(session: aiohttp.ClientSession, address: str, until_done: asyncio.Task[object]) -> float:
@@ -114,15 +132,37 @@ async def scrape(session: aiohttp.ClientSession, address: str, times: int) -> in
 
 
 ONE_TEXT: Final = {"metadata": {"annotations": {f"a{n}": "x" * 250_000 for n in range(5)}}}
+WIDE_TEXT: Final = {"metadata": {"annotations": {f"a{n}": "\N{ROCKET}" + "x" * 250_000 for n in range(5)}}}
+"""Four times as large as a Python text."""
 MANY_LISTS: Final = {"spec": {"x": [[]] * 430_000}}
 
 
-@pytest.mark.parametrize("template", [ONE_TEXT, MANY_LISTS], ids=["text", "lists"])
+@pytest.mark.parametrize("template", [ONE_TEXT, WIDE_TEXT, MANY_LISTS], ids=["text", "wide-text", "lists"])
 async def test_jobs_as_large_as_etcd_takes_leave_the_operator_its_memory(
-    assets: Path, tmp_path: Path, template: Json
+    assets: Path, tmp_path: Path, request: pytest.FixtureRequest, template: Json
 ) -> None:
     large = [job_of("test-1", f"large-{number}", suspend=True, template=template) for number in range(LARGE)]
     async with operator_with(assets, tmp_path, large, at_once=1) as operator:
-        figures = {"memory_mib": memory_mib(operator)}
-    keep(f"{LARGE} suspended jobs of 1.3 MB, {'text' if template is ONE_TEXT else 'lists'}", figures)
-    assert figures["memory_mib"] < MOST_MIB, figures
+        figures = {"memory_mib": memory_mib(operator), "peak_mib": peak_mib(operator)}
+    keep(f"{LARGE} suspended jobs of 1.3 MB, {request.node.callspec.id}", figures)
+    assert figures["peak_mib"] < MOST_MIB, figures
+
+
+PODS_OF_A_CHUNK: Final = 500
+ONE_VALUE: Final = [{"name": "TEXT", "value": "x" * 500_000}]
+ESCAPED: Final = [{"name": "TEXT", "value": "<" * 500_000}]
+"""Six times as long in JSON."""
+MANY_VALUES: Final = [{"name": f"N{number}", "value": "0"} for number in range(20_000)]
+
+
+@pytest.mark.parametrize("env", [ONE_VALUE, ESCAPED, MANY_VALUES], ids=["text", "escaped", "values"])
+async def test_a_tenants_large_pods_leave_the_operator_its_memory_when_it_starts(
+    assets: Path, tmp_path: Path, request: pytest.FixtureRequest, env: list[Json]
+) -> None:
+    """Small ones come first, so that many are asked for at once when the large ones begin."""
+    small = [pod_of("test-1", f"a-{number:04d}") for number in range(PODS_OF_A_CHUNK)]
+    large = (pod_of("test-1", f"b-{number:04d}", env=env) for number in range(PODS_OF_A_CHUNK))
+    async with operator_with(assets, tmp_path, itertools.chain(small, large), at_once=2) as operator:
+        figures = {"memory_mib": memory_mib(operator), "peak_mib": peak_mib(operator)}
+    keep(f"{PODS_OF_A_CHUNK} pods of 0.5 MB, {request.node.callspec.id}", figures)
+    assert figures["peak_mib"] < MOST_MIB, figures

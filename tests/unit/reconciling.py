@@ -96,7 +96,7 @@ class Answers:
         version = f" at {resource_version}" if resource_version else ""
         return self._answer(f"delete {resource.plural} {name} {uid}{version}", raw)
 
-    def list_pages(self, *_: object, **__: object) -> AsyncGenerator[Page, None]:
+    def list_pages(self, *_: object, **__: object) -> AsyncGenerator[Page[Any], None]:
         raise AssertionError("a reconcile lists nothing")
 
     def watch(self, *_: object, **__: object) -> AsyncGenerator[WatchEvent, None]:

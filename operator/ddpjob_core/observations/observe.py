@@ -44,6 +44,8 @@ from ddpjob_core.wire.report import parse_report
 Json: TypeAlias = dict[str, Any]
 
 _CONTAINERS: Final = ("containers", "initContainers")
+_CONTAINERS_KEPT: Final = 16
+"""Of each kind, from the first on and from the last on."""
 _MISSING_CLAIM: Final = 'persistentvolumeclaim "'
 """How the scheduler names a claim that does not exist or is being deleted."""
 
@@ -111,7 +113,9 @@ def pod_record(raw: object) -> PodRecord | None:
         spec_hash=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_SPEC_HASH)),
         membership=_interned(_map(identity.raw.get("annotations")).get(ANNOTATION_MEMBERSHIP)),
         containers=_shared_names(
-            tuple(_word(each.get("name")) for key in _CONTAINERS for each in _maps(spec.get(key)))
+            tuple(
+                _word(each.get("name")) for key in _CONTAINERS for each in _first_and_last(list(_maps(spec.get(key))))
+            )
         ),
         launcher=_mounted(spec, LAUNCHER_VOLUME, "configMap", "name") if unmounted_since is not None else None,
         ssh_key=_interned(_mounted(spec, SSH_KEY_VOLUME, "secret", "secretName")),
@@ -193,7 +197,9 @@ def controller_uid(raw: object) -> str | None:
     metadata = _map(raw.get("metadata")) if isinstance(raw, dict) else {}
     for reference in _maps(metadata.get("ownerReferences")):
         if reference.get("controller") is True:
-            return _text(reference.get("uid")) or None
+            uid = _text(reference.get("uid"))
+            # The API server takes any text; no object has such a uid.
+            return uid if 0 < len(uid) <= _LONGEST_WORD else None
     return None
 
 
@@ -370,7 +376,13 @@ def _word(value: object) -> str:
 
 
 def _interned(value: object) -> str | None:
-    return intern(value) if isinstance(value, str) and value else None
+    # An annotation may have 256 KiB; nothing longer than a word can be one that is compared with it.
+    return intern(value) if isinstance(value, str) and 0 < len(value) <= _LONGEST_WORD else None
+
+
+def _first_and_last(items: list[Json]) -> list[Json]:
+    # A webhook adds its containers before or after the others. A pod may have thousands.
+    return items if len(items) <= 2 * _CONTAINERS_KEPT else items[:_CONTAINERS_KEPT] + items[-_CONTAINERS_KEPT:]
 
 
 def _int32(value: object, *, default: int) -> int:

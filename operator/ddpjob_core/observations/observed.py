@@ -74,8 +74,9 @@ class PodRecord:
     when it waits for its volumes or its network on that node, or for a claim without a node. `deletion_time` is when
     the grace period of its deletion ends, which lasts `deletion_grace` seconds. `spec_hash` identifies the spec it was
     created from, None if unknown; `membership` is the annotation that says which nodes train together. `containers` are
-    the names of all its containers, the trainer's and those of its init containers included; `launcher` is the name of
-    the launcher's ConfigMap while it waits for its volumes, else None; `ssh_key` that of the Secret with the key.
+    the names of its containers, the trainer's and those of its init containers included, of many only some; `launcher`
+    is the name of the launcher's ConfigMap while it waits for its volumes, else None; `ssh_key` that of the Secret with
+    the key.
 
     `deletion_time`, `unadmitted_since` and `unmounted_since` are of the operator's clock once the record has been
     cached (sightings.py).

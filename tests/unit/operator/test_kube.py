@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,48 @@ async def test_a_state_that_is_known_is_not_parsed_again(
         watch = kube.watch(PODS, None, since="1", seconds=1, silence=5, shows=lambda metadata: metadata == known)
         events = [(event.type, event.object) async for event in watch]
     assert events == [seen or (sent["type"], sent["object"])]
+
+
+@dataclass
+class Objects:
+    """Plays the chunks of a LIST of objects of these sizes: no decision of a server's, only its arithmetic."""
+
+    sizes: Sequence[int]
+    limits: list[int] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        begun, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        self.limits.append(limit)
+        end = min(begun + limit, len(self.sizes))
+        items = [{"metadata": {"name": f"o{number}"}, "text": "x" * self.sizes[number]} for number in range(begun, end)]
+        following = {"continue": str(end)} if end < len(self.sizes) else {}
+        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "7", **following}, "items": items})
+
+    async def listed(self, tmp_path: Path) -> list[str]:
+        async with talking_to(self.answer, tmp_path) as (kube, _):
+            pages = kube.list_pages(PODS, None, keep=lambda raw: str(raw["metadata"]["name"]))
+            return [name async for page in pages for name in page.items]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[100] * 1_200, [300_000] * 60, [100] * 600 + [300_000] * 60 + [100] * 600, [10_000_000] * 2, []],
+    ids=["small", "large", "mixed", "huge", "none"],
+)
+async def test_a_list_has_each_object_once_and_no_chunk_of_more_than_it_may_read(
+    tmp_path: Path, sizes: list[int]
+) -> None:
+    objects = Objects(sizes)
+    assert await objects.listed(tmp_path) == [f"o{number}" for number in range(len(sizes))]
+
+
+async def test_thousands_of_small_objects_take_few_chunks(tmp_path: Path) -> None:
+    objects = Objects([100] * 5_000)
+    await objects.listed(tmp_path)
+    assert len(objects.limits) <= 12
+    assert max(objects.limits) == 500
+
+
+async def test_a_single_object_that_is_larger_than_any_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(Unexpected, match="an object of more than"):
+        await Objects([17 * 2**20]).listed(tmp_path)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -54,6 +55,38 @@ def test_a_deep_item_does_not_spoil_those_after_it() -> None:
     assert [fields[0], fields[3], fields[4]] == [("items", 1), ("items", 4), ("metadata", {})]
     assert excess(fields[1][1])
     assert excess(fields[2][1])
+
+
+HEAD = {"apiVersion": "ddpjob.dev/v1alpha1"}
+
+
+@given(st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=5), st.booleans())
+def test_items_that_hold_what_looks_like_other_items_are_read_whole(
+    items: list[dict[str, Any]],
+    last: bool,  # noqa: FBT001 hypothesis' own
+) -> None:
+    objects = [{**HEAD, "list": [HEAD, HEAD], "text": json.dumps([HEAD, HEAD]), **item} for item in items]
+    answer = {
+        "kind": "L",
+        **({} if last else {"items": objects}),
+        "metadata": {},
+        **({"items": objects} if last else {}),
+    }
+    text = json.dumps(answer, separators=(",", ":"))
+    assert [value for name, value in list_of(text.encode()) if name == "items"] == objects
+
+
+def test_a_list_is_never_a_text_as_a_whole() -> None:
+    """One character beyond the first 65,536 makes Python take four bytes for each of them."""
+    items = [{**HEAD, "text": "\N{ROCKET}" + "x" * 100_000} for _ in range(100)]
+    body = json.dumps({"items": items}, ensure_ascii=False, separators=(",", ":")).encode()
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in list_of(body))
+        assert tracemalloc.get_traced_memory()[1] < len(body) / 5
+    finally:
+        tracemalloc.stop()
+    assert count == len(items)
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b'{"items":[1', b'{"items" 1}', b"\xff"])

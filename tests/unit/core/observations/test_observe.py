@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LABEL_JOB
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import (
@@ -270,3 +271,27 @@ def test_a_deletion_with_an_unreadable_time_is_still_a_deletion() -> None:
     record = pod_record(pod(metadata={"deletionTimestamp": "soon"}))
     assert record is not None
     assert record.deletion_time is not None
+
+
+def test_a_record_stays_small_whatever_its_pod_holds() -> None:
+    """Any tenant may give the label that is watched to pods of half a megabyte each."""
+    text = "x" * 250_000
+    metadata = {
+        **_IDENTITY,
+        "labels": {LABEL_JOB: text},
+        "annotations": {ANNOTATION_SPEC_HASH: text, ANNOTATION_MEMBERSHIP: text},
+        "ownerReferences": [{"controller": True, "uid": text}],
+    }
+    containers = [{"name": f"container-{number}"} for number in range(5_000)]
+    spec = {"containers": containers, "initContainers": containers}
+    waiting = {"name": "trainer", "state": {"waiting": {"reason": text, "message": text}}}
+    status = {"reason": text, "message": text, "containerStatuses": [waiting]}
+    assert len(repr(pod_record({"metadata": metadata, "spec": spec, "status": status}))) < 8_000
+
+
+def test_of_many_containers_the_first_and_the_last_ones_are_known_by_name() -> None:
+    """A webhook adds its own before or after the others."""
+    containers = [{"name": f"c{number}"} for number in range(1_000)]
+    record = pod_record({"metadata": _IDENTITY, "spec": {"containers": containers}})
+    assert record is not None
+    assert {"c0", "c999"} <= set(record.containers)
