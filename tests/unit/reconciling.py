@@ -89,6 +89,11 @@ class Answers:
         answer = self._answer(f"status at {manifest['metadata']['resourceVersion']}", manifest)
         return {**answer, "metadata": {"generation": 1, **answer["metadata"]}, "spec": SPEC}
 
+    async def patch(self, resource: Resource, namespace: str, name: str, change: Json) -> Json:
+        return self._answer(
+            f"patch {resource.plural} {name}", {"metadata": {"namespace": namespace, **change["metadata"]}}
+        )
+
     async def delete(
         self, resource: Resource, namespace: str, name: str, *, uid: str, resource_version: str = "", **_: int | None
     ) -> Json:

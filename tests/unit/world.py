@@ -101,6 +101,8 @@ class World:
     """Objects that no watch shows and that exist."""
     port_rivals: dict[str, dict[str, range]] = field(default_factory=dict)
     vanished: dict[str, PodRecord] = field(default_factory=dict)
+    most_at_once: int | None = None
+    """Pods that one reconcile deletes."""
     generation: int = 1
     status_refused: str = ""
     found_claim: str | None = None
@@ -171,7 +173,7 @@ class World:
             self.last_write = self.now
             self.inherited = False
             writes += 1
-        for action in plan.actions:
+        for action in self._at_once(plan.actions):
             if crash_after == writes:
                 self.crash()
                 return plan
@@ -182,6 +184,14 @@ class World:
         else:
             self.events.extend(plan.events)
         return plan
+
+    def _at_once(self, actions: Iterable[Action]) -> list[Action]:
+        """What one reconcile carries out: so many deletions, and nothing is created before the last of them."""
+        pods = [action for action in actions if isinstance(action, AnnounceMembership | DeletePod)]
+        if self.most_at_once is None or len(pods) <= self.most_at_once:
+            return list(actions)
+        later = (*pods[self.most_at_once :], *(each for each in actions if isinstance(each, CreatePod | DeleteJob)))
+        return [action for action in actions if action not in later]
 
     def settle(self, *, limit: int = 50) -> None:
         """Reconcile until nothing is left to do at this moment."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ddpjob_core.api.kubernetes import Manifest
+from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.status import Membership
 from ddpjob_core.children.shared import SharedNames
 
@@ -74,3 +74,20 @@ class DeleteJob:
 
 
 Action: TypeAlias = Create | CreatePod | AnnounceMembership | DeletePod | DeleteStray | DeleteJob
+
+
+def object_of(action: Action) -> ObjectName:
+    """Kind and name of an action's object; a deletion is never mistaken for a creation."""
+    match action:
+        case Create(manifest):
+            return object_name(manifest)
+        case CreatePod(name):
+            return ObjectName("Pod", name)
+        case AnnounceMembership(name):
+            return ObjectName("membership of pod", name)
+        case DeletePod(name):
+            return ObjectName("deletion of pod", name)
+        case DeleteStray(name):
+            return ObjectName("deletion of stray pod", name)
+        case DeleteJob(uid):
+            return ObjectName("deletion of job", uid)

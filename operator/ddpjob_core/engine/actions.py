@@ -31,9 +31,11 @@ from ddpjob_core.children.actions import (
     DeleteJob,
     DeletePod,
     DeleteStray,
+    object_of,
 )
 from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
+from ddpjob_core.engine.backlog import is_unanswered
 from ddpjob_core.engine.caches import Caches
 from ddpjob_core.engine.kinds import KINDS, Kind, Lookup, alteration
 from ddpjob_core.engine.protocols import Json, NewSshKey, ObjectApi
@@ -42,8 +44,9 @@ from ddpjob_core.observations.observe import controller_uid, job_record, pod_rec
 from ddpjob_core.observations.observed import JobRecord, Rejection, RejectionKind
 from ddpjob_core.observations.refusals import name_taken
 
-_MOST_PODS: Final = 512
-"""Pods that one reconcile creates: a job of thousands must not keep a worker, and is decided on again in between."""
+MOST_PODS: Final = 512
+"""Pods that one reconcile creates, or deletes: a job of thousands must not keep a worker, and is decided on again in
+between."""
 _FIRST_PODS: Final = 4
 """Pods of a job that are posted before the first answer: all of a small job, and few where the answer is a refusal."""
 _LONGEST_UID: Final = 64
@@ -65,7 +68,8 @@ class Outcome:
     done: set[ObjectName] = field(default_factory=set)
     """Objects whose action succeeded."""
     rejected: list[Rejection] = field(default_factory=list)
-    failures: list[ApiError] = field(default_factory=list)
+    failed: dict[ObjectName, ApiError] = field(default_factory=dict)
+    """Objects whose action failed."""
     not_created: dict[ObjectName, ApiError] = field(default_factory=dict)
     """Objects whose creation is among the failures."""
     known: set[ObjectName] = field(default_factory=set)
@@ -97,6 +101,7 @@ class ActionRunner:
         # Nodes that stay hear of it before others leave, whose ranks ask all ranks to stop.
         announced = [action for action in chosen if isinstance(action, AnnounceMembership)]
         deletions = [action for action in chosen if isinstance(action, DeletePod | DeleteStray)]
+        changed = (*announced, *deletions)
         shared = [action for action in chosen if isinstance(action, Create)]
         pods = [action for action in chosen if isinstance(action, CreatePod)]
         manifests = _Manifests(job)
@@ -104,18 +109,23 @@ class ActionRunner:
         async def carry_out(action: Action) -> None:
             await self._one(job, action, outcome, manifests)
 
-        await in_window((*announced, *deletions, *shared), carry_out)
+        def answers() -> bool:
+            return not any(is_unanswered(failure) for failure in outcome.failed.values())
+
+        await in_window(changed[:MOST_PODS], carry_out, go_on=answers)
+        outcome.more = len(changed) > MOST_PODS and answers()
+        await in_window(shared, carry_out)
         # A pod without its service or launcher would start only to wait, or to fail.
-        if not outcome.failures and not outcome.rejected:
+        if not outcome.failed and not outcome.rejected and not outcome.more:
 
             def go_on() -> bool:
-                return not outcome.failures and not outcome.rejected and self._is_wanted(job)
+                return not outcome.failed and not outcome.rejected and self._is_wanted(job)
 
             # An invalid manifest or a used-up quota stops all pods alike: a thousand requests are not needed to learn
             # that.
-            await in_window(pods[:_MOST_PODS], carry_out, go_on=go_on, first=_FIRST_PODS)
-            outcome.more = len(pods) > _MOST_PODS and go_on()
-        if not outcome.failures:
+            await in_window(pods[:MOST_PODS], carry_out, go_on=go_on, first=_FIRST_PODS)
+            outcome.more = len(pods) > MOST_PODS and go_on()
+        if not outcome.failed and not outcome.more:
             await in_window([action for action in chosen if isinstance(action, DeleteJob)], carry_out)
         return outcome
 
@@ -135,7 +145,7 @@ class ActionRunner:
             if isinstance(action, Create | CreatePod) and kind is not None:
                 outcome.rejected.append(Rejection(kind, name, str(failure)))
                 return
-            outcome.failures.append(failure)
+            outcome.failed[name] = failure
             if isinstance(action, Create | CreatePod) and not isinstance(failure, NotLeading):
                 outcome.not_created[name] = failure
         else:
@@ -311,21 +321,6 @@ class _Manifests:
             builder = PodBuilder(self._job, self._job.spec, *wanted, shared=action.shared)
             self._last = ((*wanted, action.shared), builder)
         return self._last[1].build(action.ordinal)
-
-
-def object_of(action: Action) -> ObjectName:
-    """Kind and name of an action's object; a deletion is never mistaken for a creation."""
-    match action:
-        case Create(manifest):
-            return object_name(manifest)
-        case CreatePod(name):
-            return ObjectName("Pod", name)
-        case AnnounceMembership(name):
-            return ObjectName("membership of pod", name)
-        case DeletePod(name) | DeleteStray(name):
-            return ObjectName("deletion of pod", name)
-        case DeleteJob(uid):
-            return ObjectName("deletion of job", uid)
 
 
 def _owner(raw: Json) -> str:

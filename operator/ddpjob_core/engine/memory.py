@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ddpjob_core.api.kubernetes import ObjectName
+from ddpjob_core.engine.backlog import Backlog
 from ddpjob_core.engine.brake import Brake
 from ddpjob_core.engine.limiter import Turn
 from ddpjob_core.engine.refused_status import RefusedStatus
@@ -54,6 +55,7 @@ class JobMemory:
         refused: the status that the API server last refused, None if it has accepted the last one.
         turn: the job's place in the order of progress writes.
         vanished: pods that no longer exist, as they ended.
+        backlog: what is left of its actions.
         polled: progress.
     """
 
@@ -72,6 +74,7 @@ class JobMemory:
     refused: RefusedStatus | None = None
     turn: Turn = field(default_factory=Turn)
     vanished: VanishedPods = field(default_factory=VanishedPods)
+    backlog: Backlog = field(default_factory=Backlog)
     polled: Polled = field(default_factory=Polled)
 
     def enter(self, attempt: int) -> None:

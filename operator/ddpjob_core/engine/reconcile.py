@@ -148,11 +148,11 @@ class Reconciler:
         outcome, news = await self._act(decided_on, plan, memory)
         if plan.status is None or wrote:
             await asyncio.gather(*(self._events.post(job, event) for event in plan.events))
-        if outcome.failures:
+        if outcome.failed:
             if news:
                 # The status has to say so now: the next try may be a minute away.
                 self._queue.add(key)
-            raise outcome.failures[0]
+            raise next(iter(outcome.failed.values()))
         acted = bool(outcome.done) or news or (wrote and plan.urgent)
         self._requeue(key, plan, memory, acted=acted, more=outcome.more)
 
@@ -309,7 +309,8 @@ class Reconciler:
             return refused is not None and name not in memory.failing and begun - refused[1] < _LEFT_ALONE
 
         actions = without_losing_the_end(plan.actions, memory.refused, self._caches.pods_of(job))
-        outcome = await self._actions.run(job, actions, skip=left_alone)
+        outcome = await self._actions.run(job, memory.backlog.with_rest(actions), skip=left_alone)
+        memory.backlog.carried_out(outcome.done, outcome.failed)
         for name in outcome.done:
             memory.rejections.pop(name, None)
             memory.failing.pop(name, None)

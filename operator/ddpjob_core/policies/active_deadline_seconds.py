@@ -3,9 +3,7 @@
 from typing import Final
 
 from ddpjob_core.api.status import Failure
-from ddpjob_core.children.deletions import deletions
 from ddpjob_core.observations.active_time import active_due
-from ddpjob_core.observations.attempt import live_pods
 from ddpjob_core.observations.failure_class import FailureClass
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.policies.decision import Decision, give_up
@@ -26,4 +24,4 @@ def active_deadline(situation: Situation) -> Decision | None:
         reason=DEADLINE_EXCEEDED,
         message=message,
     )
-    return give_up(situation, DEADLINE_EXCEEDED, message, failure, deletions(live_pods(situation.attempt)))
+    return give_up(situation, DEADLINE_EXCEEDED, message, failure)

@@ -1,8 +1,6 @@
 """spec.progressDeadline: a stalled training run, where the action is more than a warning."""
 
 from ddpjob_core.api.deadlines import DeadlineAction
-from ddpjob_core.children.deletions import deletions
-from ddpjob_core.observations.attempt import live_pods
 from ddpjob_core.observations.membership import settles_at
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.stall import failure_of, find_stall, is_action_due
@@ -21,4 +19,4 @@ def progress_deadline(situation: Situation) -> Decision | None:
     failure = failure_of(stall, situation.attempt)
     if situation.spec.progress_deadline.action is DeadlineAction.RESTART:
         return abandon(situation, failure)
-    return give_up(situation, failure.reason, failure.message, failure, deletions(live_pods(situation.attempt)))
+    return give_up(situation, failure.reason, failure.message, failure)

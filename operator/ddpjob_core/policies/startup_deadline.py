@@ -2,8 +2,7 @@
 
 from ddpjob_core.api.deadlines import DeadlineAction, StartupDeadline
 from ddpjob_core.api.status import Failure
-from ddpjob_core.children.deletions import deletions
-from ddpjob_core.observations.attempt import NodeState, live_pods
+from ddpjob_core.observations.attempt import NodeState
 from ddpjob_core.observations.failure_class import FailureClass
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.startup import has_started, startup_due
@@ -22,7 +21,7 @@ def startup_deadline(situation: Situation) -> Decision | None:
     failure = _not_started(situation, deadline)
     if deadline.action is DeadlineAction.RESTART:
         return abandon(situation, failure)
-    return give_up(situation, failure.reason, failure.message, failure, deletions(live_pods(situation.attempt)))
+    return give_up(situation, failure.reason, failure.message, failure)
 
 
 def _not_started(situation: Situation, deadline: StartupDeadline) -> Failure:

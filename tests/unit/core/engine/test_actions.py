@@ -4,15 +4,26 @@ import asyncio
 from typing import Any
 
 import pytest
-from reconciling import KEY, SHARED, STATUS, Bench, manifest, pods
+from reconciling import KEY, SHARED, STATUS, Bench, manifest, pod_of, pods
 
-from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unavailable
+from ddpjob_core.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.network_policy import content_of
 from ddpjob_core.api.resources import Resource
-from ddpjob_core.children.actions import Action, Create, CreatePod, DeleteJob, DeletePod, DeleteStray
+from ddpjob_core.api.status import Membership
+from ddpjob_core.children.actions import (
+    Action,
+    AnnounceMembership,
+    Create,
+    CreatePod,
+    DeleteJob,
+    DeletePod,
+    DeleteStray,
+)
 from ddpjob_core.children.pod import PodBuilder, build_pod
 from ddpjob_core.decide import Plan
+from ddpjob_core.engine.actions import MOST_PODS
+from ddpjob_core.engine.window import LARGEST_WINDOW
 from ddpjob_core.observations.observed import RejectionKind
 
 POLICY = {
@@ -219,6 +230,87 @@ async def test_thousands_of_pods_are_created_in_parts_and_each_manifest_when_it_
     assert 500 <= len(bench.kube.requests) - begun <= 600
     assert most <= 32
     assert bench.looks_again()
+
+
+def shown(bench: Bench, count: int) -> tuple[DeletePod, ...]:
+    """Pods that exist, and the deletions of all of them."""
+    found = [pod_of(f"digits-a0-{ordinal:04d}", owner="job-uid") for ordinal in range(count)]
+    for pod in found:
+        bench.caches.pods.seen(pod)
+    return tuple(DeletePod(pod.name, pod.uid) for pod in found)
+
+
+def left(bench: Bench) -> tuple[DeletePod, ...]:
+    """What a plan then asks for: the pods that still exist."""
+    return tuple(DeletePod(pod.name, pod.uid) for pod in bench.caches.pods)
+
+
+async def test_thousands_of_pods_are_deleted_in_parts_and_others_have_their_turn_in_between(bench: Bench) -> None:
+    shown(bench, 1_200)
+    looks = []
+    for _ in range(3):
+        looks.append(await bench.look(Plan(actions=(*left(bench), *pods(1)))))
+        assert bench.looks_again()
+    assert [len(look) for look in looks] == [MOST_PODS, MOST_PODS, 1_200 - 2 * MOST_PODS + 1]
+    assert looks[-1][-1] == "create pods digits-a0-0", "what is created comes after the last deletion"
+
+
+async def test_members_hear_in_parts_of_a_change_before_others_are_asked_to_leave(bench: Bench) -> None:
+    deletions = shown(bench, 1_000)
+    membership = Membership(attempt=0, generation=1, nodes=600)
+    heard = [AnnounceMembership(each.name, each.uid, membership) for each in deletions[:600]]
+    bench.kube.requests.clear()
+    await bench.look(Plan(actions=(*heard, *deletions[600:])))
+    assert [request.split()[0] for request in bench.kube.requests] == ["patch"] * MOST_PODS
+    assert bench.looks_again()
+
+
+async def test_strays_that_are_asked_for_once_are_all_looked_for_and_each_of_them_once(bench: Bench) -> None:
+    strays = tuple(DeleteStray(f"stray-{number:04d}") for number in range(1_200))
+    requests = await bench.look(Plan(actions=strays))
+    assert len(requests) == MOST_PODS
+    while bench.looks_again():
+        requests += await bench.look(Plan())
+    assert requests == [f"find pods {stray.name}" for stray in strays]
+
+
+async def test_strays_that_are_asked_for_until_the_first_pod_is_there_are_looked_for_once(bench: Bench) -> None:
+    strays = tuple(DeleteStray(f"stray-{number:04d}") for number in range(1_200))
+    requests: list[str] = []
+    for _ in range(3):
+        requests += await bench.look(Plan(actions=(*strays, *pods(1))))
+        assert bench.looks_again()
+    assert requests == [*(f"find pods {stray.name}" for stray in strays), "create pods digits-a0-0"]
+
+
+async def test_a_stray_that_may_not_be_deleted_keeps_nothing_else_waiting(bench: Bench) -> None:
+    bench.kube.objects["find pods stray"] = manifest("stray", uid="p", labels={})
+    bench.kube.failures["delete pods stray p"] = Forbidden("a policy")
+    await bench.look(Plan(actions=(DeleteStray("stray"),)))
+    assert await bench.look(Plan(actions=pods(1))) == ["create pods digits-a0-0"]
+
+
+async def test_a_stray_is_looked_for_again_where_there_was_no_answer(bench: Bench) -> None:
+    bench.kube.objects["find pods stray"] = manifest("stray", uid="p", labels={})
+    bench.kube.failures["delete pods stray p"] = Unavailable("busy")
+    await bench.look(Plan(actions=(DeleteStray("stray"),)))
+    bench.kube.failures.clear()
+    assert await bench.look(Plan()) == ["find pods stray", "delete pods stray p"]
+
+
+async def test_an_api_server_that_is_away_is_not_asked_for_each_of_thousands_of_pods(bench: Bench) -> None:
+    deletions = shown(bench, 1_000)
+    bench.kube.failures |= {f"delete pods {each.name} {each.uid}": Unavailable("busy") for each in deletions}
+    assert len(await bench.look(Plan(actions=deletions))) <= LARGEST_WINDOW
+
+
+async def test_pods_that_may_not_be_deleted_keep_no_others_from_it(bench: Bench) -> None:
+    deletions = shown(bench, 1_200)
+    refused = {f"delete pods {each.name} {each.uid}": Forbidden("a policy") for each in deletions[:600]}
+    bench.kube.failures |= refused
+    for _ in range(4):
+        await bench.look(Plan(actions=left(bench)))
+    assert len(left(bench)) == len(refused)
 
 
 @pytest.mark.parametrize(
