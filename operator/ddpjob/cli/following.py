@@ -26,7 +26,8 @@ from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import DDPJobStatus, Phase
 from ddpjob_core.api.text import printable_line
 
-_LAST_LINES_SECONDS: Final = 10.0
+_SILENT_SECONDS: Final = 30.0
+"""For how long the log of a job that has ended may bring nothing before its end is no longer waited for."""
 _BAR_WIDTH: Final = 24
 
 
@@ -40,7 +41,7 @@ def follow_to_end(cluster: Cluster, job: Job, *, logs: Console | None) -> tuple[
     """
     # Progress goes to standard error: standard output has only the log, or the JSON.
     display = console(stderr=True)
-    tail = _Tail(cluster, display, logs) if logs is not None else None
+    tail = Tail(cluster, display, logs) if logs is not None else None
     try:
         with _shown(display) as screen:
             for job in follow(cluster, job):  # noqa: B020, PLR1704 the same job, as it is now
@@ -50,7 +51,7 @@ def follow_to_end(cluster: Cluster, job: Job, *, logs: Console | None) -> tuple[
                 if job.status.finished:
                     break
             if tail is not None:
-                tail.finish()
+                tail.finish(job)
     except KeyboardInterrupt:
         say(
             f"{job.name} keeps running; ddpjob status {job.name} -n {job.namespace} shows it, "
@@ -109,16 +110,23 @@ def _bar(status: DDPJobStatus) -> RenderableType:
     return grid
 
 
-class _Tail:
+class Tail:
     """The output of rank 0's node, one attempt after the other, printed above the live line."""
 
-    def __init__(self, cluster: Cluster, display: Console, out: Console) -> None:
+    def __init__(self, cluster: Cluster, display: Console, out: Console, news: threading.Event | None = None) -> None:
+        """Args:
+        cluster: where.
+        display: the live line's.
+        out: where to print.
+        news: set at each line and at each end of a log.
+        """
         self._cluster = cluster
         # On a terminal both share the screen, and the live line has to make room.
         self._out = display if display.is_terminal and out.is_terminal else out
         self._attempt: int | None = None
         self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._news = news or threading.Event()
+        self._open: dict[str, int] = {}
 
     def see(self, job: Job) -> None:
         """Start with the current attempt, once it has pods."""
@@ -128,19 +136,32 @@ class _Tail:
         self._attempt = status.attempt
         name = pod_name(job.name, status.attempt, 0, spec.most_nodes)
         source = Source(name, status.attempt, 0, ranks_of(0, status.procs_per_node or 1))
-        thread = threading.Thread(target=self._print, args=(job, source), daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._open[source.pod] = status.attempt
+        threading.Thread(target=self._print, args=(job, source), daemon=True).start()
 
-    def finish(self) -> None:
-        """Let the last lines arrive."""
-        for thread in self._threads:
-            thread.join(_LAST_LINES_SECONDS)
+    def finish(self, job: Job) -> None:
+        """Let the last lines arrive, as long as any do."""
+        while True:
+            self._news.clear()
+            left = dict(self._open)
+            if not left:
+                break
+            if not self._news.wait(_SILENT_SECONDS):
+                for pod, attempt in left.items():
+                    say(
+                        f"nothing more of the log of {pod} has come for {_SILENT_SECONDS:.0f} s: lines may be missing; "
+                        f"ddpjob logs {job.name} -n {job.namespace} --attempt {attempt} --rank 0 shows it"
+                    )
+                break
         self._stop.set()
 
     def _print(self, job: Job, source: Source) -> None:
         try:
             for line in stream(self._cluster, job, source, self._stop):
                 self._out.print(plain(as_shown(line.text)))
+                self._news.set()
         except ApiError as error:
             say(f"cannot read the log of {source.pod}: {error}")
+        finally:
+            self._open.pop(source.pod, None)
+            self._news.set()
