@@ -163,6 +163,7 @@ class Operator:
         metrics.read(
             Readings(
                 jobs=_Led(caches.jobs, election),
+                cached=caches.jobs,
                 queue_depth=lambda: queue.depth,
                 queue_oldest_seconds=lambda: queue.oldest,
                 reconcile_longest_seconds=self._longest_look,

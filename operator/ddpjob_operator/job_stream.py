@@ -25,10 +25,9 @@ from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.observe import job_record
 from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.encoding import decode, encode
+from ddpjob_operator.turns import Turns
 
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-_AT_ONCE: Final = 10
-"""Items of a LIST that are read before others may use the event loop."""
 _DOUBTED_AFTER: Final = 3
 """Consecutive failures of a watch after which all is listed again, as the informers do."""
 _FIRST_PAUSE: Final = 0.2
@@ -89,13 +88,13 @@ class JobStream:
     async def listed(self, body: bytes) -> Json:
         """The answer to a LIST with the identities of its items."""
         answer: Json = {"items": []}
+        turns = Turns()
         for name, value in list_of(body, decode):
             if name != "items":
                 answer[name] = value
                 continue
             answer["items"].append(self.identity(value))
-            if len(answer["items"]) % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+            await turns.take()
         return answer
 
     def event(self, line: bytes, path: str = "") -> bytes:

@@ -22,6 +22,7 @@ from ddpjob_operator.connection import Connection
 from ddpjob_operator.encoding import decode
 from ddpjob_operator.page_size import MOST_BYTES, PageSize
 from ddpjob_operator.slots import FairSlots
+from ddpjob_operator.turns import Turns
 from ddpjob_operator.watch_lines import LARGEST_OBJECT, Shows, WatchEvent, event, known, lines
 
 Verb: TypeAlias = Literal["create", "get", "list", "watch", "update", "patch", "delete"]
@@ -37,8 +38,6 @@ _METHODS: Final[Mapping[Verb, str]] = {
 }
 _WRITES: Final = ("create", "update", "patch", "delete")
 _WHOLE: Final = "application/json"
-_AT_ONCE: Final = 10
-"""Items of a LIST that are read before others may use the event loop."""
 _METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
@@ -371,14 +370,14 @@ async def _page(body: bytes, keep: Callable[[Json], T], request: _Request) -> tu
     """The chunk, and the token by which the next one is asked for, "" for the last one."""
     kept: list[T] = []
     metadata: Json = {}
+    turns = Turns()
     try:
         for name, value in list_of(body, decode):
             if name == "metadata" and isinstance(value, dict):
                 metadata = value
             elif name == "items" and isinstance(value, dict):
                 kept.append(keep(value))
-                if len(kept) % _AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                await turns.take()
     except ValueError as error:
         raise Unexpected(f"the response to {request} is not a list") from error
     return Page(kept, str(metadata.get("resourceVersion", ""))), str(metadata.get("continue") or "")

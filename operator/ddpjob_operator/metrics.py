@@ -20,6 +20,9 @@ from ddpjob_operator.job_metrics import RESTART_KINDS, job_metrics, restarts_of
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
+_LARGE = 2**20
+"""Bytes of the jobs of a namespace that has a series of its own."""
+
 
 def _zero() -> float:
     return 0.0
@@ -30,6 +33,7 @@ class Readings:
     """Values that are read at each scrape."""
 
     jobs: Iterable[JobRecord] = ()
+    cached: Iterable[JobRecord] = ()
     queue_depth: Callable[[], float] = _zero
     queue_oldest_seconds: Callable[[], float] = _zero
     reconcile_longest_seconds: Callable[[], float] = _zero
@@ -157,6 +161,7 @@ class Metrics:
             ages.labels(resource).set_function(age)
         self.registry.register(_ServedNamespaces(readings.namespaces))
         self.registry.register(_JobsByPhase(readings.jobs))
+        self.registry.register(_CachedBytes(readings.cached))
         self._jobs = readings.jobs
 
     def reconciling(self) -> AbstractContextManager[object]:
@@ -246,4 +251,24 @@ class _JobsByPhase(Collector):
         family = GaugeMetricFamily("ddpjob_operator_jobs", "DDPJobs by phase.", labels=["phase"])
         for phase in Phase:
             family.add_metric([phase.value], phases[phase.value])
+        yield family
+
+
+class _CachedBytes(Collector):
+    def __init__(self, jobs: Iterable[JobRecord]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Metric]:
+        sizes: Tally[str] = Tally()
+        for job in self._jobs:
+            sizes[job.namespace] += job.size
+        family = GaugeMetricFamily(
+            "ddpjob_operator_cached_job_bytes",
+            'Memory of the specs of cached jobs, approximately; of namespaces with less than 1 MiB together, as "".',
+            labels=["namespace"],
+        )
+        # There cannot be more series than the operator has MiB.
+        large = {namespace: size for namespace, size in sizes.items() if size >= _LARGE}
+        for namespace, size in {"": sizes.total() - sum(large.values()), **large}.items():
+            family.add_metric([namespace], size)
         yield family

@@ -77,16 +77,32 @@ def job_of(namespace: str, name: str, *, status: Json | None = None, **spec: obj
     return job if status is None else {**job, "status": status}
 
 
+def suspended_status() -> Json:
+    """The status of a job that was suspended before it had any pod."""
+    return {
+        "phase": "Suspended",
+        "conditions": [_condition("Suspended", "True", "Suspended", "set spec.suspend to false to resume it")],
+        "observedGeneration": 1,
+        "attempt": 0,
+        "podsCreated": False,
+        "restarts": {"counted": 0, "ignored": 0, "process": 0, "inARow": 0, "withoutProgress": 0},
+    }
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Json:
+    return {
+        "type": kind,
+        "status": status,
+        "observedGeneration": 1,
+        "lastTransitionTime": _TIME,
+        "reason": reason,
+        "message": message,
+    }
+
+
 def _status(number: int, *, failed: bool) -> Json:
     def condition(kind: str, status: str, reason: str) -> Json:
-        return {
-            "type": kind,
-            "status": status,
-            "observedGeneration": 1,
-            "lastTransitionTime": _TIME,
-            "reason": reason,
-            "message": f"the job has finished after {number} steps",
-        }
+        return _condition(kind, status, reason, f"the job has finished after {number} steps")
 
     end = condition("Failed", "True", "BackoffLimitExceeded") if failed else condition("Succeeded", "True", "Succeeded")
     failure = {

@@ -23,7 +23,7 @@ from ddpjob_core.engine.poller import Locate, ProgressPoller, own_address
 from ddpjob_core.engine.protocols import Alone, Leadership, Metrics, NewSshKey, ObjectApi, OpenTransport
 from ddpjob_core.engine.queue import CallLater, WorkQueue
 from ddpjob_core.engine.reconcile import Reconciler
-from ddpjob_core.engine.resting import JobStore
+from ddpjob_core.engine.resting import JobStore, has_status
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.advice import IN_A_CLUSTER, Advice
 from ddpjob_core.observations.observed import JobRecord, PodRecord, Terminated
@@ -167,7 +167,7 @@ class Controller:
         key = (record.namespace, record.name)
         if after is not None:
             memory = self.memories.of(after.uid, key)
-            if before is None and after.status is not None:
+            if before is None and has_status(after):
                 memory.inherited = True
             if before is not None and before.generation != after.generation:
                 # What a user asks for is looked at, however often the job has acted lately.

@@ -1,11 +1,11 @@
-"""Jobs that have finished, kept small: they are hardly ever looked at, and there may be tens of thousands of them."""
+"""Jobs that have finished or are suspended, kept small: they are hardly ever looked at, and there may be thousands."""
 
 import zlib
 from dataclasses import fields
 from typing import Any, Final
 
 from ddpjob_core.api.spec import DDPJobSpec
-from ddpjob_core.api.status import DDPJobStatus
+from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.engine.store import Store
 from ddpjob_core.observations.facts import JobFacts, facts_of
 from ddpjob_core.observations.observed import JobRecord
@@ -16,7 +16,10 @@ _QUICK: Final = 1
 
 
 class RestingJob(JobRecord):
-    """A finished job whose spec and status are packed: a tenth of the memory. `awake` unpacks them."""
+    """A job whose spec and status are packed: a tenth of the memory, if they say what jobs say. `awake` unpacks them.
+
+    What cannot be compressed takes as much as it has.
+    """
 
     __slots__ = ("_packed_spec", "_packed_status", "facts")
 
@@ -30,13 +33,14 @@ class RestingJob(JobRecord):
         spec: its spec.
         status: its status.
         """
-        plain = {name: getattr(job, name) for name in _PLAIN}
-        super().__init__(**plain, spec=None, status=None)
         packed: dict[str, Any] = {
             "_packed_spec": zlib.compress(spec.model_dump_json(by_alias=True, exclude_defaults=True).encode(), _QUICK),
             "_packed_status": zlib.compress(status.model_dump_json(by_alias=True, exclude_none=True).encode(), _QUICK),
             "facts": facts_of(status),
         }
+        plain = {name: getattr(job, name) for name in _PLAIN}
+        plain["size"] = len(packed["_packed_spec"]) + len(packed["_packed_status"])
+        super().__init__(**plain, spec=None, status=None)
         for name, value in packed.items():
             object.__setattr__(self, name, value)
 
@@ -49,7 +53,7 @@ class RestingJob(JobRecord):
 
 
 class JobStore(Store[JobRecord]):
-    """The cache of jobs. Finished ones rest in it: iterating yields them as `RestingJob`, `get` wakes them up."""
+    """The cache of jobs. Some rest in it: iterating yields them as `RestingJob`, `get` wakes them up."""
 
     def get(self, namespace: str, name: str) -> JobRecord | None:
         """The job of this name, whole."""
@@ -61,17 +65,17 @@ class JobStore(Store[JobRecord]):
 
 
 def at_rest(record: JobRecord) -> JobRecord:
-    """The record in the form in which it is kept: packed if the job has finished."""
-    status = record.status
-    if (
-        isinstance(record, RestingJob)
-        or record.spec is None
-        or status is None
-        or not status.finished
-        or record.unreadable
-    ):
+    """The record in the form in which it is kept: packed if the job has finished or is suspended."""
+    spec, status = record.spec, record.status
+    if isinstance(record, RestingJob) or spec is None or status is None or record.unreadable:
         return record
-    return RestingJob(record, record.spec, status)
+    rests = status.finished or (spec.suspend and status.holds(ConditionType.SUSPENDED))
+    return RestingJob(record, spec, status) if rests else record
+
+
+def has_status(job: JobRecord) -> bool:
+    """Whether a status of the job has been written."""
+    return isinstance(job, RestingJob) or job.status is not None
 
 
 def facts_about(job: JobRecord) -> JobFacts:

@@ -189,6 +189,7 @@ def job_record(raw: object, earlier: JobRecord | None = None) -> JobRecord | Non
         change=read.change,
         unreadable=unreadable,
         raw_status=raw_status if unreadable is not None and isinstance(raw_status, dict) else None,
+        size=read.size,
     )
 
 

@@ -152,7 +152,8 @@ class JobRecord:
     this version does not understand, or does not know because it comes from a newer one; what it does understand is in
     `spec` and `status` all the same, and `raw_status` is the status as it was read. `unknown_in_spec` is the part of
     `unreadable` that comes of fields of the spec which this version does not know. `writer` wrote the spec last, and
-    `change` is what that has changed, None where no earlier generation has been seen.
+    `change` is what that has changed, None where no earlier generation has been seen. `size` is about how many bytes
+    its spec takes in memory; a job that rests takes fewer.
     """
 
     namespace: str
@@ -170,6 +171,7 @@ class JobRecord:
     change: SpecChange | None = None
     unreadable: str | None = None
     raw_status: Mapping[str, Any] | None = None
+    size: int = field(default=0, compare=False)
 
 
 class RejectionKind(StrEnum):

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
-from ddpjob_core.api.extent import excess
+from ddpjob_core.api.extent import extent
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.text import one_line
 from ddpjob_core.api.unknown import unknown_in_spec
@@ -31,6 +31,7 @@ class ReadSpec:
     """Which field this version does not know."""
     writer: Writer | None
     change: SpecChange | None
+    size: int
 
 
 def read_spec(raw: object, metadata: Json, generation: int, earlier: JobRecord | None) -> ReadSpec:
@@ -45,12 +46,13 @@ def read_spec(raw: object, metadata: Json, generation: int, earlier: JobRecord |
         generation: of the job, 0 where it has none.
         earlier: another record of that name.
     """
-    bounded, too_large = _bounded(raw)
+    bounded, too_large, size = _bounded(raw)
     spec, error = _spec(bounded)
     writer = last_writer(metadata)
     mine = earlier if earlier is not None and earlier.uid == metadata.get("uid") else None
     change = None if mine is None else _change(mine, spec, writer, generation)
-    return ReadSpec(spec, error, too_large, None if error else unknown_in_spec(bounded), writer, change)
+    unknown = None if error else unknown_in_spec(bounded)
+    return ReadSpec(spec, error, too_large, unknown, writer, change, 0 if spec is None else size)
 
 
 def _change(earlier: JobRecord, spec: DDPJobSpec | None, writer: Writer | None, generation: int) -> SpecChange | None:
@@ -64,16 +66,19 @@ def _change(earlier: JobRecord, spec: DDPJobSpec | None, writer: Writer | None, 
     return change.after(earlier.change) if earlier.change is not None and seen < earlier.generation else change
 
 
-def _bounded(raw: object) -> tuple[object, str | None]:
-    """The spec without its free fields that hold too much, and what is too much about the last of them."""
+def _bounded(raw: object) -> tuple[object, str | None, int]:
+    """The spec without its free fields that hold too much, what is too much about the last of them, and its size."""
     if not isinstance(raw, dict):
-        return raw, None
+        return raw, None, 0
     too_large: str | None = None
+    size = 0
     for field, instead in _INSTEAD_OF.items():
-        problem = excess(raw.get(field))
-        if problem is not None:
-            raw, too_large = {**raw, field: instead}, f"spec.{field}: {problem}"
-    return raw, too_large
+        found = extent(raw.get(field))
+        if found.excess is None:
+            size += found.size
+        else:
+            raw, too_large = {**raw, field: instead}, f"spec.{field}: {found.excess}"
+    return raw, too_large, size
 
 
 def _spec(raw: object) -> tuple[DDPJobSpec | None, str | None]:

@@ -1,5 +1,6 @@
 """What Prometheus reads from the operator: jobs as they are now, and what happened to them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +47,16 @@ def test_jobs_are_counted_by_phase_at_the_moment_of_the_scrape() -> None:
     assert [found["ddpjob_operator_jobs", phase] for phase in ("Running", "Pending", "Failed")] == [1, 1, 0]
     jobs.pop()
     assert samples(metrics)["ddpjob_operator_jobs", "Pending"] == 0
+
+
+def test_memory_is_counted_by_namespace_where_it_is_much_and_for_the_others_together() -> None:
+    def sized(namespace: str, size: int) -> JobRecord:
+        return replace(record("a", None), namespace=namespace, uid=namespace, size=size)
+
+    metrics, jobs = Metrics(), [sized("large", 600_000), sized("large", 600_000), sized("b", 1_000), sized("c", 2_000)]
+    metrics.read(Readings(cached=jobs))
+    found = {key[1]: value for key, value in samples(metrics).items() if key[0] == "ddpjob_operator_cached_job_bytes"}
+    assert found == {"large": 1_200_000, "": 3_000}
 
 
 def test_every_series_with_a_jobs_name_goes_with_the_job() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from world import spec_of
 
 from ddpjob.local.kube import LocalKube, Objects
 from ddpjob.local.metrics import NoMetrics
@@ -13,6 +14,7 @@ from ddpjob_core.api.status import DDPJobStatus, Progress
 from ddpjob_core.engine.controller import Controller, Rates
 from ddpjob_core.engine.http import open_transport
 from ddpjob_core.engine.protocols import Json, SshKey
+from ddpjob_core.engine.resting import RestingJob
 from ddpjob_core.observations.observe import terminated
 from ddpjob_core.observations.observed import JobRecord, PodRecord
 from ddpjob_core.wire.progress import PollTarget, ProgressReport
@@ -124,6 +126,10 @@ async def test_on_standby_a_controller_does_nothing_and_when_it_takes_over_it_lo
     assert not controller.memories.of("later", ("default", "later")).inherited, "no other process has decided about it"
     controller.caches.jobs.seen(replace(JOB, name="missed", uid="missed", status=DDPJobStatus()))
     assert controller.memories.of("missed", ("default", "missed")).inherited
+    ended = DDPJobStatus(completion_time=NOW)
+    resting = RestingJob(replace(JOB, name="rests", uid="rests"), spec_of(), ended)
+    controller.caches.jobs.seen(resting)
+    assert controller.memories.of("rests", ("default", "rests")).inherited, "its status is only packed"
 
 
 async def test_a_controller_that_takes_over_once_more_has_forgotten_what_it_read_in_its_former_term(
