@@ -21,4 +21,6 @@ def slow_rank(situation: Situation) -> Decision | None:
         what=slowest.what,
         time=situation.now,
     )
-    return Decision(in_next_attempt(status, replaced=replaced), transition=True)
+    # Those that train start again without waiting for nodes for which there was no room, as after a failure.
+    left = in_next_attempt(status, replaced=replaced, membership=status.membership)
+    return Decision(left, transition=True)

@@ -72,6 +72,20 @@ def test_the_next_attempt_begins_when_the_ranks_have_saved_and_avoids_the_node()
     )
 
 
+def test_a_job_that_had_no_room_for_all_its_nodes_goes_on_with_those_that_it_had() -> None:
+    """All of them would be created, and those that ran would idle for spec.elastic.scaleDownAfterSeconds."""
+    world = slowed(procsPerNode=2, nodes=2, elastic={"minNodes": 1, "maxNodes": 4})
+    world.spec = world.spec.model_copy(update={"nodes": 4})
+    world.settle()
+    after(world, AFTER)
+    world.kubelet_removes_deleted_pods()
+    world.settle()
+    assert status_of(world).attempt == 1
+    membership = status_of(world).membership
+    assert membership is not None
+    assert (membership.attempt, membership.nodes) == (1, 2)
+
+
 def test_it_happens_once_and_later_attempts_avoid_the_node_too() -> None:
     world = slowed()
     after(world, AFTER)
