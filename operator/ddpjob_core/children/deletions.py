@@ -7,6 +7,7 @@ from ddpjob_core.api.names import parse_pod_name, pod_name
 from ddpjob_core.children.actions import Action, DeletePod, DeleteStray
 from ddpjob_core.observations.abandoned import pods_not_kept
 from ddpjob_core.observations.attempt import is_terminal
+from ddpjob_core.observations.membership import joining
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.root_cause import POD_MISSING
 from ddpjob_core.observations.situation import Situation
@@ -35,13 +36,20 @@ def stray_pods(situation: Situation) -> tuple[Action, ...]:
     They go together with the first pods of the next attempt: requested while that waits, they would be requested at
     every reconcile, since nothing that is watched shows whether they are gone.
     """
-    failure = situation.status.failure
-    number = situation.attempt.number
-    if failure is None or failure.reason != POD_MISSING or failure.attempt != number - 1 or situation.attempt.present:
+    if situation.attempt.present:
         return ()
-    spec, grace = situation.spec, _short_grace(situation)
-    names = (pod_name(situation.job.name, number - 1, ordinal, spec.most_nodes) for ordinal in range(spec.nodes))
-    return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
+    return _left_behind(situation, range(situation.spec.nodes))
+
+
+def strays_beyond(situation: Situation) -> tuple[Action, ...]:
+    """The same for members of an elastic job's last attempt that spec.nodes no longer asks for.
+
+    Only as long as status.membership is that of the last attempt is it known how many there were.
+    """
+    last = situation.status.membership
+    if last is None or last.attempt != situation.attempt.number - 1:
+        return ()
+    return _left_behind(situation, range(situation.spec.nodes, last.nodes))
 
 
 def missing_pods(situation: Situation) -> tuple[Action, ...]:
@@ -49,7 +57,22 @@ def missing_pods(situation: Situation) -> tuple[Action, ...]:
     if not situation.status.pods_created:
         return ()
     nodes = zip(situation.attempt.names, situation.attempt.nodes, strict=True)
-    return tuple(DeleteStray(name) for name, pod in nodes if pod is None)
+    members = tuple(DeleteStray(name) for name, pod in nodes if pod is None)
+    if situation.membership is None:
+        return members
+    job, number, width = situation.job.name, situation.attempt.number, situation.spec.most_nodes
+    joins = (ordinal for ordinal, pod in joining(situation).items() if pod is None)
+    return (*members, *(DeleteStray(pod_name(job, number, ordinal, width)) for ordinal in joins))
+
+
+def _left_behind(situation: Situation, ordinals: Iterable[int]) -> tuple[Action, ...]:
+    """Deletions of pods of the last attempt that are not seen, if it was left because one was not."""
+    failure, number = situation.status.failure, situation.attempt.number
+    if failure is None or failure.reason != POD_MISSING or failure.attempt != number - 1:
+        return ()
+    grace, width = _short_grace(situation), situation.spec.most_nodes
+    names = (pod_name(situation.job.name, number - 1, ordinal, width) for ordinal in ordinals)
+    return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
 
 
 def _can_save(situation: Situation, pod: PodRecord) -> bool:

@@ -6,7 +6,7 @@ asked to stop; both may be repeated, by another operator as well.
 
 from ddpjob_core.api.status import Membership
 from ddpjob_core.children.actions import Action, AnnounceMembership
-from ddpjob_core.children.deletions import deletions
+from ddpjob_core.children.deletions import deletions, strays_beyond
 from ddpjob_core.observations.membership import (
     are_training,
     first_membership,
@@ -33,15 +33,15 @@ def elastic(situation: Situation) -> Decision | None:
     written = membership_of(situation.job.status, situation.spec, situation.attempt.number)
     if situation.membership is None:
         # Before the first pod: were spec.nodes to change meanwhile, pods of one attempt would know different sizes.
-        return _written(situation, first_membership(situation))
+        return _written(situation, first_membership(situation), strays_beyond(situation))
     nodes = _nodes(situation)
     if nodes != situation.membership.nodes:
         return _written(situation, resized(situation.membership, nodes, situation.now))
     return None if written is not None else _written(situation, situation.membership)
 
 
-def _written(situation: Situation, membership: Membership) -> Decision:
-    return Decision(situation.status.model_copy(update={"membership": membership}), transition=True)
+def _written(situation: Situation, membership: Membership, actions: tuple[Action, ...] = ()) -> Decision:
+    return Decision(situation.status.model_copy(update={"membership": membership}), actions, transition=True)
 
 
 def _nodes(situation: Situation) -> int:

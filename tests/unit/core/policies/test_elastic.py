@@ -9,7 +9,7 @@ from world import EXCEEDED_QUOTA, World, running_world, spec_of, training, words
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.membership import membership_text, parse_membership
 from ddpjob_core.api.status import Condition, DDPJobStatus, Membership
-from ddpjob_core.children.actions import AnnounceMembership, CreatePod, DeletePod
+from ddpjob_core.children.actions import AnnounceMembership, CreatePod, DeletePod, DeleteStray
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.membership import JOIN_TOGETHER
@@ -533,3 +533,37 @@ def test_an_annotation_that_the_operator_did_not_write_says_nothing(text: str | 
 def test_an_annotation_is_read_as_it_was_written() -> None:
     written = Membership(attempt=3, generation=5, nodes=12)
     assert parse_membership(membership_text(written), 3, 12) == written
+
+
+def test_a_member_without_its_label_is_deleted_although_the_job_asks_for_fewer_nodes_by_then() -> None:
+    world = elastic(4)
+    scale(world, 2)
+    del world.pods["digits-a0-03"]
+    world.settle()
+    world.kubelet_removes_deleted_pods()
+    world.advance(70)
+    world.settle()
+    assert status_of(world).attempt == 1
+    assert DeleteStray("digits-a0-03", 1) in world.requests
+    assert DeleteStray("digits-a0-01", 1) in world.requests
+
+
+@pytest.mark.parametrize("change", [{"suspend": True}, {"restart": {"maxRestarts": 0}}])
+def test_a_node_that_joins_and_has_lost_its_label_is_deleted_when_the_job_ends_or_is_suspended(
+    change: dict[str, object],
+) -> None:
+    world = elastic()
+    scale(world, 3)
+    world.settle()
+    del world.pods["digits-a0-02"]
+    if "suspend" in change:
+        world.spec = world.spec.model_copy(update={"suspend": True})
+    else:
+        world.spec = world.spec.model_copy(
+            update={"restart": world.spec.restart.model_copy(update={"max_restarts": 0})}
+        )
+        world.end("digits-a0-01", 1)
+    world.advance(6)
+    world.reconcile()
+    world.settle()
+    assert DeleteStray("digits-a0-02") in world.requests
