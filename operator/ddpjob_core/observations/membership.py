@@ -17,6 +17,8 @@ from ddpjob_core.observations.situation import Situation
 JOIN_TOGETHER: Final = timedelta(seconds=30)
 """How long nodes that could join wait for others that are to join as well: each change of size stops the training."""
 
+_SOONEST_RETRY: Final = timedelta(seconds=10)
+
 
 def first_membership(situation: Situation) -> Membership:
     """The membership that an attempt begins with.
@@ -81,6 +83,36 @@ def leaving(situation: Situation) -> tuple[PodRecord, ...]:
     """Pods of the attempt that are not members, and that nobody asks for."""
     least = max(len(situation.attempt.nodes), situation.spec.nodes)
     return tuple(pod for ordinal, pod in situation.attempt.others.items() if ordinal >= least)
+
+
+def ended_by_itself(pod: PodRecord) -> Terminated | None:
+    """How a node has failed before it could join; None where it has not, or was ended from outside."""
+    if pod.disruption is not None:
+        return None
+    if isinstance(pod.trainer, Terminated):
+        return None if pod.trainer.report is not None and pod.trainer.report.stopped else pod.trainer
+    return pod.init_failure.ended if pod.phase == "Failed" and pod.init_failure is not None else None
+
+
+def join_again_at(situation: Situation, pod: PodRecord) -> datetime | None:
+    """When another pod takes the place of one that has failed before it could join; None where none has to wait.
+
+    The longer the members have trained without it, the longer: as long again, up to spec.restart.maxBackoffSeconds.
+    """
+    ended, membership = ended_by_itself(pod), situation.membership
+    if ended is None or ended.seen is None or pod.deletion_time is not None:
+        return None
+    without = ended.seen - membership.time if membership is not None and membership.time is not None else timedelta()
+    longest = timedelta(seconds=situation.spec.restart.max_backoff_seconds)
+    return ended.seen + max(min(without, longest), _SOONEST_RETRY)
+
+
+def join_again_moments(situation: Situation) -> tuple[datetime, ...]:
+    """The moments of `join_again_at` of all that are to join."""
+    if situation.membership is None:
+        return ()
+    pods = (pod for pod in joining(situation).values() if pod is not None)
+    return tuple(due for pod in pods if (due := join_again_at(situation, pod)) is not None)
 
 
 def ready_to_join(situation: Situation) -> int:

@@ -24,8 +24,17 @@ def sighted(before: PodRecord | None, after: PodRecord, now: datetime) -> PodRec
     unmounted = _since(known.unmounted_since if known is not None else None, after.unmounted_since, now)
     if isinstance(trainer, Running | Terminated):
         trainer = replace(trainer, seen=_seen(known.trainer if known is not None else None, trainer, now))
+    failed = after.init_failure
+    if failed is not None:
+        earlier = known.init_failure.ended if known is not None and known.init_failure is not None else None
+        failed = replace(failed, ended=replace(failed.ended, seen=_seen(earlier, failed.ended, now)))
     return replace(
-        after, deletion_time=deletion, unadmitted_since=unadmitted, unmounted_since=unmounted, trainer=trainer
+        after,
+        deletion_time=deletion,
+        unadmitted_since=unadmitted,
+        unmounted_since=unmounted,
+        trainer=trainer,
+        init_failure=failed,
     )
 
 

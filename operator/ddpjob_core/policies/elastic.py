@@ -9,8 +9,10 @@ from ddpjob_core.children.actions import Action, AnnounceMembership
 from ddpjob_core.children.deletions import deletions, strays_beyond
 from ddpjob_core.observations.membership import (
     are_training,
+    ended_by_itself,
     first_membership,
     have_ended,
+    join_again_at,
     join_at,
     joining,
     leaving,
@@ -76,16 +78,20 @@ def member_actions(situation: Situation) -> tuple[Action, ...]:
 
 
 def _joining(situation: Situation) -> tuple[Action, ...]:
-    """Pods for the nodes that were asked for; one that has failed by itself is kept, so that its log can be read."""
+    """Pods for the nodes that were asked for. Ranks have no gap, so that one that fails keeps all above it waiting.
+
+    One that has failed by itself is kept for a while, so that its log can be read.
+    """
     nodes = joining(situation)
-    gone = [pod for pod in nodes.values() if pod is not None and _was_removed(pod)]
+    gone = [pod for pod in nodes.values() if pod is not None and _is_replaced(situation, pod)]
     pods = pods_of([ordinal for ordinal, pod in nodes.items() if pod is None], situation)
     # The pods that train have been given theirs by an operator that may be gone.
     return (*deletions(gone), *(unknown_children(situation) if pods else ()), *pods)
 
 
-def _was_removed(pod: PodRecord) -> bool:
-    """Whether it was ended from outside, as by an eviction or an earlier change of size: another takes its place."""
-    if isinstance(pod.trainer, Terminated):
-        return pod.disruption is not None or (pod.trainer.report is not None and pod.trainer.report.stopped)
-    return pod.node_lost or pod.disruption is not None or pod.phase == "Failed"
+def _is_replaced(situation: Situation, pod: PodRecord) -> bool:
+    if ended_by_itself(pod) is not None:
+        due = join_again_at(situation, pod)
+        return due is not None and situation.now >= due
+    # It was ended from outside, as by an eviction or an earlier change of size.
+    return isinstance(pod.trainer, Terminated) or pod.node_lost or pod.disruption is not None or pod.phase == "Failed"

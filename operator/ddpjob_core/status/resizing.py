@@ -4,7 +4,7 @@ from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import first_few
-from ddpjob_core.observations.membership import joining, leaving, outdated
+from ddpjob_core.observations.membership import join_again_at, joining, leaving, outdated
 from ddpjob_core.observations.observed import PodRecord
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.conditions import Fact
@@ -57,10 +57,11 @@ def _awaited(situation: Situation) -> str:
     waiting = tuple(pod for pod in pods if node_state(pod) is NodeState.PENDING)
     ready = sum(node_state(pod) is NodeState.RUNNING for pod in pods)
     up = (f"{ready} {'is' if ready == 1 else 'are'} ready to join",) if ready else ()
-    return "; ".join((*map(_ended, ended), *created, *obstacles(situation, waiting), *up))
+    return "; ".join((*(_ended(situation, pod) for pod in ended), *created, *obstacles(situation, waiting), *up))
 
 
-def _ended(pod: PodRecord) -> str:
-    if pod.deletion_time is not None:
+def _ended(situation: Situation, pod: PodRecord) -> str:
+    due = join_again_at(situation, pod)
+    if due is None:
         return f"{pod.name} is being deleted, and is created again then"
-    return f"{pod.name} has ended before it could join: its log says why; delete it to try again"
+    return f"{pod.name} has ended before it could join: its log says why; it is created again at {due:%H:%M:%S} UTC"

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from world import EXCEEDED_QUOTA, World, running_world, spec_of, training, words
@@ -13,7 +14,7 @@ from ddpjob_core.children.actions import AnnounceMembership, CreatePod, DeletePo
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.membership import JOIN_TOGETHER
-from ddpjob_core.observations.observed import Waiting
+from ddpjob_core.observations.observed import InitFailure, Terminated, Waiting
 
 ELASTIC = {"minNodes": 1, "maxNodes": 12}
 
@@ -185,17 +186,60 @@ def test_a_node_that_fails_before_it_joins_is_kept_and_named() -> None:
     scale(world, 3)
     world.settle()
     world.end("digits-a0-02", 1, json.dumps({"exitCode": 1}))
+    again = world.now + timedelta(seconds=10)
     world.advance(6)
     world.settle()
     assert resizing(world).message == (
         "2 nodes train of the 3 that spec.nodes asks for; digits-a0-02 has ended before it could join: "
-        "its log says why; delete it to try again"
+        f"its log says why; it is created again at {again:%H:%M:%S} UTC"
     )
     assert "DeletePod" not in words(world.requests)
     assert status_of(world).restarts.counted == 0
     world.remove("digits-a0-02")
     world.settle()
     assert "digits-a0-02" in world.live()
+
+
+def test_a_node_that_fails_before_it_joins_is_tried_again_more_and_more_rarely_and_keeps_no_other_out_for_good() -> (
+    None
+):
+    world = elastic(restart={"maxBackoffSeconds": 120})
+    scale(world, 4)
+    world.settle()
+    waits = []
+    for _ in range(6):
+        world.run("digits-a0-03")
+        world.end("digits-a0-02", 1)
+        ended = world.now
+        world.settle()
+        due = decide(world.observe()).requeue_after
+        while "digits-a0-02" not in world.live():
+            world.kubelet_removes_deleted_pods()
+            world.advance(1)
+            world.settle()
+        waits.append(round((world.now - ended).total_seconds()))
+        assert due is not None
+        assert due.total_seconds() <= waits[-1]
+    assert waits == sorted(waits)
+    assert 10 <= waits[0] <= 14
+    assert 118 <= waits[-1] <= 124
+    assert (status_of(world).restarts.counted, status_of(world).restarts.ignored, membership(world)) == (0, 0, (0, 2))
+    world.run("digits-a0-02")
+    world.settle()
+    assert membership(world) == (1, 4)
+
+
+def test_a_node_whose_init_container_fails_before_it_joins_is_not_created_again_at_once() -> None:
+    world = elastic()
+    scale(world, 3)
+    world.settle()
+    failure = InitFailure("fetch", Terminated(1, None, "Error", "", None))
+    world.show(replace(world.pods["digits-a0-02"], phase="Failed", init_failure=failure))
+    world.settle()
+    assert "DeletePod" not in words(world.requests)
+    world.advance(60)
+    world.settle()
+    assert words(world.requests).count("DeletePod") == 1
 
 
 def test_a_node_that_is_evicted_before_it_joins_is_replaced() -> None:
