@@ -12,6 +12,10 @@ Manifest: TypeAlias = dict[str, Any]
 """An object as the API server takes it."""
 
 
+_UNKNOWN_ENDS: Final = ("ConfigMap", "Secret")
+"""Kinds whose objects have names that nobody can know before they exist."""
+
+
 class ObjectName(NamedTuple):
     """Kind and name of an object of the job's namespace."""
 
@@ -19,8 +23,21 @@ class ObjectName(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """As a sentence names it, such as `pod digits-a0-1`."""
-        return f"{self.kind.lower()} {self.name}"
+        """As a sentence names it, such as `pod digits-a0-1`; without the end that nobody may know (`without_end`)."""
+        return f"{self.kind.lower()} {self._shown}"
+
+    def without_end(self, text: str) -> str:
+        """A text about the object, for people, without the end of its name where that is to be known to nobody.
+
+        What the API server refuses stands in the job's status, and those who could read such a name there could create
+        an object of that name before the operator's next try.
+        """
+        return text.replace(self.name, self._shown)
+
+    @property
+    def _shown(self) -> str:
+        begin, found, _ = self.name.rpartition("-")
+        return f"{begin}-…" if found and self.kind in _UNKNOWN_ENDS else self.name
 
 
 def object_name(manifest: Manifest) -> ObjectName:

@@ -139,11 +139,11 @@ class ActionRunner:
         try:
             await self._carry_out(job, action, outcome, manifests)
         except _Unusable as found:
-            outcome.rejected.append(Rejection(found.kind, name, str(found)))
+            outcome.rejected.append(Rejection(found.kind, name, name.without_end(str(found))))
         except ApiError as failure:
             kind = next((kind for error, kind in _REJECTIONS if isinstance(failure, error)), None)
             if isinstance(action, Create | CreatePod) and kind is not None:
-                outcome.rejected.append(Rejection(kind, name, str(failure)))
+                outcome.rejected.append(Rejection(kind, name, name.without_end(str(failure))))
                 return
             outcome.failed[name] = failure
             if isinstance(action, Create | CreatePod) and not isinstance(failure, NotLeading):

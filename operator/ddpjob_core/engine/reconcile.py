@@ -338,4 +338,4 @@ def _lasting(outcome: Outcome, memory: JobMemory, now: datetime) -> Iterator[Rej
         if told is not None and told[0].kind is RejectionKind.UNAVAILABLE and now - told[1] < TRY_AGAIN_AFTER:
             continue
         if now - memory.failing.setdefault(name, now) >= _FAILS_AFTER:
-            yield Rejection(RejectionKind.UNAVAILABLE, name, str(failure))
+            yield Rejection(RejectionKind.UNAVAILABLE, name, name.without_end(str(failure)))

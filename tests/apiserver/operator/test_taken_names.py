@@ -16,6 +16,7 @@ from ddpjob_core.observations.observed import JobRecord
 from tests.apiserver.controlplane import ControlPlane
 from tests.apiserver.stage import Stage, all_run, phase_is, set_stage, until
 
+QUOTAS = Resource("/api/v1", "resourcequotas")
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -92,6 +93,43 @@ async def test_a_key_or_launcher_that_another_user_has_put_there_is_never_used(
         assert not used.endswith(end)
 
 
+async def test_a_name_that_nobody_may_know_is_not_told_while_a_quota_keeps_its_object_from_being_created(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with set_stage(control_plane, tmp_path) as stage:
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": stage.namespace},
+            "spec": {"hard": {"count/secrets": "0", "count/configmaps": "0"}},
+        }
+        await stage.admin.kube.create(QUOTAS, quota)
+        await until("the quota counts", lambda: is_counted(stage))
+        await stage.operator.start()
+        await stage.create("m", nodes=2, launcher="mpirun")
+        await until(
+            "both are refused", lambda: says(stage, "m", "secret m-ssh", "configmap m-launcher", "exceeded quota")
+        )
+        told = await said(stage, "m")
+        posted = " ".join(await events_of(stage, "m", "Forbidden"))
+        await delete(stage, QUOTAS, "few")
+        await until("it runs", lambda: all_run(stage, "m", 2))
+        for volume, source, field in ((SSH_KEY_VOLUME, "secret", "secretName"), (LAUNCHER_VOLUME, "configMap", "name")):
+            end = (await mounted_once(stage, "m", volume, source, field)).rpartition("-")[2]
+            assert end not in told
+            assert end not in posted
+
+
+async def is_counted(stage: Stage) -> bool:
+    found = await stage.admin.kube.get(QUOTAS, stage.namespace, "few")
+    return "used" in (found.get("status") or {})
+
+
+async def says(stage: Stage, name: str, *words: str) -> bool:
+    told = await said(stage, name)
+    return all(each in told for each in words)
+
+
 async def test_a_claim_that_was_there_before_the_job_is_used_and_named_in_an_event(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -155,7 +193,7 @@ async def waits(stage: Stage, name: str) -> bool:
 
 
 async def said(stage: Stage, name: str) -> str:
-    return " ".join(each["message"] for each in (await stage.status(name))["conditions"])
+    return " ".join(each["message"] for each in (await stage.status(name)).get("conditions", []))
 
 
 async def delete(stage: Stage, resource: Resource, name: str) -> None:
