@@ -7,7 +7,7 @@ rank, since the cause may be the operator's own network.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from ddpjob_core.api.deadlines import DeadlineAction, ProgressDeadline
@@ -26,7 +26,8 @@ STACK_PATIENCE: Final = timedelta(seconds=3)
 LOOK_EVERY: Final = timedelta(seconds=2)
 """How often a training that may be stalled is checked."""
 MOST_RANKS: Final = 512
-"""Maximum number of ranks that are polled when a training may be stalled."""
+"""Maximum number of ranks that are polled when a training may be stalled. What more of them said, with their stacks,
+would have to be kept until the last had been asked: megabytes of each such job."""
 LONG_ACTIVITIES: Final = (Activity.CHECKPOINT, Activity.EVALUATION)
 PATIENCE_OF_LONG_ACTIVITIES: Final = 10
 """Number of deadlines that an evaluation or a checkpoint may take: they complete no steps, but a
@@ -88,7 +89,7 @@ def find_stall(situation: Situation) -> Stall | None:
     unknown = [report for report in _silent(situation, fresh) if report.rank not in done]
     culprits, message = explain(judged, unknown, [done[rank] for rank in sorted(done)])
     answers = tuple(sorted(fresh, key=lambda report: report.rank))
-    what = f"no step for {seconds} s (spec.progressDeadline: {limit} s): {message}"
+    what = f"no step for {seconds} s (spec.progressDeadline: {limit} s{_unasked(situation)}): {message}"
     return Stall(seconds, what, tuple(culprits), answers)
 
 
@@ -122,8 +123,19 @@ def rank_targets(situation: Situation) -> tuple[PollTarget, ...]:
 
 
 def _all_targets(situation: Situation) -> tuple[PollTarget, ...]:
-    nodes, local_ranks = range(len(situation.attempt.nodes)), range(situation.status.procs_per_node or 1)
-    return tuple(islice(poll_targets(situation, nodes, local_ranks), MOST_RANKS))
+    """All ranks that can be polled. Of too many, those of as many nodes as possible: more often a node hangs as a whole
+    than that one of its ranks does.
+    """
+    first = tuple(islice(poll_targets(situation, range(len(situation.attempt.nodes)), (0,)), MOST_RANKS))
+    nodes = [target.ordinal for target in first]
+    each = (poll_targets(situation, nodes, (local,)) for local in range(1, situation.status.procs_per_node or 1))
+    return tuple(sorted(islice(chain(first, chain.from_iterable(each)), MOST_RANKS), key=lambda target: target.rank))
+
+
+def _unasked(situation: Situation) -> str:
+    """Words about ranks that are not asked, "" where all are."""
+    ranks = len(situation.attempt.nodes) * (situation.status.procs_per_node or 1)
+    return f"; {MOST_RANKS} of the {ranks:,} ranks are asked" if ranks > MOST_RANKS else ""
 
 
 def is_action_due(situation: Situation, stall: Stall | None) -> bool:

@@ -7,6 +7,7 @@ from world import World, running_world, training
 
 from ddpjob_core.api import ConditionType, Phase
 from ddpjob_core.api.status import Progress
+from ddpjob_core.observations.stall import MOST_RANKS
 from ddpjob_core.observations.stall_culprit import waits_for_others
 from ddpjob_core.wire.progress import ProgressReport
 from ddpjob_core.wire.rank_report import Activity
@@ -149,6 +150,22 @@ def test_all_ranks_are_polled_only_when_a_stall_is_suspected() -> None:
     assert [(target.rank, target.port) for target in plan.poll] == [(0, 9401), (1, 9402), (2, 9401), (3, 9402)]
     assert plan.requeue_after is not None
     assert plan.requeue_after <= timedelta(seconds=3)
+
+
+def test_of_too_many_ranks_those_of_as_many_nodes_as_possible_are_asked_and_the_message_says_so() -> None:
+    world = training(nodes=200, procsPerNode=8)
+    stand_still(world, 15)
+    asked = world.reconcile().poll
+    assert len(asked) == MOST_RANKS
+    assert {target.ordinal for target in asked} == set(range(200))
+    assert [target.rank for target in asked[:3]] == [0, 1, 2]
+    world.advance(6)
+    for target in asked:
+        silent = target.ordinal == 150
+        if not silent:
+            world.report_rank(target.rank, 40, since_step=27)
+    world.settle()
+    assert "s; 512 of the 1,600 ranks are asked): ranks 1200 (node 150" in stalled(world)
 
 
 def test_an_evaluation_is_not_charged_to_the_step_after_it() -> None:
