@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .agent import Agent, leave
+from .failures import is_own
 from .log import say
 from .membership import LOOK_EVERY, Membership, newer_membership, read_membership
 from .settings import read_settings
@@ -94,7 +95,9 @@ class ElasticAgent(Agent):
         stopped_by: str | None = None,
     ) -> None:
         if stopped_by is None and self._code is None and self._membership is not None:
-            self._await_news(_NEWS if code else _NEWS_AFTER_SUCCESS)
+            # The next attempt need not wait for what the program did by itself.
+            patience = _NEWS if code else _NEWS_AFTER_SUCCESS
+            self._await_news(0.0 if is_own(failures or []) else patience)
         with self._lock:
             if not self._following:
                 super()._end(code, failures, message, stopped=stopped, stopped_by=stopped_by)

@@ -16,10 +16,29 @@ from .commands import FILE
 from .errors import CannotStart, LaunchError
 from .faults import fault_file
 from .report import Failure, clip
-from .signals import signal_name
+from .signals import AGREED_STOP, signal_name
 
 if TYPE_CHECKING:
     from .settings import Settings
+
+# Signals that a process gets for what it did, or that the kernel or a person sends; torch aborts where others are lost.
+_OWN_SIGNALS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGKILL")
+# What a program raises about its own data and code. All that can be about a connection is a RuntimeError or an OSError.
+_OWN_ERRORS = (
+    *("ArithmeticError", "AssertionError", "AttributeError", "FloatingPointError", "IndexError", "KeyError"),
+    *("LookupError", "MemoryError", "NameError", "NotImplementedError", "OverflowError", "RecursionError"),
+    *("TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError", "ZeroDivisionError"),
+)
+
+
+def is_own(failures: list[Failure]) -> bool:
+    """Whether a node has ended by what no other node can have caused, whatever that one was asked to do."""
+    if any(failure.exit_code == AGREED_STOP for failure in failures):
+        return False
+    return any(
+        failure.oom or failure.permanent or failure.signal in _OWN_SIGNALS or failure.error_type in _OWN_ERRORS
+        for failure in failures
+    )
 
 
 def worker_failure(rank: int, end: Any, error_file: str, *, out_of_memory: bool = False) -> Failure:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ddpjob_launcher import cgroup
 from ddpjob_launcher.commands import FILE
-from ddpjob_launcher.failures import own_failure, worker_failure
-from ddpjob_launcher.signals import container_code
+from ddpjob_launcher.failures import is_own, own_failure, worker_failure
+from ddpjob_launcher.report import Failure
+from ddpjob_launcher.signals import AGREED_STOP, container_code
 from tests.unit.launcher.running import files_of, settings_of
 
 
@@ -70,3 +72,35 @@ def test_the_stack_of_a_crash_ends_with_the_programs_own_calls(folder: Path) -> 
     failure = worker_failure(3, end, end.error_file)
     assert failure.message == "Fatal Python error: Segmentation fault"
     assert failure.traceback == f"{own}\n"
+
+
+def failure(message: str = "", **fields: Any) -> Failure:
+    return Failure(message, 0.0, **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "own"),
+    [
+        ([failure(signal="SIGKILL")], True),
+        ([failure(signal="SIGSEGV")], True),
+        ([failure(oom=True, exit_code=1)], True),
+        ([failure(permanent=True, exit_code=2)], True),
+        ([failure(error_type="ValueError", exit_code=1)], True),
+        ([failure(error_type="RuntimeError", exit_code=1), failure(signal="SIGKILL")], True),
+        # A collective that times out aborts the process.
+        ([failure(signal="SIGABRT")], False),
+        ([failure(signal="SIGTERM")], False),
+        ([failure(error_type="RuntimeError", exit_code=1)], False),
+        ([failure(error_type="DistBackendError", exit_code=1)], False),
+        ([failure(error_type="ConnectionResetError", exit_code=1)], False),
+        # Without a record nothing is known.
+        ([failure(exit_code=1)], False),
+        # Ranks that agree to stop may have been asked to by another node; what does not end in time is killed.
+        ([failure(exit_code=AGREED_STOP), failure(signal="SIGKILL")], False),
+        ([], False),
+    ],
+)
+def test_a_failure_is_a_nodes_own_where_the_end_of_another_cannot_have_caused_it(
+    found: list[Failure], *, own: bool
+) -> None:
+    assert is_own(found) == own
