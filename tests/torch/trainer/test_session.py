@@ -1,6 +1,5 @@
 """A loop of one's own: it trains what `train` does, and continues exactly where it was, with any loader."""
 
-import importlib.util
 import math
 import re
 from collections import Counter
@@ -72,13 +71,11 @@ def test_a_step_that_was_lost_is_handed_out_again_and_counts_once(tmp_path: Path
 
 
 SHORT = ["workers", "sampler", "batches", "stream"]
-LONG = ["shuffled", "in-order", "weighted", "stream-workers", "stateful"]
+LONG = ["shuffled", "in-order", "weighted", "stream-workers", "stateful", "stateful-workers"]
 
 
 @pytest.mark.parametrize("kind", [*SHORT, *(pytest.param(kind, marks=pytest.mark.full) for kind in LONG)])
 def test_any_loader_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
-    if kind == "stateful" and importlib.util.find_spec("torchdata") is None:
-        pytest.skip("torchdata is not installed")
     whole = own_loop(2, tmp_path / "whole", kind)
     own_loop(2, tmp_path / "parts", kind, "--stop-at", "1", code=STOPPED)
     rest = own_loop(2, tmp_path / "parts", kind)
@@ -94,8 +91,6 @@ def test_any_loader_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_with_another_number_of_ranks_no_sample_is_lost_or_read_twice(kind: str, tmp_path: Path) -> None:
-    if kind == "stateful" and importlib.util.find_spec("torchdata") is None:
-        pytest.skip("torchdata is not installed")
     alone = own_loop(1, tmp_path / "alone", kind, "--epochs", "1")
     first = own_loop(2, tmp_path / "parts", kind, "--stop-at", "1", "--epochs", "1", code=STOPPED)
     rest = own_loop(1, tmp_path / "parts", kind, "--epochs", "1")
@@ -109,6 +104,17 @@ def test_ranks_with_streams_of_their_own_read_all_of_them(tmp_path: Path) -> Non
     own_loop(2, tmp_path / "parts", "stream", "--unshared", "--stop-at", "1", code=STOPPED)
     other = own_loop(1, tmp_path / "parts", "stream", code=1)
     assert "each of 2 ranks has read a stream of its own, which 1 rank(s) cannot continue: start 2" in other.output
+
+
+@pytest.mark.full
+def test_ranks_with_stateful_loaders_of_their_own_go_on_where_each_was(tmp_path: Path) -> None:
+    kind = ("stateful-stream", "--unshared")
+    whole = own_loop(2, tmp_path / "whole", *kind)
+    first = own_loop(2, tmp_path / "parts", *kind, "--stop-at", "2", code=STOPPED)
+    rest = own_loop(2, tmp_path / "parts", *kind)
+    assert "something else on each rank" in whole.output
+    assert outcome(rest) == outcome(whole)
+    assert read(first, rest) == read(whole)
 
 
 @pytest.fixture(autouse=True)

@@ -95,10 +95,12 @@ def build_loader(kind: str, batch: int, part: slice) -> Any:  # noqa: PLR0911 on
             return DataLoader(Streamed(part), batch)
         case "stream-workers":
             return DataLoader(Streamed(part), batch, num_workers=1)
-        case "stateful":
-            from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: PLC0415 is not installed everywhere
+        case "stateful" | "stateful-workers" | "stateful-stream":
+            from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: PLC0415 only full runs have it
 
-            return StatefulDataLoader(Numbers(), batch, shuffle=True)
+            if kind == "stateful-stream":
+                return StatefulDataLoader(Streamed(part), batch)
+            return StatefulDataLoader(Numbers(), batch, shuffle=True, num_workers=2 if kind == "stateful-workers" else 0)
     raise ValueError(kind)
 
 
