@@ -208,10 +208,12 @@ def test_what_needs_evaluations_or_the_name_of_a_number_says_so(group: Group) ->
             training(group, max_steps=1, **{name: value})
     both = [{"f1": 0.5, "loss": 1.0}]
     with pytest.raises(
-        MisuseError, match=r"Settings.metric is 'acc', but evaluate returned f1, loss: name one of them"
+        MisuseError, match=r"Settings.metric is 'acc', but the evaluation gave f1, loss: name one of them"
     ):
         training(group, max_steps=1, metric="acc", values=both)
-    with pytest.raises(MisuseError, match=r"evaluate returned f1, loss: Settings.metric must name .* keep_best is max"):
+    with pytest.raises(
+        MisuseError, match=r"the evaluation gave f1, loss: Settings.metric must name .* keep_best is max"
+    ):
         training(group, max_steps=1, keep_best="max", values=both)
     with pytest.raises(MisuseError, match="keep_best is max and ReduceLROnPlateau has mode min: both use"):
         training(

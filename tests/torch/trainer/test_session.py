@@ -14,9 +14,10 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from training import Training, together
+from training import Training, checkpoints_in, plain, together
 
 from ddpjob_trainer import (
+    Checkpoints,
     Evaluation,
     Group,
     Listener,
@@ -68,6 +69,20 @@ def test_a_step_that_was_lost_is_handed_out_again_and_counts_once(tmp_path: Path
     lost = own_loop(2, tmp_path / "lost", "shuffled", "--accumulate", "2", "--lose", "3")
     assert outcome(lost) == outcome(whole)
     assert sorted(re.findall("RANK.*STEP.*", lost.output)) == sorted(re.findall("RANK.*STEP.*", whole.output))
+
+
+def test_an_evaluation_by_rank_0_alone_changes_nothing_of_the_training(tmp_path: Path) -> None:
+    whole = own_loop(2, tmp_path / "whole", "shuffled", "--epochs", "1")
+    evaluated = own_loop(2, tmp_path / "evaluated", "shuffled", "--epochs", "1", "--evaluate")
+    assert outcome(evaluated) == outcome(whole)
+
+
+@pytest.mark.full
+def test_an_evaluation_by_rank_0_alone_may_take_longer_than_a_collective(tmp_path: Path) -> None:
+    ranks = plain(
+        2, PROGRAM, str(tmp_path), "shuffled", "--epochs", "1", "--max-steps", "2", "--evaluate", "--slow", "3"
+    )
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
 
 
 SHORT = ["workers", "sampler", "batches", "stream"]
@@ -159,6 +174,16 @@ class Heard(Listener):
 
     def failed(self) -> None:
         self.ends.append("failed")
+
+
+class Found(Listener):
+    """What evaluations have found."""
+
+    def __init__(self) -> None:
+        self.evaluations: list[Evaluation] = []
+
+    def measured(self, evaluation: Evaluation) -> None:
+        self.evaluations.append(evaluation)
 
 
 def registered(session: Session) -> nn.Module:
@@ -436,3 +461,134 @@ def test_an_evaluation_leaves_the_model_as_it_was(group: Group) -> None:
                 assert not model.training
                 assert not model(torch.ones(1)).requires_grad
             assert model.training
+
+
+def test_an_evaluation_has_the_precision_of_the_training(group: Group) -> None:
+    with Session(group=group, optimization=Optimization(precision="bf16")) as session:
+        model = registered(session)
+        with session.evaluation():
+            assert model(torch.ones(1)).dtype is torch.bfloat16
+        assert model(torch.ones(1)).dtype is torch.float32
+
+
+def test_a_frozen_model_is_in_evaluation_mode_meanwhile(group: Group) -> None:
+    with Session(group=group) as session:
+        registered(session)
+        teacher = session.model(nn.Linear(1, 1).requires_grad_(requires_grad=False), "teacher")
+        with session.evaluation():
+            assert not teacher.training
+        assert teacher.training
+
+
+@pytest.mark.parametrize(
+    ("how", "on_nan", "factor"),
+    [(Optimization(precision="fp16"), OnNan.STOP, 1e36), (Optimization(), OnNan.SKIP, math.nan)],
+    ids=["overflow", "skip"],
+)
+def test_a_step_that_is_left_out_says_so_and_does_not_advance_a_schedule(
+    group: Group, how: Optimization, on_nan: OnNan, factor: float
+) -> None:
+    taken: list[bool] = []
+    with Session(group=group, optimization=how, on_nan=on_nan, log_every=100) as session:
+        model = session.model(nn.Linear(1, 1))
+        optimizer = session.keep("optimizer", torch.optim.SGD(model.parameters(), lr=1.0))
+        scheduler = session.keep("scheduler", torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+        for step in session.steps(DataLoader(DATA, 3), epochs=1):
+            with step as (numbers,):
+                before = [each.detach().clone() for each in model.parameters()]
+                with session.autocast():
+                    loss = (model(numbers) * 1e-3).float().mean()
+                session.backward(loss * (factor if step.number == 2 else 1))
+                taken.append(session.step())
+                if taken[-1]:
+                    scheduler.step()
+                changed = not all(map(torch.equal, before, model.parameters()))
+                assert changed is taken[-1]
+        assert taken == [True, False, True, True]
+        assert optimizer.param_groups[0]["lr"] == 0.5**3
+
+
+def test_the_checkpoint_of_the_best_evaluation_is_kept(group: Group, tmp_path: Path) -> None:
+    def run(epochs: int, found: dict[int, float], after: float | None = None) -> list[Evaluation]:
+        heard = Found()
+        with Session(
+            group=group,
+            checkpoint_dir=str(tmp_path),
+            save_every=100,
+            keep_best="min",
+            metric="error",
+            listeners=[heard],
+        ) as session:
+            model: Any = registered(session)
+            session.resume()
+            for step in session.steps(DataLoader(DATA, 3), epochs=epochs):
+                with step as (numbers,):
+                    session.backward(model(numbers).square().mean())
+                    session.step()
+                if step.number in found:
+                    session.evaluated({"error": found[step.number], "other": 0})
+                    weights[step.number] = model.module.weight.item()
+                session.save()
+            if after is not None:
+                session.evaluated({"error": after, "other": 0})
+                weights[step.number] = model.module.weight.item()
+        return heard.evaluations
+
+    def best() -> tuple[int | None, float]:
+        model, checkpoints = nn.Linear(1, 1), Checkpoints.of_job(group, str(tmp_path))
+        assert checkpoints is not None
+        return checkpoints.load_best(model), model.weight.item()
+
+    weights: dict[int, float] = {}
+    evaluations = run(2, {2: 0.5, 3: 0.25, 8: 0.75})
+    assert [each.best for each in evaluations] == [True, True, False]
+    assert best() == (3, weights[3]), "older than the newest three"
+    assert [each.best for each in run(4, {12: 0.3})] == [False], "it is known after a resume"
+    assert best() == (3, weights[3])
+    run(5, {}, after=0.1)
+    assert best() == (20, weights[20]), "of the end, whose checkpoint was there already"
+
+
+def test_the_best_evaluation_has_a_checkpoint_though_none_is_due(group: Group, tmp_path: Path) -> None:
+    heard = Heard()
+    with Session(
+        group=group, checkpoint_dir=str(tmp_path), save_every=9, keep_best="max", listeners=[heard]
+    ) as session:
+        model = registered(session)
+        for step in session.steps(DataLoader(DATA, 3), epochs=2):
+            with step as (numbers,):
+                session.backward(model(numbers).square().mean())
+                session.step()
+            if step.number in {2, 5, 6}:
+                session.evaluated(0.5 if step.number == 5 else 0.25)
+    assert heard.saved == [2, 5, 8]
+
+
+def test_what_rank_0_found_decides_on_the_best_checkpoint(tmp_path: Path) -> None:
+    done = own_loop(2, tmp_path, "shuffled", "--epochs", "1", "--evaluate", "--keep-best")
+    assert sorted(re.findall(r"RANK (\d) BEST (\d+)", done.output)) == [("0", "1"), ("0", "3"), ("1", "1"), ("1", "3")]
+    assert re.findall(r"step-0*(\d+)", " ".join(checkpoints_in(tmp_path))) == ["1", "3", "7"]
+
+
+def test_a_best_evaluation_needs_a_step_and_a_number(group: Group) -> None:
+    for options, said in (
+        ({"metric": "f1"}, r"Session\(metric=...\) names what keep_best looks at"),
+        ({"keep_best": "most"}, r"Session\(keep_best=...\) must be one of max, min, not 'most'"),
+        ({"keep_best": "max", "metric": "a b"}, r"Session\(metric=...\) must be at most 63 letters"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Session(**options)
+    with Session(group=group, keep_best="max") as session:
+        model = registered(session)
+        with pytest.raises(MisuseError, match=r"between two steps: .* after session.resume\(\)"):
+            session.evaluated(0.5)
+        for step in session.steps(DataLoader(DATA, 3), epochs=1):
+            with step as (numbers,):
+                session.backward(model(numbers).square().mean())
+                session.step()
+                with pytest.raises(MisuseError, match="call it after the `with` of a step"):
+                    session.evaluated(0.5)
+        with pytest.raises(MisuseError, match=r"the evaluation gave a, b: Session\(metric=...\) must name the one"):
+            session.evaluated({"a": 1, "b": 2})
+        with pytest.raises(TypeError, match="not NoneType"):
+            session.evaluated(None)

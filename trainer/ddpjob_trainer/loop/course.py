@@ -304,6 +304,12 @@ class Course:
         if self.position != self._saved:
             self.save()
 
+    def shortened(self) -> None:
+        """Report that the training ends at its current position, before what was planned."""
+        epoch, step = self.position.epoch + (self.position.consumed > 0), self.position.step
+        self.total_steps = step
+        self.notify(lambda listener: listener.shortened(epoch, step))
+
     def _take_over(self) -> bool:
         """Go on with what the other ranks have, if one was replaced and they have anything."""
         found = None if self._survival is None else self._survival.take_over(self._state())

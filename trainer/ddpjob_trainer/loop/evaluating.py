@@ -10,10 +10,10 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.early_stopping import Mode
-from ddpjob_trainer.loop.history import History
+from ddpjob_trainer.loop.judging import Judging
 from ddpjob_trainer.loop.settings import Settings
 from ddpjob_trainer.observability.listener import Evaluation, Listener
-from ddpjob_trainer.observability.metric_names import ACCURACY, LOSS, named_numbers
+from ddpjob_trainer.observability.metric_names import ACCURACY
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError
@@ -63,18 +63,20 @@ class Evaluating:
                     raise MisuseError(f"{name} needs evaluations: pass evaluate=..., or remove {name}")
             if self._plateau is not None:
                 raise MisuseError("ReduceLROnPlateau needs evaluations: pass evaluate=...")
-        modes = _modes(settings, self._plateau)
-        self._needs = " and ".join(modes)
-        mode = next(iter(modes.values()), None)
-        self._plain = settings.metric or (LOSS if mode is Mode.MIN else ACCURACY)
-        self._metric = settings.metric
+        self._judging = Judging(
+            group,
+            early_stopping=settings.early_stopping,
+            modes=_modes(settings, self._plateau),
+            metric=settings.metric,
+            field="Settings.metric",
+        )
         self._keeps = settings.keep_best is not None or settings.early_stopping is not None
         self._shares_buffers = settings.optimization.broadcast_buffers
         self._group = group
         self._module = module
         self._evaluate = evaluate
         self._autocast = autocast
-        self.history = History(settings.early_stopping, mode, settings.metric if modes else None)
+        self.history = self._judging.history
         """The evaluations so far, which checkpoints keep."""
 
     @property
@@ -111,50 +113,16 @@ class Evaluating:
             self._apply(self._evaluated(self._evaluate, course), course)
 
     def _evaluated(self, evaluate: Evaluate, course: Course) -> dict[str, float]:
-        course.begin(Activity.EVALUATION)
-        for buffer in self._module.buffers() if self._shares_buffers else ():
-            # As the next forward pass would: all ranks evaluate what a checkpoint holds, and what a resume would.
-            self._group.exchange.copy_of_first(buffer)
-        with undisturbed([self._module]), self._autocast():
+        buffers = self._module.buffers() if self._shares_buffers else ()
+        with measuring(course, self._group, [self._module], buffers), self._autocast():
             found = evaluate(self._module)
-        # It may have measured alone.
-        wait_for_first()
-        course.begin(Activity.STEP)
-        own, wrong = dict[str, float](), None
-        try:
-            # The other ranks need not measure anything.
-            own = named_numbers(found, self._plain) if self._group.first else own
-        except (TypeError, ValueError) as reason:
-            wrong = str(reason)
-        # Ranks that disagreed on the end, or on a learning rate, would wait for each other or train different models.
-        metrics, wrong = self._group.exchange.broadcast_json([own, wrong])
-        if wrong is not None:
-            raise TypeError(wrong)
-        agreed: dict[str, float] = metrics
-        return agreed
-
-    def _counting(self, metrics: Mapping[str, float]) -> str | None:
-        """Name of the number that counts, None if none does."""
-        names = ", ".join(metrics)
-        if self._metric is not None and self._metric not in metrics:
-            raise MisuseError(f"Settings.metric is {self._metric!r}, but evaluate returned {names}: name one of them")
-        if not self._needs:
-            # Of an accuracy larger is better, of others who knows.
-            return ACCURACY if list(metrics) == [ACCURACY] else None
-        if self._metric is None and len(metrics) > 1:
-            raise MisuseError(
-                f"evaluate returned {names}: Settings.metric must name the one that counts, since {self._needs}"
-            )
-        return self._metric or next(iter(metrics))
+        return self._judging.agreed(found)
 
     def _apply(self, metrics: dict[str, float], course: Course) -> None:
-        metric, step = self._counting(metrics), course.position.step
-        best = self.history.add(step, metrics, metric)
-        early_stop = self.history.early_stop
-        no_improvement_for = None if early_stop is None else early_stop.no_improvement_for
-        report(Evaluation(step, metrics, metric, best=best, no_improvement_for=no_improvement_for), course.notify)
-        if self._plateau is not None and metric is not None:
-            self._plateau.step(metrics[metric])
+        evaluation = self._judging.judge(metrics, course.position.step)
+        report(evaluation, course.notify)
+        if self._plateau is not None and evaluation.metric is not None:
+            self._plateau.step(metrics[evaluation.metric])
 
     def say_early_end(self, course: Course) -> None:
         """Report that evaluations have ended the training at the course's position."""
@@ -162,8 +130,7 @@ class Evaluating:
         epoch = position.epoch + (position.consumed > 0)
         after = "" if best is None else f"; the best was after step {best.step}"
         _log.info("early stop after epoch %d: %s%s", epoch, self.why_early, after)
-        course.total_steps = position.step
-        course.notify(lambda listener: listener.shortened(epoch, position.step))
+        course.shortened()
 
 
 def report(evaluation: Evaluation, notify: Callable[[Callable[[Listener], None]], None]) -> None:
@@ -172,6 +139,29 @@ def report(evaluation: Evaluation, notify: Callable[[Callable[[Listener], None]]
     accuracy = evaluation.metrics.get(ACCURACY)
     if accuracy is not None:
         notify(lambda listener: listener.evaluated(accuracy, evaluation.no_improvement_for))
+
+
+@contextmanager
+def measuring(
+    course: Course, group: Group, modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]
+) -> Iterator[None]:
+    """Evaluate in the body, which rank 0 may do alone, for as long as it likes; all ranks enter it together.
+
+    Args:
+        course: of the training.
+        group: its processes.
+        modules: are in evaluation mode meanwhile.
+        buffers: of which all ranks get the values of rank 0.
+    """
+    course.begin(Activity.EVALUATION)
+    for buffer in buffers:
+        # As the next forward pass would: all ranks evaluate what a checkpoint holds, and what a resume would.
+        group.exchange.copy_of_first(buffer)
+    with undisturbed(modules):
+        yield
+    # The others would run into the timeout of their next collective.
+    wait_for_first()
+    course.begin(Activity.STEP)
 
 
 @contextmanager

@@ -104,8 +104,8 @@ class Computing:
             raise MisuseError("a batch has one loss with a weight: call session.backward() with the sum of its losses")
         self._optimizings[0][1].backward(loss, part.weight, last=part.last)
 
-    def step(self, optimizers: Sequence[Optimizer]) -> None:
-        """Change the parameters."""
+    def step(self, optimizers: Sequence[Optimizer]) -> bool:
+        """Change the parameters; whether all of the optimizers have."""
         part = self._known
         if not part.last:
             raise MisuseError("session.step() comes after the last batch of a step: use all that `with step as` gave")
@@ -126,6 +126,7 @@ class Computing:
             finite.at(before)
             measure = log and optimizing is first
             self.record = optimizing.step(finite, measure=measure, scale=part.scale) or self.record
+        return all(optimizing.taken for _, optimizing, _ in chosen)
 
     @property
     def _known(self) -> Part:

@@ -35,3 +35,18 @@ class Limits:
     def complete(self) -> None:
         """The loop has come to its end."""
         self._complete = (self._epochs, self._steps)
+
+
+def check_counts(of: str, **counts: int | None) -> None:
+    """Check numbers of epochs or steps, by name; None is one that was not given.
+
+    Args:
+        of: what has them, for the message.
+        counts: by name.
+
+    Raises:
+        ValueError: one is below 1.
+    """
+    for what, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{of}({what}=...) must be at least 1, not {value}")

@@ -125,6 +125,14 @@ class Optimization:
         """Whether a loop of one's own is given all batches of a step, of which there may be one or several."""
         return self.accumulate > 1 or self.batch_policy is BatchPolicy.CONSTANT
 
+    def autocast(self, device: torch.device) -> AbstractContextManager[None]:
+        """The precision of the forward pass."""
+        if self.precision is Precision.FLOAT32:
+            return nullcontext()
+        dtype = torch.bfloat16 if self.precision is Precision.BFLOAT16 else torch.float16
+        context: AbstractContextManager[None] = torch.autocast(device.type, dtype=dtype)
+        return context
+
 
 class Optimizing:
     """Computes the steps of a model wrapped by DistributedDataParallel."""
@@ -139,6 +147,7 @@ class Optimizing:
         device: torch.device,
         how: Optimization,
         weights: Weights,
+        tells: bool = False,
     ) -> None:
         """Args:
         module: the model.
@@ -148,6 +157,7 @@ class Optimizing:
         device: of this rank.
         how: a step is computed.
         weights: make the losses of batches parts of that of a step.
+        tells: whether `taken` is asked for also without a scheduler.
         """
         self._module = module
         self._optimizer = optimizer
@@ -165,6 +175,9 @@ class Optimizing:
         self.buckets = Buckets()
         self._distributed: DistributedDataParallel | None = None
         self._weights = weights
+        self._tells = tells or scheduler is not None
+        self.taken = False
+        """Whether the last step has changed the parameters, as `tells` says; it is the same on all ranks."""
         self.own_time: OwnTime | None = None
         """Notes how long this rank takes for the gradients that `backward` computes."""
         rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -212,7 +225,7 @@ class Optimizing:
         if not self._parts:
             self.forget()
         with nullcontext() if last else model.no_sync():
-            with self.autocast():
+            with self._how.autocast(self._device):
                 loss = self._loss(model, batch)
             computed()
             self.backward(loss, weight, last=last)
@@ -291,7 +304,8 @@ class Optimizing:
         rate = float(self._optimizer.param_groups[0]["lr"])
         left_out = finite.decides_each_step and norm is not None and finite.leaves_out(norm, parts)
         finite.add(parts, left_out=left_out)
-        if not left_out and self._change_parameters() and self._scheduler is not None:
+        self.taken = not left_out and self._change_parameters()
+        if self.taken and self._scheduler is not None:
             self._scheduler.step()
         if not measure or norm is None:
             return None
@@ -316,19 +330,11 @@ class Optimizing:
             self._scale = self.scaler.get_scale()
         self.scaler.step(self._optimizer)
         self.scaler.update()
-        if self._scheduler is None:
+        if not self._tells:
             # Nobody asks, and the answer would wait for the device.
             return True
         before, self._scale = self._scale, self.scaler.get_scale()
         return self._scale >= before
-
-    def autocast(self) -> AbstractContextManager[None]:
-        """The precision of the forward pass."""
-        if self._how.precision is Precision.FLOAT32:
-            return nullcontext()
-        dtype = torch.bfloat16 if self._how.precision is Precision.BFLOAT16 else torch.float16
-        context: AbstractContextManager[None] = torch.autocast(self._device.type, dtype=dtype)
-        return context
 
 
 def distribute(

@@ -61,6 +61,11 @@ class Registered:
         """The models as they are without what makes the ranks train them together, and frozen ones."""
         return list(self._everything.values())
 
+    @property
+    def trained(self) -> "list[DistributedDataParallel]":
+        """The models that all ranks train together."""
+        return list(self.models.values())
+
     def add_model(self, name: str, module: nn.Module) -> nn.Module:
         """A model on the device; with parameters to train, as one that all ranks train together.
 
@@ -107,6 +112,7 @@ class Registered:
             device=self._group.device,
             how=self._how,
             weights=self._weights,
+            tells=True,
         )
         own = self._finite_of(parameters, state, main=self.finite) if self.optimizings else self.finite
         self.optimizings.append((state, optimizing, own))

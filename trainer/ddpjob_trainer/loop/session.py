@@ -11,9 +11,10 @@ with Session() as session:
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import torch
 from torch import nn
@@ -28,24 +29,19 @@ from ddpjob_trainer.data.source import Source
 from ddpjob_trainer.data.sources import source_of
 from ddpjob_trainer.data.streams import Stream
 from ddpjob_trainer.loop.course import Course
-from ddpjob_trainer.loop.evaluating import report, undisturbed
 from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.loop.handed_out import Computing, Step
-from ddpjob_trainer.loop.limits import Limits
+from ddpjob_trainer.loop.limits import Limits, check_counts
 from ddpjob_trainer.loop.optimization import Optimization
+from ddpjob_trainer.loop.own_evaluations import OwnEvaluations
 from ddpjob_trainer.loop.planning import planned_steps
 from ddpjob_trainer.loop.registered import Registered
-from ddpjob_trainer.observability.listener import Evaluation, Listener, Plan
+from ddpjob_trainer.observability.listener import Listener, Plan
 from ddpjob_trainer.observability.log import EpochLines, configure_logging
-from ddpjob_trainer.observability.metric_names import ACCURACY, named_numbers
 from ddpjob_trainer.observability.telemetry import Telemetry
 from ddpjob_trainer.process import randomness
-from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.environment import MisuseError, current_environment
 from ddpjob_trainer.process.group import Group, process_group
-
-if TYPE_CHECKING:
-    from torch.nn.parallel import DistributedDataParallel
 
 _MODEL: Final = "model"
 _Kept = TypeVar("_Kept", bound=Stateful)
@@ -64,6 +60,8 @@ class Session:
         save_every_steps: int | None = None,
         log_every: int = 10,
         on_nan: OnNan = OnNan.STOP,
+        keep_best: str | None = None,
+        metric: str | None = None,
         checkpoint_dir: str | None = None,
         name: str | None = None,
         asynchronous: bool = False,
@@ -78,21 +76,21 @@ class Session:
         save_every_steps: steps between two checkpoints within an epoch; None saves only at the end of epochs.
         log_every: steps between two readings of the loss, each of which waits for the device.
         on_nan: what to do about a loss or gradient that is not finite.
+        keep_best: keep the checkpoint of the evaluation whose metric is the largest (`max`) or the smallest (`min`).
+        metric: name of that number, if `evaluated` is given several.
         checkpoint_dir: folder for checkpoints; None uses the operator's, and saves nothing without one.
         name: of this training, for a process with several, such as folds: each has its own checkpoints.
         asynchronous: write checkpoints while the training continues.
         listeners: are notified of everything, after those that print, log and serve progress.
         clock: seconds.
         """
-        every = {"save_every": save_every, "save_every_steps": save_every_steps, "log_every": log_every}
-        for what, value in every.items():
-            if value is not None and value < 1:
-                raise ValueError(f"Session({what}=...) must be at least 1, not {value}")
+        check_counts("Session", save_every=save_every, save_every_steps=save_every_steps, log_every=log_every)
         self._given = group
         self._seed = seed
         self._how = optimization or Optimization()
         self._save_every, self._save_every_steps, self._log_every = save_every, save_every_steps, log_every
         self._on_nan = on_nan
+        self._evaluations = OwnEvaluations(keep_best=keep_best, metric=metric)
         self._name = name
         self._checkpoint_dir, self._asynchronous = checkpoint_dir, asynchronous
         self._listeners = list(listeners)
@@ -123,7 +121,13 @@ class Session:
                 self._group, self._checkpoint_dir, asynchronous=self._asynchronous, name=self._name
             )
             exits.enter_context(training_in(None if checkpoints is None else checkpoints.location, self._name))
-            self._all = Registered(self._group, self._how, self._on_nan, self._not_finite)
+            self._evaluations.begin(self._group)
+            self._all = Registered(
+                self._group,
+                self._how,
+                self._on_nan,
+                lambda step, what: self._running.notify(lambda listener: listener.not_finite(step, what)),
+            )
             self._course = Course(
                 self._group,
                 state=self._state,
@@ -131,6 +135,7 @@ class Session:
                 checkpoints=checkpoints,
                 listeners=self._listeners,
                 log_every=self._log_every,
+                best_step=lambda: self._evaluations.best_step,
                 # A loop of one's own may change at any time what the optimizer changes.
                 during_next_step=False,
                 clock=self._clock,
@@ -241,8 +246,9 @@ class Session:
         limits.ask(epochs, max_steps, self.position)
         size = registered.batch.begin(source, registered.modules, over=limits.reached(self.position))
         self._plan(source, epochs, max_steps, resumed=resumed)
-        computing = Computing(self.device, self._models, registered.optimizings, course, several=self._how.several)
-        self._computing = computing
+        self._evaluations.save(course, due=False)
+        several, optimizings = self._how.several, registered.optimizings
+        self._computing = computing = Computing(self.device, registered.trained, optimizings, course, several=several)
 
         while not limits.reached(self.position):
             start = self.position
@@ -279,35 +285,38 @@ class Session:
         """
         self._current.backward(loss)
 
-    def step(self, *optimizers: Optimizer) -> None:
+    def step(self, *optimizers: Optimizer) -> bool:
         """Change the parameters with these optimizers, or with all that are kept.
+
+        Returns:
+            Whether all of them have, on all ranks: a step whose gradients overflow in float16, or which `on_nan` skips,
+            is left out, and does not advance a schedule. With float16 the answer waits for the device.
 
         Raises:
             MisuseError: no step is being computed, or an optimizer is not kept.
         """
-        self._current.step(optimizers)
+        return self._current.step(optimizers)
 
     def autocast(self) -> AbstractContextManager[None]:
         """The precision of the forward pass, as `optimization` says."""
-        if not self._registered.optimizings:
-            raise MisuseError('keep an optimizer first: session.keep("optimizer", ...)')
-        return self._registered.optimizings[0][1].autocast()
+        return self._how.autocast(self.device)
 
-    @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Evaluate in the body: without gradients, all models in evaluation mode, not mistaken for a hang.
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Evaluate in the body: without gradients, all models in evaluation mode, in the precision of the training.
 
-        Afterwards modes and random numbers are what they were.
+        All ranks enter it; rank 0 may measure alone then, for as long as it likes. Afterwards modes and random numbers
+        are what they were.
         """
-        course = self._running
-        course.begin(Activity.EVALUATION)
-        with undisturbed(self._models):
-            yield
-        course.begin(Activity.STEP)
+        return self._evaluations.measuring(self._running, self.group, self._registered, self._how)
 
-    def evaluated(self, found: float | Mapping[str, float]) -> None:
-        """Show an accuracy from 0 to 1, or several numbers by name; a TypeError or ValueError says what cannot be."""
-        report(Evaluation(self.position.step, named_numbers(found, ACCURACY)), self._running.notify)
+    def evaluated(self, found: float | Mapping[str, float] | None) -> None:
+        """Show an accuracy from 0 to 1, or several numbers by name; a TypeError or ValueError says what cannot be.
+
+        With `keep_best` all ranks call it, between two steps, and what rank 0 gives counts; others may give None.
+        """
+        begun = self._computing is not None and self._computing.begun
+        between_steps = self._resumed is not None and not begun
+        self._evaluations.evaluated(found, self._running, between_steps=between_steps)
 
     def save(self) -> None:
         """Save a checkpoint now, between two steps: after everything that the loop does with the last one.
@@ -331,10 +340,6 @@ class Session:
         if self._all is None:
             raise MisuseError("a Session is used within `with Session() as session:`")
         return self._all
-
-    @property
-    def _models(self) -> "list[DistributedDataParallel]":
-        return list(self._registered.models.values())
 
     @property
     def _current(self) -> Computing:
@@ -362,7 +367,7 @@ class Session:
         course, epoch = self._running, self.position.epoch
         course.stop_if_agreed_now()
         course.notify(lambda listener: listener.epoch_started(epoch + 1, left or 0))
-        for model in self._models:
+        for model in self._registered.trained:
             model.train()
         course.begin_step()
 
@@ -370,8 +375,7 @@ class Session:
         # Only now: what the loop's body has done after the `with` belongs to the step.
         every, course = self._save_every_steps, self._running
         ended = ends_epoch and self.position.epoch % self._save_every == 0
-        if ended or (every is not None and self.position.step % every == 0):
-            course.save_rest()
+        self._evaluations.save(course, due=ended or (every is not None and self.position.step % every == 0))
         if self.should_stop:
             course.stop()
 
@@ -379,16 +383,11 @@ class Session:
         course = self._running
         if self._resumed is None:
             return
+        self._evaluations.save(course, due=True)
         if self.should_stop:
             course.stop()
-        course.save_rest()
         if self.position.step != course.total_steps:
-            position = self.position
-            epoch = position.epoch + (position.consumed > 0)
-            course.notify(lambda listener: listener.shortened(epoch, position.step))
-
-    def _not_finite(self, step: int, what: str) -> None:
-        self._running.notify(lambda listener: listener.not_finite(step, what))
+            course.shortened()
 
     def _before_steps(self, name: str) -> None:
         if self._resumed is not None:
@@ -397,4 +396,4 @@ class Session:
     def _state(self) -> TrainingState:
         if self._stream is not None:
             self._stream.gather()
-        return self._registered.state()
+        return replace(self._registered.state(), early_stop=self._evaluations.history)

@@ -108,7 +108,7 @@ class TrainingLoop:
             evaluate,
             settings=settings,
             scheduler=self._scheduler,
-            autocast=self._optimizing.autocast,
+            autocast=lambda: settings.optimization.autocast(group.device),
         )
         self._finite = Finite(
             group.exchange,

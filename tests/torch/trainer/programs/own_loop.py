@@ -1,17 +1,20 @@
 """The same training by `train` and by a loop of one's own, whose every sample that was read is printed.
 
 own_loop.py FOLDER LOADER [--by-train] [--batch-size N] [--accumulate N] [--epochs N] [--stop-at STEP] [--lose STEP]
-    [--unshared] [--save-every-steps N]
+    [--unshared] [--save-every-steps N] [--max-steps N] [--evaluate] [--slow SECONDS] [--keep-best]
 
---stop-at sends SIGTERM to each rank within a step, at the latest the first: after it the
-ranks agree less often. --lose loses a step once, after its gradients were computed.
+--stop-at sends SIGTERM to each rank within a step, at the latest the first: after it the ranks agree less often. --lose
+loses a step once, after its gradients were computed. With --evaluate rank 0 evaluates alone after each step, and with
+--slow for so long that a collective of the others would fail.
 """
 
 import argparse
 import os
 import random
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -19,6 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, WeightedRandomSampler
 
 from ddpjob_trainer import (
+    Evaluation,
     Listener,
     Optimization,
     Session,
@@ -95,12 +99,20 @@ def build_loader(kind: str, batch: int, part: slice) -> Any:  # noqa: PLR0911 on
             return DataLoader(Streamed(part), batch)
         case "stream-workers":
             return DataLoader(Streamed(part), batch, num_workers=1)
-        case "stateful" | "stateful-workers" | "stateful-stream":
-            from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: PLC0415 only full runs have it
+    return build_stateful_loader(kind, batch, part)
 
-            if kind == "stateful-stream":
-                return StatefulDataLoader(Streamed(part), batch)
-            return StatefulDataLoader(Numbers(), batch, shuffle=True, num_workers=2 if kind == "stateful-workers" else 0)
+
+def build_stateful_loader(kind: str, batch: int, part: slice) -> Any:
+    # Only full runs have it.
+    from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: PLC0415
+
+    match kind:
+        case "stateful":
+            return StatefulDataLoader(Numbers(), batch, shuffle=True)
+        case "stateful-workers":
+            return StatefulDataLoader(Numbers(), batch, shuffle=True, num_workers=2)
+        case "stateful-stream":
+            return StatefulDataLoader(Streamed(part), batch)
     raise ValueError(kind)
 
 
@@ -112,7 +124,8 @@ class Seen(nn.Module):
         self.register_buffer("seen", torch.zeros(8))
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        self.seen.add_(batch.detach().mean(0))
+        if self.training:
+            self.seen.add_(batch.detach().mean(0))
         return batch + 0.1 * self.seen.clone()
 
 
@@ -146,8 +159,27 @@ class Witness(Listener):
         say(f"RANK {self.rank} STEP {step} READ {self.read}")
         self.read = []
 
+    def measured(self, evaluation: Evaluation) -> None:
+        if evaluation.best:
+            say(f"RANK {self.rank} BEST {evaluation.step}")
 
-def main() -> None:
+
+def evaluate(session: Session, model: nn.Module, step: int, options: argparse.Namespace) -> None:
+    if not options.evaluate:
+        return
+    first = session.group.first
+    with session.evaluation():
+        if first:
+            model(torch.ones(2, 4))
+            time.sleep(options.slow)
+    if options.keep_best:
+        # The other rank would choose the first one.
+        session.evaluated(float(step == 3) if first else -step)
+    else:
+        session.evaluated(0.5 if first else None)
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("loader")
@@ -159,10 +191,19 @@ def main() -> None:
     parser.add_argument("--lose", type=int)
     parser.add_argument("--unshared", action="store_true")
     parser.add_argument("--save-every-steps", type=int)
+    parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--evaluate", action="store_true")
+    parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--keep-best", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
     environment = current_environment()
-    options = parser.parse_args(environment.arguments)
+    options = parsed(environment.arguments)
     configure_logging(environment)
-    with process_group(environment) as group:
+    timeout = timedelta(seconds=options.slow / 2) if options.slow else None
+    with process_group(environment, timeout=timeout) as group:
         witness = Witness(group.rank)
         part = slice(group.rank, None, group.world_size) if options.unshared else slice(None)
         loader = build_loader(options.loader, options.batch_size, part)
@@ -180,6 +221,7 @@ def main() -> None:
             log_every=1,
             checkpoint_dir=options.folder,
             save_every_steps=options.save_every_steps,
+            keep_best="max" if options.keep_best else None,
             listeners=[witness],
         ) as session:
             net = nn.Sequential(nn.Linear(4, 8), Seen(), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1))
@@ -198,7 +240,7 @@ def main() -> None:
             optimizer = session.keep("optimizer", torch.optim.AdamW(model.parameters(), lr=0.01))
             average = session.keep("average", Average(net[0].weight))
             lost = False
-            for step in session.steps(loader, epochs=options.epochs):
+            for step in session.steps(loader, epochs=options.epochs, max_steps=options.max_steps):
                 with step as given:
                     if step.number == options.stop_at:
                         os.kill(os.getpid(), signal.SIGTERM)
@@ -209,6 +251,7 @@ def main() -> None:
                         raise StepLost
                     session.step()
                     average.update()
+                evaluate(session, model, step.number, options)
             assert len(optimizer.state) > 0
             say(f"RANK {group.rank} DIGEST {parameters_digest(net)}")
             say(f"RANK {group.rank} AVERAGE {average.mean.double().sum().item().hex()}")
