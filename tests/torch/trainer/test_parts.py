@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter, UserDict, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import BatchSampler, DistributedSampler, TensorDataset  # noqa: E402
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, TensorDataset  # noqa: E402
 from training import alone, plain  # noqa: E402
 
 from ddpjob_trainer.checkpointing.host_copies import HostCopies  # noqa: E402
@@ -170,13 +171,30 @@ def without_values() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters())
 
 
-class DTensor(torch.Tensor):
-    """Stands for torch's, which needs a mesh of devices."""
-
-
 def in_parts() -> tuple[nn.Module, torch.optim.Optimizer]:
+    from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor  # noqa: PLC0415 takes long
+
+    model, mesh = nn.Linear(1, 1), DeviceMesh("cpu", [0])
+    model.weight = nn.Parameter(distribute_tensor(model.weight.detach(), mesh, [Shard(0)]))
+    return model, torch.optim.SGD(model.parameters())
+
+
+def fully_sharded() -> tuple[nn.Module, torch.optim.Optimizer]:
+    from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: PLC0415 takes long
+
+    # That a world of one shards nothing.
+    with warnings.catch_warnings(action="ignore"):
+        part = FullyShardedDataParallel(nn.Linear(1, 1), device_id=torch.device("cpu"))
+    model = nn.Sequential(part, nn.Linear(1, 1))
+    return model, torch.optim.SGD(model.parameters())
+
+
+def fully_sharded_by_the_new_way() -> tuple[nn.Module, torch.optim.Optimizer]:
+    from torch.distributed.device_mesh import DeviceMesh  # noqa: PLC0415 takes long
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 likewise
+
     model = nn.Linear(1, 1)
-    model.weight = nn.Parameter(torch.ones(1, 1).as_subclass(DTensor))
+    fully_shard(model, mesh=DeviceMesh("cpu", [0]))
     return model, torch.optim.SGD(model.parameters())
 
 
@@ -192,6 +210,8 @@ def all_frozen() -> tuple[nn.Module, torch.optim.Optimizer]:
         (wrapped_before, "the model is already a DataParallel: pass the model itself"),
         (without_values, "'weight' has no values"),
         (in_parts, "'weight' is a DTensor"),
+        (fully_sharded, "the model's '0' is already a FullyShardedDataParallel: pass the model itself"),
+        (fully_sharded_by_the_new_way, "the model is already a FSDPModule: pass the model itself"),
         (all_frozen, "nothing to train"),
     ],
 )
@@ -207,6 +227,32 @@ def test_what_cannot_be_trained_together_is_one_sentence_at_the_start(
             loss=lambda model, batch: model(batch[0]).mean(),
             dataset=TensorDataset(torch.ones(4, 1)),
             settings=Settings(total_epochs=1, batch_size=1),
+        )
+
+
+class Streamed(IterableDataset[torch.Tensor]):
+    """Yields its samples, and may know how many there are."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.ones(4, 1))
+
+
+class CountedStream(Streamed):
+    def __len__(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize("dataset", [Streamed(), CountedStream(), iter([1])], ids=["stream", "counted", "iterator"])
+def test_a_data_set_without_indices_is_one_sentence_at_the_start(group: Group, dataset: Any) -> None:
+    model = nn.Linear(1, 1)
+    with pytest.raises(MisuseError, match=r"has no indices .* write a loop with Session, which takes any loader"):
+        train(
+            model,
+            torch.optim.SGD(model.parameters()),
+            lambda model, batch: model(batch).mean(),
+            dataset,
+            Settings(total_epochs=1, batch_size=1),
+            group=group,
         )
 
 

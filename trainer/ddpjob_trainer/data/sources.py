@@ -81,6 +81,19 @@ def known_source_of(loader: Any, group: Group, seed: int, batch_size: int) -> So
     return source
 
 
+def check_indices(dataset: object) -> None:
+    """Check that a data set has a length and samples by index, which the ranks share.
+
+    Raises:
+        MisuseError: it has not.
+    """
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise MisuseError(
+            f"the data set, a {type(dataset).__name__}, has no indices by which train could share it between the ranks "
+            "(len(dataset) and dataset[index]): write a loop with Session, which takes any loader"
+        )
+
+
 def _of_indices(loader: Any, group: Group, seed: int) -> Source:  # noqa: ANN401 torch has no types where it is not installed
     options = {name: getattr(loader, name) for name in _OPTIONS}
     if not options["pin_memory_device"]:

@@ -16,7 +16,7 @@ from ddpjob_trainer.data.loading import Collate, Loading
 from ddpjob_trainer.data.moving import to_device
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.data.source import Source
-from ddpjob_trainer.data.sources import known_source_of
+from ddpjob_trainer.data.sources import check_indices, known_source_of
 from ddpjob_trainer.loop.before import Buffers
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.evaluating import Evaluate, Evaluating
@@ -200,6 +200,7 @@ class TrainingLoop:
                     "a DataLoader has collate_fn, drop_last, workers and shuffle of its own: give them to it alone"
                 )
             return known_source_of(dataset, self._group, settings.seed, settings.batch_size)
+        check_indices(dataset)
         return Loading(
             dataset,
             self._group,
