@@ -120,7 +120,11 @@ class Replacing:
             self._prepare(context)
             return []
         try:
-            replaceable = [self._may_replace(context.envs[local], code) for local, code in ended.items()]
+            # Each replacement is a restart, of which there must be one left for all of them.
+            replaceable = [
+                self._may_replace(context.envs[local], code, before=before)
+                for before, (local, code) in enumerate(ended.items())
+            ]
         except RuntimeError:
             # The store has gone with node 0.
             return []
@@ -166,7 +170,7 @@ class Replacing:
             with contextlib.suppress(RuntimeError):
                 self._settle(context)
 
-    def _may_replace(self, environment: Mapping[str, str], code: int) -> bool:
+    def _may_replace(self, environment: Mapping[str, str], code: int, *, before: int) -> bool:
         if code >= 0:
             return False
         store = self._of(environment)
@@ -175,7 +179,7 @@ class Replacing:
             code,
             ready=_all_ready(store, int(environment["WORLD_SIZE"])),
             abandoned=store.add(ABANDONED, 0) > 0,
-            restarts=restarts,
+            restarts=restarts + before,
             most=int(environment["TORCHELASTIC_MAX_RESTARTS"]),
         )
 

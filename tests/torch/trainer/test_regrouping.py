@@ -1,12 +1,19 @@
-"""Process groups that follow each other in processes that stay leave nothing behind."""
+"""Process groups that follow each other in processes that stay, and leave nothing behind."""
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+import torch.distributed as dist
 from training import whole
+
+from ddpjob_trainer.process.meeting import ABANDONED, GENERATION, Meeting
+from ddpjob_trainer.process.regrouping import Regrouping
 
 PROGRAM = str(Path(__file__).with_name("programs") / "regroups.py")
 
@@ -22,3 +29,69 @@ def test_no_descriptor_and_no_thread_is_left_by_a_group_that_was_left(times: int
     for rank, (files, threads, _) in settled.items():
         assert last[rank][:2] == [files, threads], output
         assert int(last[rank][2]) == ranks * 1000 * (times + 1)
+
+
+class Time:
+    """A clock that moves only while someone waits, with what happens meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.now, self.meanwhile = 0.0, meanwhile
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile()
+
+
+@contextmanager
+def reset_while_forming(
+    time: Time, board: dist.Store, *, hurried: bool = False, meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[Regrouping]:
+    """The group of the first replacement, which forms until a peer closes its connections."""
+
+    def form(prefix: str, timeout: timedelta | None) -> None:
+        if prefix.endswith("/1"):
+            meanwhile()
+            raise RuntimeError("connectFullMesh: Connection reset by peer")
+        store = dist.PrefixStore(prefix, dist.HashStore())
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timeout)
+
+    board.add(GENERATION, 1)
+    meeting = Meeting(board, rank=0, world_size=1, hurried=lambda: hurried, clock=time, pause=time.pause)
+    regrouping = Regrouping(meeting, form, None)
+    yield regrouping
+    regrouping.leave()
+
+
+def test_the_launcher_is_given_time_to_say_that_a_rank_was_killed_while_the_group_formed() -> None:
+    board = dist.HashStore()
+
+    def count() -> None:
+        # Launchers look ten times a second.
+        if time.now >= 0.1:
+            board.set(GENERATION, "2")
+
+    time = Time(count)
+    with reset_while_forming(time, board) as regrouping:
+        regrouping.join()
+        assert regrouping.generation == 2
+
+
+def test_a_group_that_cannot_form_though_no_rank_was_killed_is_an_error() -> None:
+    time = Time()
+    with reset_while_forming(time, dist.HashStore()) as regrouping, pytest.raises(RuntimeError, match="reset by peer"):
+        regrouping.join()
+    assert 1 < time.now < 10
+
+
+def test_no_news_is_waited_for_once_the_training_ends() -> None:
+    time = Time()
+    with reset_while_forming(time, dist.HashStore(), hurried=True) as stopped, pytest.raises(RuntimeError):
+        stopped.join()
+    board = dist.HashStore()
+    given_up = reset_while_forming(time, board, meanwhile=lambda: board.add(ABANDONED, 1))
+    with given_up as regrouping, pytest.raises(RuntimeError):
+        regrouping.join()
+    assert time.now == 0

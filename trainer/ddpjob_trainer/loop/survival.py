@@ -20,13 +20,11 @@ from ddpjob_trainer.checkpointing.snapshot import Snapshot, TrainingState, witho
 from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.optimization import Compression, Optimization
 from ddpjob_trainer.process.group import Group
-from ddpjob_trainer.process.meeting import NotMetError, Overtaken
+from ddpjob_trainer.process.meeting import NEWS, NotMetError, Overtaken
 from ddpjob_trainer.process.patience import has_waited
 from ddpjob_trainer.process.regrouping import Regrouping
 from ddpjob_trainer.process.stop import forget_trainings, is_requested
 
-_NEWS: Final = 2.0
-"""Seconds in which the launcher of a rank that was killed says so."""
 _INTERVAL: Final = 0.02
 _NO_STEP: Final = -1
 _SAVED: Final = "saved"
@@ -138,7 +136,7 @@ class Survival:
         """Whether an exception comes of a rank that was replaced, or is about to be."""
         if not isinstance(reason, RuntimeError):
             return False
-        deadline = self._clock() + (_NEWS if _is_lost_connection(reason) else 0)
+        deadline = self._clock() + (NEWS if _is_lost_connection(reason) else 0)
         try:
             while not self._regrouping.is_overtaken():
                 # A launcher that restarts all workers asks them to stop.

@@ -19,6 +19,8 @@ READY: Final = "1"
 """Value of a rank's key while its launcher may replace others; the key is that of `ready_key`."""
 IN_GROUP: Final = "process group"
 """The point at which the processes of all ranks are there."""
+NEWS: Final = 2.0
+"""Seconds in which the launcher of a rank that was killed says so; its peers notice within milliseconds."""
 _INTERVAL: Final = 0.02
 """Seconds between two looks."""
 _HURRIED: Final = 10.0
@@ -87,6 +89,25 @@ class Meeting:
     def abandoned(self) -> bool:
         """Whether a rank has given up."""
         return self._board.add(ABANDONED, 0) > 0
+
+    def overtakes(self, generation: int, within: float = 0) -> bool:
+        """Whether there is a newer generation than this one, and no rank has given up.
+
+        Args:
+            generation: that this rank belongs to.
+            within: seconds to wait for one at most; not once this process was asked to stop.
+
+        Raises:
+            RuntimeError: the store is gone.
+        """
+        deadline = self._clock() + within
+        while not self.abandoned:
+            if self.newest() > generation:
+                return True
+            if self._clock() >= deadline or self._hurried():
+                break
+            self._pause(_INTERVAL)
+        return False
 
     def meet(self, generation: int, point: str, patience: float) -> None:
         """Wait until all ranks of a generation have come to a point; each process comes there once.

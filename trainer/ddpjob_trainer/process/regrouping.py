@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ddpjob_trainer.process.connections import Connections
-from ddpjob_trainer.process.meeting import IN_GROUP, Meeting, NotMetError, Overtaken
+from ddpjob_trainer.process.meeting import IN_GROUP, NEWS, Meeting, NotMetError, Overtaken
 from ddpjob_trainer.process.patience import forget_group
 
 _LOOK_EVERY: Final = 0.5
@@ -105,7 +105,7 @@ class Regrouping:
         Raises:
             RuntimeError: the store is gone.
         """
-        return self._meeting.newest() > self.generation and not self._meeting.abandoned
+        return self._meeting.overtakes(self.generation)
 
     def _joined(self) -> bool:
         generation = self._meeting.newest()
@@ -123,8 +123,8 @@ class Regrouping:
         except NotMetError:
             raise
         except RuntimeError:
-            # One of them was killed just now.
-            if not self.is_overtaken():
+            # One of them was killed just now, perhaps: its launcher is slower to say so than its connections.
+            if not self._meeting.overtakes(generation, within=NEWS):
                 raise
             if dist.is_initialized():
                 dist.destroy_process_group()
