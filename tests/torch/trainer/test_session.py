@@ -1,9 +1,10 @@
 """A loop of one's own: it trains what `train` does, and continues exactly where it was, with any loader."""
 
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ pytest.importorskip("torch")
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from training import Training, checkpoints_in, plain, together
 
 from ddpjob_trainer import (
@@ -592,3 +593,45 @@ def test_a_best_evaluation_needs_a_step_and_a_number(group: Group) -> None:
             session.evaluated({"a": 1, "b": 2})
         with pytest.raises(TypeError, match="not NoneType"):
             session.evaluated(None)
+
+
+class Processes(Dataset[int]):
+    """The process that has read a sample, as each sample."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+class StreamedProcesses(IterableDataset[int]):
+    """The same, without indices."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([os.getpid()] * 4)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("kind", ["samples", "batches", "stream"])
+def test_persistent_workers_are_the_same_processes_in_all_epochs(group: Group, kind: str, *, persistent: bool) -> None:
+    options: dict[str, Any] = {"num_workers": 1, "persistent_workers": persistent}
+    loader: DataLoader[Any]
+    match kind:
+        case "samples":
+            loader = DataLoader(Processes(), 2, **options)
+        case "batches":
+            loader = DataLoader(Processes(), batch_sampler=[[0, 1], [2, 3]], **options)
+        case _:
+            loader = DataLoader(StreamedProcesses(), 2, **options)
+    workers: list[set[int]] = [set(), set(), set()]
+    with Session(group=group) as session:
+        model = registered(session)
+        for step in session.steps(loader, epochs=3):
+            with step as processes:
+                workers[step.epoch].update(processes.tolist())
+                session.backward(model(processes[:, None] * 0.0).mean())
+                session.step()
+    assert all(len(each) == 1 for each in workers)
+    assert len(set.union(*workers)) == (1 if persistent else 3)
+    assert os.getpid() not in set.union(*workers)
