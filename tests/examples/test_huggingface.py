@@ -69,8 +69,9 @@ def run(group, given, options):
             train_dataset=Stream() if asked.get("stream") else samples(asked["samples"]), eval_dataset=samples(8),
             compute_metrics=lambda told: {"peak": -abs(trainer.state.global_step - 4)})
         trainer.remove_callback(transformers.PrinterCallback)
-        # Before, the Trainer would already look for the hub.
-        arguments.push_to_hub = options.pop("push_to_hub", False)
+        # Before, the Trainer would already look for the hub, for a package, and for several GPUs.
+        for name in {"push_to_hub", "deepspeed", "parallelism_config"} & options.keys():
+            setattr(arguments, name, options.pop(name))
         train(trainer, group, listeners=[Saved()], **options)
         weights = [float(each) for each in trainer.model.linear.weight.detach().flatten()]
         print(f"trained {trainer.state.global_step} {[each.hex() for each in weights]}", flush=True)
@@ -192,6 +193,14 @@ def test_arguments_are_obeyed_or_refused_by_name(tmp_path: Path) -> None:
         [*REFUSED, "push_to_hub", "save_strategy", "load_best_model_at_end"], refused, strict=True
     ):
         assert f"TrainingArguments.{name}" in message
+
+
+def test_ranks_that_would_not_hold_the_whole_model_are_refused_by_name() -> None:
+    zero: dict[str, Any] = {"zero_optimization": {"stage": 1}}
+    runs = [[{"fsdp": True}, {}], [{}, {"parallelism_config": {"tp_size": 2}}], [{}, {"deepspeed": zero}]]
+    training = whole(2, *program(samples=16, runs=runs))
+    refused = re.findall(r"^refused TrainingArguments.(\w+) is not supported: only Dist", training.output, re.MULTILINE)
+    assert sorted(refused) == ["deepspeed"] * 2 + ["fsdp"] * 2 + ["parallelism_config"] * 2, training.output
 
 
 @pytest.mark.full
