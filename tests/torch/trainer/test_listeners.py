@@ -168,8 +168,8 @@ class LateExchange(Exchange):
         super().__init__(torch.device("cpu"))
         self.work = work
 
-    def begin_mean(self, *values: torch.Tensor, row: Sequence[float] = ()) -> Mean:  # noqa: ARG002 no others
-        return Mean(self.work, torch.stack(values))
+    def begin_mean(self, *values: torch.Tensor | float, row: Sequence[float] = ()) -> Mean:  # noqa: ARG002 no others
+        return Mean(self.work, torch.tensor([float(each) for each in values]))
 
 
 @pytest.mark.usefixtures("group")

@@ -157,16 +157,19 @@ class Finite:
         if len(self._main._unseen) >= _MOST_UNSEEN:  # noqa: SLF001
             self._main._look()  # noqa: SLF001
 
-    def suspicious(self, norm: torch.Tensor) -> torch.Tensor:
-        """On a log step, how many values of this rank are not finite since the last check, without reading them."""
+    def suspicious(self, norm: torch.Tensor) -> torch.Tensor | float:
+        """On a log step, how many values of this rank are not finite since the last check, without reading a GPU's."""
         values = [each for _, losses in self._unseen for each in losses]
         if not self._scaled and self._left_out == 0:
             values.append(norm.detach())
         if self._own is not None:
-            return torch.ones((), device=norm.device)
+            return 1.0
         if not values:
-            return torch.zeros((), device=norm.device)
-        return torch.stack([each.to(norm.device) for each in values]).isfinite().logical_not().sum().float()
+            return 0.0
+        together = torch.stack([each.to(norm.device) for each in values])
+        if together.device.type == "cpu":
+            return float(sum(not math.isfinite(each) for each in together.tolist()))
+        return together.isfinite().logical_not().sum().float()
 
     def check(self, norm: float, *, step: int, suspicious: bool, saved: int | None) -> None:
         """On a log step, after all ranks have added up what is suspicious.

@@ -51,8 +51,9 @@ class Seen:
             MisuseError: the optimizer changes others.
         """
         ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
-        self._seen = {each for name, each in model.named_parameters() if each.requires_grad and name not in ignored}
         self._names = {each: name for name, each in model.named_parameters()}
+        # By identity, which lasts as long as the names do: torch takes longer for a tensor's hash.
+        self._seen = {id(each) for each, name in self._names.items() if each.requires_grad and name not in ignored}
         self._optimizer = optimizer
         self._refuse([each for each in self._others() if each.requires_grad])
 
@@ -66,7 +67,7 @@ class Seen:
 
     def _others(self) -> Iterator[torch.Tensor]:
         for group in self._optimizer.param_groups:
-            yield from (each for each in group["params"] if each not in self._seen)
+            yield from (each for each in group["params"] if id(each) not in self._seen)
 
     def _refuse(self, others: list[torch.Tensor]) -> None:
         if not others:

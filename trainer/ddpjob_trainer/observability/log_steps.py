@@ -76,7 +76,7 @@ class LogSteps:
         self,
         loss: torch.Tensor,
         norm: torch.Tensor,
-        suspicious: torch.Tensor,
+        suspicious: torch.Tensor | float,
         *,
         step: int,
         learning_rate: float,
@@ -119,7 +119,13 @@ class LogSteps:
             self._report(record)
 
 
-def _direction(norm: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _direction(norm: torch.Tensor) -> tuple[torch.Tensor | float, torch.Tensor | float]:
     """A unit vector that turns with the norm's logarithm: a mean shorter than 1 shows a relative difference."""
-    angle = norm.detach().float().clamp(min=torch.finfo(torch.float32).tiny).log2() * (2 * math.pi)
-    return angle.cos(), angle.sin()
+    least = torch.finfo(torch.float32).tiny
+    if norm.device.type == "cpu":
+        # It can be read at once, and small tensors cost more than all else here.
+        number = float(norm)
+        angle = math.log2(max(number, least)) * 2 * math.pi if math.isfinite(number) else math.nan
+        return math.cos(angle), math.sin(angle)
+    turned = norm.detach().float().clamp(min=least).log2() * (2 * math.pi)
+    return turned.cos(), turned.sin()

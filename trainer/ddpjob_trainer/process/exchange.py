@@ -261,27 +261,42 @@ class Exchange:
         dist.broadcast(self._hold(numbers), src=0)
         return [float(each) for each in numbers]
 
-    def begin_mean(self, *values: torch.Tensor, row: Sequence[float] = ()) -> Mean:
-        """Start to average numbers that each rank holds as tensors on its device, without waiting.
+    def begin_mean(self, *values: torch.Tensor | float, row: Sequence[float] = ()) -> Mean:
+        """Start to average numbers that each rank holds, as tensors on its device, without waiting.
 
         Args:
             values: to average.
             row: numbers of this rank that all ranks are to know, as many on each.
         """
-        means = torch.stack([value.detach().to(self._device, dtype=torch.float32) for value in values])
+        if self._device.type == "cpu":
+            return self._begin_mean_here([float(value) for value in values], row)
+        # A number is filled in by a kernel: a copy to a GPU would wait for it.
+        like: dict[str, Any] = {"device": self._device, "dtype": torch.float32}
+        means = torch.stack(
+            [
+                each.detach().to(**like) if isinstance(each, torch.Tensor) else torch.full((), each, **like)
+                for each in values
+            ]
+        )
         if not row:
             return Mean(dist.all_reduce(self._hold(means), async_op=True), means)
         # In the same collective: each rank adds its own row to zeros.
         rank, size = dist.get_rank(), dist.get_world_size()
         both = torch.cat([means, means.new_zeros(size * len(row))])
         total, rows = both[: len(means)], both[len(means) :].view(size, len(row))
-        if self._device.type == "cpu":
-            rows[rank] = torch.tensor(row, dtype=rows.dtype, device=rows.device)
-        else:
-            for index, value in enumerate(row):
-                # As an argument of a kernel: a copy to a GPU would wait for it.
-                rows[rank, index].fill_(value)
+        for index, value in enumerate(row):
+            # Likewise.
+            rows[rank, index].fill_(value)
         return Mean(dist.all_reduce(self._hold(both), async_op=True), total, rows)
+
+    def _begin_mean_here(self, values: list[float], row: Sequence[float]) -> Mean:
+        """The same where numbers can be read at once: one tensor, where a dozen small ones would cost most of it."""
+        rank, size, count = dist.get_rank(), dist.get_world_size(), len(row)
+        rows = [0.0] * (rank * count) + [*row] + [0.0] * ((size - rank - 1) * count)
+        both = torch.tensor(values + rows, dtype=torch.float32)
+        total = both[: len(values)]
+        shown = both[len(values) :].view(size, count) if row else None
+        return Mean(dist.all_reduce(self._hold(both), async_op=True), total, shown)
 
     def begin_sum(self, value: torch.Tensor) -> Total:
         """Start to add up a number that each rank holds as a tensor, without waiting."""

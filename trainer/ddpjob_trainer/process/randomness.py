@@ -43,7 +43,12 @@ def seed_step(seed: int, rank: int, step: int) -> None:
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(own)
     random.seed(own)
-    np.random.seed(own % 2**32)  # noqa: NPY002 the generator that user code draws from by default
+    try:
+        # What np.random.seed does, after it has looked at what it may be asked for: this is done in every step.
+        np.random.mtrand._rand.seed(own % 2**32)  # noqa: SLF001 see seed_everything
+    except TypeError:
+        # The program has given NumPy another kind of generator.
+        np.random.seed(own % 2**32)  # noqa: NPY002 likewise
 
 
 def capture() -> bytes:

@@ -84,7 +84,9 @@ class StopBoard:
         """Whether all ranks stop after this step, which has just been finished; call it after each step."""
         with self._changed:
             self._step = step
-        if not self._armed and not self._broken and self._asked():
+            if not self._armed and (self._broken or not self._asked()):
+                return False
+        if not self._armed:
             # The others are not left to make more steps until their threads look: they wait for this rank in the next.
             self._announce()
         with self._changed:
