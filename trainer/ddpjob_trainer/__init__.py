@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ddpjob_trainer.observability.log import EpochLines, configure_logging
     from ddpjob_trainer.observability.reporting import report_progress
     from ddpjob_trainer.observability.telemetry import Telemetry
-    from ddpjob_trainer.observability.trackers import MLflow, TensorBoard, WeightsAndBiases
+    from ddpjob_trainer.observability.trackers import MLflow, TensorBoard, WeightsAndBiases, mlflow_run
     from ddpjob_trainer.process.activity import Activity
     from ddpjob_trainer.process.environment import Environment, MisuseError, current_environment
     from ddpjob_trainer.process.group import Group, process_group
@@ -67,6 +67,7 @@ __all__ = [
     "WeightsAndBiases",
     "configure_logging",
     "current_environment",
+    "mlflow_run",
     "process_group",
     "report_progress",
     "seed_everything",
@@ -105,6 +106,7 @@ _HOMES: Final = {
     "MLflow": "observability.trackers",
     "TensorBoard": "observability.trackers",
     "WeightsAndBiases": "observability.trackers",
+    "mlflow_run": "observability.trackers",
     "Activity": "process.activity",
     "Environment": "process.environment",
     "MisuseError": "process.environment",

@@ -86,6 +86,40 @@ def test_attempts_go_on_in_one_run_and_what_was_repeated_is_there_once(
     assert all(path.stat().st_size for path in runs)
 
 
+OWN = """
+import os, mlflow
+from ddpjob_trainer import mlflow_run, process_group
+
+with process_group() as group:
+    if mlflow_run("own") is not None:
+        mlflow.set_experiment("own")
+        with mlflow.start_run() as run:
+            mlflow.log_metric("attempts", float(os.environ["DDPJOB_ATTEMPT"]))
+            print("RUN", group.rank, run.info.run_id, flush=True)
+            if os.environ["DDPJOB_ATTEMPT"] == "0":
+                raise ValueError("on purpose")
+"""
+
+
+def test_a_program_that_uses_mlflow_itself_goes_on_in_one_run(tmp_path: Path, variables: dict[str, str]) -> None:
+    failed = alone("-c", OWN, variables={**variables, "DDPJOB_ATTEMPT": "0"})
+    assert "on purpose" in failed.output
+    resumed = whole(2, "-c", OWN, variables={**variables, "DDPJOB_ATTEMPT": "1"})
+    runs = [re.findall(r"^RUN (\d) (\w+)$", each.output, re.MULTILINE) for each in (failed, resumed)]
+    assert runs[0] == runs[1] == [("0", runs[0][0][1])]
+    (folder,) = [path.parent for path in (tmp_path / "mlruns").glob("*/*/meta.yaml")]
+    assert folder.name == runs[0][0][1]
+    assert [line.split()[1] for line in (folder / "metrics/attempts").read_text().splitlines()] == ["0.0", "1.0"]
+    assert "status: 3" in (folder / "meta.yaml").read_text()
+
+
+def test_mlflow_does_not_begin_a_run_with_an_id_that_was_chosen_for_it(variables: dict[str, str]) -> None:
+    # Otherwise the launcher could set MLFLOW_RUN_ID as it sets WANDB_RUN_ID, and no function would be needed.
+    begun = alone("-c", "import mlflow; mlflow.start_run()", variables={**variables, "MLFLOW_RUN_ID": "0" * 32})
+    assert begun.code == 1
+    assert "not found" in begun.output
+
+
 def test_what_the_user_has_set_decides(tmp_path: Path, variables: dict[str, str]) -> None:
     (tmp_path / "wandb").mkdir()
     own = {**variables, "DDPJOB_ATTEMPT": "1", "WANDB_RUN_ID": "mine"}

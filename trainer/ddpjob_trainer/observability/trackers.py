@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan
 from ddpjob_trainer.observability.metric_names import ACCURACY
-from ddpjob_trainer.process.environment import JobEnvironment, MisuseError
+from ddpjob_trainer.process.environment import JobEnvironment, MisuseError, current_environment
 from ddpjob_trainer.process.group import Group
 
 _MLFLOW_RUN: Final = "MLFLOW_RUN_ID"
@@ -143,29 +143,17 @@ class MLflow(Tracker):
         experiment: name of the experiment, created if there is none; None is MLFLOW_EXPERIMENT_NAME or MLflow's own.
         """
         super().__init__(group)
-        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
+        self._experiment = experiment
         self._client: Any = None
         self._run = ""
 
     def _open(self, plan: Plan) -> None:
         module = _imported("mlflow", "mlflow")
         self._client = module.MlflowClient()
-        self._run = os.environ.get(_MLFLOW_RUN) or self._own_run()
-        os.environ.setdefault(_MLFLOW_RUN, self._run)
+        self._run = _mlflow_run_of(self._job, self._client, self._experiment)
         self._client.update_run(self._run, status="RUNNING")
         self._client.set_tag(self._run, "ddpjob.attempt", str(self._job.attempt))
         self._client.set_tag(self._run, "ddpjob.total_steps", str(plan.total_steps))
-
-    def _own_run(self) -> str:
-        found = self._client.get_experiment_by_name(self._experiment)
-        experiment = found.experiment_id if found is not None else self._client.create_experiment(self._experiment)
-        tags = {"mlflow.runName": self._job.name, "ddpjob.namespace": self._job.namespace}
-        if self._job.uid:
-            same = self._client.search_runs([experiment], f"tags.`{_UID_TAG}` = '{self._job.uid}'", max_results=1)
-            if same:
-                return str(same[0].info.run_id)
-            tags[_UID_TAG] = self._job.uid
-        return str(self._client.create_run(experiment, tags=tags).info.run_id)
 
     def _write(self, values: Mapping[str, float], step: int) -> None:
         if self._client is not None:
@@ -213,6 +201,44 @@ class WeightsAndBiases(Tracker):
         if self._run is not None:
             self._run.finish(exit_code=0 if status == "FINISHED" else 1)
             self._run = None
+
+
+def mlflow_run(experiment: str | None = None) -> str | None:
+    """Let what this process does with MLflow itself go on in one run over all attempts of its job.
+
+    Call it before `mlflow.start_run()`, `mlflow.autolog()`, or what calls them, such as transformers' Trainer.
+
+    Args:
+        experiment: name of the experiment, as of `mlflow.set_experiment`; created if there is none. None is
+            MLFLOW_EXPERIMENT_NAME or MLflow's own.
+
+    Returns:
+        The run's id, which is in MLFLOW_RUN_ID from now on; None on ranks other than 0, which have no run.
+
+    Raises:
+        MisuseError: MLflow is not installed.
+    """
+    environment = current_environment()
+    if environment.rank != 0:
+        return None
+    return _mlflow_run_of(environment.job, _imported("mlflow", "mlflow").MlflowClient(), experiment)
+
+
+def _mlflow_run_of(job: JobEnvironment, client: Any, name: str | None) -> str:  # noqa: ANN401 of MLflow
+    """The id of the run that MLFLOW_RUN_ID names, or of the job's, which is created if there is none."""
+    given = os.environ.get(_MLFLOW_RUN)
+    if given:
+        return given
+    name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
+    found = client.get_experiment_by_name(name)
+    experiment = found.experiment_id if found is not None else client.create_experiment(name)
+    tags = {"mlflow.runName": job.name, "ddpjob.namespace": job.namespace}
+    run = None
+    if job.uid:
+        tags[_UID_TAG] = job.uid
+        run = next(iter(client.search_runs([experiment], f"tags.`{_UID_TAG}` = '{job.uid}'", max_results=1)), None)
+    os.environ[_MLFLOW_RUN] = own = str((run or client.create_run(experiment, tags=tags)).info.run_id)
+    return own
 
 
 def run_name(job: JobEnvironment) -> str:
