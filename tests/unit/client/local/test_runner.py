@@ -480,7 +480,7 @@ async def test_a_job_whose_runner_was_killed_goes_on_as_the_next_attempt_which_i
     assert ending.status.phase is Phase.SUCCEEDED
     assert (ending.status.attempt, ending.status.restarts.counted) == (1, 0)
     assert (seen.resumed, seen.uid) == (True, uid)
-    assert seen.lines == ["digits-a1-0: attempt 1", "digits-a1-1: attempt 1"]
+    assert sorted(seen.lines) == ["digits-a1-0: attempt 1", "digits-a1-1: attempt 1"]
 
 
 async def test_a_job_whose_runner_was_killed_before_it_wrote_a_status_uses_no_pod_s_name_twice(tmp_path: Path) -> None:
