@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,10 +55,13 @@ class Scene:
     home: str
     ends: contextlib.AsyncExitStack
 
-    def permit(self, user: str, namespace: str, folder: Path, *files: str) -> None:
-        """Grant the account of a namespace in another one what these manifests do."""
+    def permit(self, user: str, namespace: str, folder: Path, *files: str, leases: Sequence[str] = ()) -> None:
+        """Grant the account of a namespace in another one what these manifests do, with Leases of these names."""
         for file in files:
             manifest = yaml.safe_load((folder / file).read_text())
+            for rule in manifest.get("rules", ()):
+                if "resourceNames" in rule:
+                    rule["resourceNames"] = list(leases)
             manifest["metadata"].update(namespace=namespace, name=f"of-{user}")
             if manifest["kind"] == "RoleBinding":
                 manifest["roleRef"]["name"] = f"of-{user}"
@@ -70,11 +73,12 @@ class Scene:
         for namespace in namespaces:
             self.permit(user, namespace, ROLE, "role.yaml", "role-binding.yaml")
 
-    def account(self) -> tuple[str, Path]:
-        """A service account that may use the Leases and nothing else: its namespace, and its kubeconfig."""
+    def account(self, *scopes: Scope) -> tuple[str, Path]:
+        """A service account that may take the Leases of these and nothing else: its namespace, and its kubeconfig."""
         user = self.plane.new_namespace()
         kubeconfig = self.plane.new_user(user)
-        self.permit(user, self.home, BASE, "role.yaml", "role-binding.yaml")
+        own = [scope.lease for scope in scopes]
+        self.permit(user, self.home, BASE, "role.yaml", "role-binding.yaml", leases=own)
         return user, kubeconfig
 
     async def shard(self, kubeconfig: Path, name: str, *namespaces: str) -> Shard:
@@ -122,7 +126,8 @@ async def runs(stage: Stage, job: str) -> None:
 async def test_each_shard_does_the_jobs_of_its_own_namespaces_and_of_those_only(scene: Scene) -> None:
     a, b, c, d = (scene.plane.new_namespace() for _ in range(4))
     absent = f"{a}-absent"
-    (user, kubeconfig), (other_user, other_kubeconfig) = scene.account(), scene.account()
+    user, kubeconfig = scene.account(Scope.of(a, b, absent), Scope.of(b, c))
+    other_user, other_kubeconfig = scene.account(Scope.of(c, d))
     scene.serve(user, a, b)
     scene.serve(other_user, c)
     one = await scene.shard(kubeconfig, "one", a, f"{b},{absent}")
@@ -189,7 +194,7 @@ async def waits_for(shard: Shard, others: int) -> bool:
 )
 async def test_jobs_go_on_under_another_list_although_its_lease_is_new(scene: Scene) -> None:
     a, b = scene.plane.new_namespace(), scene.plane.new_namespace()
-    user, kubeconfig = scene.account()
+    user, kubeconfig = scene.account(Scope.of(a), Scope.of(a, b))
     scene.serve(user, a, b)
     before = await scene.shard(kubeconfig, "before", a)
     stage = scene.stage(a, before)
@@ -218,7 +223,7 @@ async def is_in_attempt(stage: Stage, attempt: int) -> bool:
 async def test_of_a_namespace_nothing_is_done_before_its_pods_are_listed(scene: Scene) -> None:
     """Jobs can be seen and not yet pods, as while an administrator grants one after the other."""
     a, b = scene.plane.new_namespace(), scene.plane.new_namespace()
-    user, kubeconfig = scene.account()
+    user, kubeconfig = scene.account(Scope.of(a, b))
     scene.serve(user, a)
     scene.permit(user, b, ROLE, "role-binding.yaml")
     role = yaml.safe_load((ROLE / "role.yaml").read_text())
