@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LABEL_JOB
+from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
+from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.shared import shared_names
 from ddpjob_core.decide import decide
 from ddpjob_core.observations.observe import (
     controller_uid,
@@ -18,7 +21,7 @@ from ddpjob_core.observations.observe import (
     service_record,
     terminated,
 )
-from ddpjob_core.observations.observed import InitFailure, Observed, Running, Terminated, Waiting
+from ddpjob_core.observations.observed import InitFailure, JobRecord, Observed, Running, Terminated, Waiting
 
 Json = dict[str, Any]
 
@@ -227,6 +230,26 @@ def test_a_pod_is_owned_by_its_controller_alone() -> None:
     record = pod_record(pod(metadata={"ownerReferences": references}))
     assert record is not None
     assert record.owner_uid == "b"
+
+
+@pytest.mark.parametrize(("launcher", "has_key"), [("mpirun", True), ("torchrun", False)])
+def test_what_a_pod_mounts_is_read_under_the_names_that_it_was_created_with(launcher: str, *, has_key: bool) -> None:
+    spec = DDPJobSpec.model_validate({"trainer": {"image": "i", "script": "t.py"}, "nodes": 2, "launcher": launcher})
+    job = JobRecord("n", "digits", "job-uid", "1", 1, deleting=False, spec=spec)
+    shared = shared_names(job, spec, "a process's own")
+    raw = build_pod(job, spec, 0, 1, shared=shared)
+    raw["metadata"]["uid"] = "u"
+    waits = {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}
+    record = pod_record({**raw, "spec": {**raw["spec"], "nodeName": "n1"}, "status": waits})
+    assert record is not None
+    assert (record.launcher, record.ssh_key) == (shared.launcher, shared.ssh_key)
+    assert (shared.ssh_key is not None) is has_key
+    # Another process goes on with the key that the attempt has, and with a launcher of its own.
+    later = shared_names(job, spec, "another's", [record])
+    assert later.ssh_key == shared.ssh_key
+    assert later.launcher != shared.launcher
+    for broken in ({"volumes": [{"name": "ddpjob-ssh", "secret": []}]}, {"volumes": [{"name": "ddpjob-ssh"}]}):
+        assert getattr(pod_record(pod(spec=broken)), "ssh_key", "") is None
 
 
 def test_a_running_trainer_a_disruption_and_an_address_are_kept() -> None:
