@@ -30,6 +30,7 @@ class Model(torch.nn.Module):
     def forward(self, x, labels=None):
         out = self.linear(torch.nn.functional.dropout(x, 0.2, self.training)).squeeze(1)
         spoilt = self.training and trained_steps[0] == asked.get("spoilt_after", -1)
+        spoilt = spoilt and group.rank in asked.get("spoilt_ranks", [0, 1])
         return {"loss": (out - labels).square().mean() * (float("nan") if spoilt else 1), "logits": out}
 
 def samples(count, epoch=0):
@@ -74,6 +75,7 @@ def run(group, given, options):
             setattr(arguments, name, options.pop(name))
         train(trainer, group, listeners=[Saved()], **options)
         weights = [float(each) for each in trainer.model.linear.weight.detach().flatten()]
+        print(f"scheduled {trainer.lr_scheduler.last_epoch}", flush=True)
         print(f"trained {trainer.state.global_step} {[each.hex() for each in weights]}", flush=True)
         assert not os.listdir(scratch), os.listdir(scratch)
 
@@ -104,21 +106,37 @@ def steps_in(folder: Path) -> list[int]:
     return [int(name[5:14]) for name in checkpoints_in(folder)]
 
 
-def test_weights_that_are_not_finite_are_not_saved_over_those_that_are(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_the_training_before_it_is_saved(tmp_path: Path) -> None:
     given = {"max_steps": 8, "save_steps": 2, "save_strategy": "steps"}
-    spoilt = together(2, *program(samples=20, runs=[[given, {"checkpoint_dir": str(tmp_path)}]], spoilt_after=4))
+    asked = {"samples": 20, "spoilt_after": 4, "spoilt_ranks": [1]}
+    spoilt = together(2, *program(**asked, runs=[[given, {"checkpoint_dir": str(tmp_path)}]]))
     assert spoilt.code == 1, spoilt.output
-    assert "became not finite at step 5; last finite checkpoint: step 4" in spoilt.output
+    assert "loss became nan at step 5 on rank 1; last finite checkpoint: step 4" in spoilt.output
     assert steps_in(tmp_path) == [2, 4]
 
 
-def test_weights_that_are_not_finite_end_a_training_that_saves_nothing_too() -> None:
+def test_a_loss_that_is_not_finite_ends_a_training_that_saves_nothing_too() -> None:
     # The Trainer reports the mean of other losses in place of one that is not finite.
-    given = {"max_steps": 8, "save_strategy": "no", "logging_steps": 100}
-    spoilt = alone(*program(samples=20, runs=[[given, {}]], spoilt_after=4))
+    given = {"max_steps": 8, "save_strategy": "no", "logging_steps": 100, "gradient_accumulation_steps": 2}
+    spoilt = alone(*program(samples=40, runs=[[given, {}]], spoilt_after=4))
     assert spoilt.code == 1, spoilt.output
-    assert "became not finite at step 8; no checkpoint was saved" in spoilt.output
+    assert "loss became nan at step 5 on rank 0; no checkpoint was saved" in spoilt.output
     assert "not finite 8" in spoilt.output, "listeners hear of it"
+
+
+def test_a_step_that_is_not_finite_is_left_out_or_only_said_if_the_program_says_so(tmp_path: Path) -> None:
+    given = {"max_steps": 8, "save_steps": 2, "save_strategy": "steps", "weight_decay": 0.1, "optim": "adamw_torch"}
+    folders = {policy: str(tmp_path / policy) for policy in ("skip", "warn")}
+    runs = [[given, {"checkpoint_dir": folder, "on_nan": policy}] for policy, folder in folders.items()]
+    asked = {"samples": 40, "spoilt_after": 4, "spoilt_ranks": [1]}
+    spoilt = whole(2, *program(**asked, runs=runs))
+    assert "step 5 is left out: loss became nan at step 5 on rank 1" in spoilt.output
+    assert steps_in(tmp_path / "skip") == [4, 6, 8]
+    assert steps_in(tmp_path / "warn") == [2, 4]
+    assert len(re.findall("no checkpoint at step", spoilt.output)) == 2, "6 and 8, and not each log step"
+    weights = {"nan" in end for end in ends(spoilt)}
+    assert weights == {True, False}
+    assert re.findall(r"^scheduled (\d+)$", spoilt.output, re.MULTILINE) == ["7", "8"] * 2
 
 
 def test_a_stream_that_ends_twice_within_max_steps_goes_on_where_it_was_with_the_same_numbers(tmp_path: Path) -> None:

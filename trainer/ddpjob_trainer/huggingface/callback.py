@@ -15,9 +15,10 @@ from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.restoring import load_optimizer
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.huggingface.finite_steps import FiniteSteps
 from ddpjob_trainer.huggingface.resuming import Pass, Resumed, state_of
 from ddpjob_trainer.loop.evaluating import report
-from ddpjob_trainer.loop.finite import Finite, OnNan
+from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.loop.listening import attach
 from ddpjob_trainer.observability.listener import Evaluation, Listener, LogRecord, Plan
 from ddpjob_trainer.observability.metric_names import MOST_METRICS, named_numbers
@@ -53,6 +54,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         resumed: Resumed | None,
         group: Group,
         save_every: int,
+        on_nan: OnNan,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Args:
@@ -63,6 +65,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         resumed: the checkpoint from which the training continues.
         group: the processes of the training.
         save_every: epochs between two checkpoints, if the Trainer's arguments do not say when to save.
+        on_nan: what to do about a loss or gradient that is not finite.
         clock: seconds.
         """
         self._trainer = trainer
@@ -72,10 +75,12 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._resumed = resumed
         self._group = group
         self._world_size = group.world_size
-        self._finite: Finite | None = None
+        self._finite: FiniteSteps | None = None
         self._save_every = save_every
+        self._on_nan = on_nan
         self._clock = clock
-        self._saved_step = self._done_step = resumed.position.step if resumed is not None else 0
+        # The newest checkpoint, the last step that was to have one, and the last one that was looked at.
+        self._saved_step = self._tried_step = self._done_step = resumed.position.step if resumed is not None else 0
         self._pauses = dict[int, Pause]()
         self._prepared = False
         # Due after the last step of an epoch, and made after what follows the epoch.
@@ -117,16 +122,14 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             load_optimizer(self._trainer.optimizer, self._resumed.optimizer)
             self._trainer.lr_scheduler.load_state_dict(self._resumed.scheduler)
         self._remove_hook = self._trainer.model.register_forward_hook(self.loss_computed).remove
-        optimizer, rank = self._trainer.optimizer, self._group.rank
-        self._finite = Finite(
-            self._group.exchange,
-            self._trainer.model,
-            optimizer,
-            policy=OnNan.STOP,
-            rank=rank,
-            found=lambda step, what: self._notify(lambda listener: listener.not_finite(step, what)),
+        optimizer = self._trainer.optimizer
+        self._finite = FiniteSteps(
+            self._trainer,
+            self._group,
+            self._on_nan,
+            lambda step, what: self._notify(lambda listener: listener.not_finite(step, what)),
+            step=state.global_step,
         )
-        self._finite.begin(state.global_step)
         epochs = -(-state.max_steps // self._steps_per_epoch)
         attach(self._listeners, self._trainer.model, optimizer, self._group.exchange)
         plan = Plan(epochs, state.max_steps, state.global_step, resumed=self._resumed is not None)
@@ -166,6 +169,18 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         """A batch of several is done."""
         self._mark = self._clock()
 
+    def batch_done(self, loss: torch.Tensor) -> None:
+        """The gradients of a batch are computed."""
+        if self._finite is not None:
+            self._finite.batch_done(loss)
+
+    def on_pre_optimizer_step(
+        self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object
+    ) -> None:
+        """The parameters are about to change."""
+        if self._finite is not None:
+            self._finite.before_change(state.global_step)
+
     def loss_computed(self, model: torch.nn.Module, *_: object) -> None:
         """A hook of the model: its forward pass is done."""
         if model.training:
@@ -179,6 +194,8 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._consumed += self._samples_per_step * self._world_size
         seconds, data_seconds = now - self._before, self._got - self._before
         self._notify(lambda listener: listener.step_finished(step, self._samples_per_step, seconds, data_seconds))
+        if self._finite is not None:
+            self._finite.step_done(step)
         self._report_saved()
         if not self._prepared and self._saves is not None:
             self._prepared = True
@@ -218,7 +235,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             consumed=self._consumed,
         )
         self._notify(lambda listener: listener.logged(record))
-        self._check_finite(state)
+        self._is_finite(state, due=False)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Ask for a save, after the evaluation if one follows: a resume then begins with the next epoch."""
@@ -253,7 +270,7 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: object) -> None:
         """Save the last step unless it is, and wait until it is on disk."""
-        if state.global_step != self._saved_step:
+        if state.global_step != self._tried_step:
             self.save()
         self._finish_saving()
         if state.best_global_step is not None:
@@ -265,14 +282,14 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
             self._notify(lambda listener: listener.shortened(epochs, steps))
 
     def save(self) -> None:
-        """Save a checkpoint of the current step, if there is a place for it.
+        """Save a checkpoint of the current step, if there is a place for it, and its state is finite.
 
         Raises:
-            NonFiniteError: the state is not finite; on all ranks.
+            NonFiniteError: the loss or the state is not finite, by the policy; on all ranks.
         """
         state = self._trainer.state
-        self._check_finite(state)
-        if self._saves is None:
+        self._tried_step = state.global_step
+        if not self._is_finite(state, due=self._saves is not None) or self._saves is None:
             return
         self._begin(Activity.CHECKPOINT)
         before = self._clock()
@@ -295,11 +312,9 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self._begin(Activity.STEP)
         _log.info("loaded the model of step %d", self._best)
 
-    def _check_finite(self, state: TrainerState) -> None:
-        # The Trainer tells its callbacks another loss than one that is not finite: only the state shows it.
-        if self._finite is not None:
-            self._finite.at(state.global_step)
-            self._finite.allows_save(self._saved_step or None)
+    def _is_finite(self, state: TrainerState, *, due: bool) -> bool:
+        finite, saved = self._finite, self._saved_step or None
+        return finite is None or finite.allows_save(state.global_step, saved, due=due)
 
     def _restore_random_numbers(self) -> None:
         if self._resumed is not None:
@@ -326,10 +341,10 @@ class DDPJobCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
     def _stop_if(self, agreed: bool, state: TrainerState) -> None:  # noqa: FBT001 what the ranks have agreed on
         if not agreed:
             return
-        if state.global_step != self._saved_step:
+        if state.global_step != self._tried_step:
             self.save()
         self._finish_saving()
-        saved = "saved" if self._saves is not None else "not saved"
+        saved = "saved" if self._saves is not None and state.global_step == self._saved_step else "not saved"
         _log.info("stop requested: all ranks stop after step %d (%s)", state.global_step, saved)
         raise Stopped(state.global_step)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+import torch
 import transformers
 from transformers import Trainer
 
@@ -14,6 +15,7 @@ from ddpjob_trainer.process.environment import MisuseError
 _SAVE: Final = "_save_checkpoint"
 _AFTER_STEP: Final = "_maybe_log_save_evaluate"
 _START: Final = "_init_training_state"
+_BATCH: Final = "training_step"
 
 
 class Course(Protocol):
@@ -21,6 +23,9 @@ class Course(Protocol):
 
     def save(self) -> None:
         """A checkpoint is due."""
+
+    def batch_done(self, loss: torch.Tensor) -> None:
+        """The gradients of a batch are computed; its loss is this rank's."""
 
     def step_done(self) -> None:
         """A step is done, with the log, the evaluation and the checkpoint that were due after it."""
@@ -36,13 +41,13 @@ def led(trainer: Trainer, course: Course) -> Iterator[None]:
     Raises:
         MisuseError: this version of transformers has no such places.
     """
-    missing = [name for name in (_SAVE, _AFTER_STEP, _START) if not callable(getattr(trainer, name, None))]
+    missing = [name for name in (_SAVE, _AFTER_STEP, _START, _BATCH) if not callable(getattr(trainer, name, None))]
     if missing:
         raise MisuseError(
             f"the Trainer of transformers {transformers.__version__} has no {', '.join(missing)}, where this library "
             "saves and resumes: install a version that ddpjob[hf] allows"
         )
-    after_step, start = getattr(trainer, _AFTER_STEP), getattr(trainer, _START)
+    after_step, start, batch = (getattr(trainer, name) for name in (_AFTER_STEP, _START, _BATCH))
 
     def save(*_: object, **__: object) -> None:
         trainer.store_flos()
@@ -51,6 +56,11 @@ def led(trainer: Trainer, course: Course) -> Iterator[None]:
     def done(*args: Any, **options: Any) -> None:  # noqa: ANN401 passed on as they are
         after_step(*args, **options)
         course.step_done()
+
+    def compute(*args: Any, **options: Any) -> torch.Tensor:  # noqa: ANN401 passed on as they are
+        loss: torch.Tensor = batch(*args, **options)
+        course.batch_done(loss)
+        return loss
 
     def begin(
         max_steps: int,
@@ -69,7 +79,7 @@ def led(trainer: Trainer, course: Course) -> Iterator[None]:
         begun = course.data_start()
         return begun.number, begun.steps * trainer.args.gradient_accumulation_steps
 
-    with _replaced(trainer, {_SAVE: save, _AFTER_STEP: done, _START: begin}):
+    with _replaced(trainer, {_SAVE: save, _AFTER_STEP: done, _START: begin, _BATCH: compute}):
         yield
 
 

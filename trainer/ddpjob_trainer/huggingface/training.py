@@ -13,6 +13,8 @@ from ddpjob_trainer.huggingface.arguments import check, keep_last
 from ddpjob_trainer.huggingface.callback import DDPJobCallback
 from ddpjob_trainer.huggingface.hooks import led
 from ddpjob_trainer.huggingface.resuming import resume
+from ddpjob_trainer.loop.choice import one_of
+from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.observability.listener import Listener
 from ddpjob_trainer.observability.log import EpochLines
 from ddpjob_trainer.observability.telemetry import Telemetry
@@ -32,6 +34,7 @@ def train(
     checkpoint_dir: str | None = None,
     name: str | None = None,
     asynchronous: bool = False,
+    on_nan: OnNan = OnNan.STOP,
     listeners: Sequence[Listener] = (),
 ) -> None:
     """Call `trainer.train()` as a DDPJob: with progress, checkpoints, resume, and an agreed stop on SIGTERM.
@@ -47,18 +50,21 @@ def train(
         checkpoint_dir: folder for the checkpoints of jobs; None uses the operator's, and saves nothing without one.
         name: of this training, for a process with several, such as folds: each has its own checkpoints.
         asynchronous: write checkpoints while the training continues.
+        on_nan: what to do about a loss or gradient that is not finite; the Trainer's losses are looked at when it logs
+            and before each save.
         listeners: are notified of everything, after those that print, log and serve progress.
 
     Raises:
         Stopped: all ranks were asked to stop and have saved their last step; a resume continues with the next one.
         SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which it
             failed, whose end the others notice.
-        NonFiniteError: the state is not finite; on all ranks.
+        NonFiniteError: a loss, a gradient or the state is not finite, by `on_nan`; on all ranks.
         MisfitError: the checkpoint to resume from belongs to another model.
         MisuseError: it was saved by another number of processes, or the Trainer's arguments ask for something that is
             not supported, which the message names; or this process has trained before, without a name of its own.
-        ValueError: save_every is below 1.
+        ValueError: save_every is below 1, or on_nan is another word.
     """
+    on_nan = one_of(OnNan, "on_nan", on_nan)
     if save_every is not None and save_every < 1:
         raise ValueError(f"save_every must be at least 1, not {save_every}")
     kept = keep_last(trainer.args)
@@ -78,6 +84,7 @@ def train(
                 resumed=resumed,
                 group=group,
                 save_every=save_every or 1,
+                on_nan=on_nan,
             )
             trainer.add_callback(callback)
             try:

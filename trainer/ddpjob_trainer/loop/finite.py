@@ -192,11 +192,12 @@ class Finite:
             self._own = _Found("the norm of the gradients", _text(norm), step)
         self._act(saved, fatal=self._policy is OnNan.STOP)
 
-    def allows_save(self, saved: int | None) -> bool:
+    def allows_save(self, saved: int | None, *, due: bool = True) -> bool:
         """Whether the state may be saved.
 
         Args:
             saved: step of the newest checkpoint, None without one.
+            due: whether it is about to be.
 
         Returns:
             False if it is not finite; only with `OnNan.WARN`.
@@ -213,7 +214,7 @@ class Finite:
             self._act(saved, fatal=self._policy is OnNan.STOP or (states > 0 and self._policy is OnNan.SKIP))
         else:
             self._warned = False
-        if states and self._rank == 0:
+        if states and due and self._rank == 0:
             _log.warning("no checkpoint at step %d: the state of the training is not finite", self._step)
         return not states
 

@@ -297,7 +297,7 @@ class Optimizing:
             if self.scaler is not None:
                 self.scaler.unscale_(self._optimizer)
             changed = [each for group in self._optimizer.param_groups for each in group["params"]]
-            norm = nn.utils.get_total_norm([_values(each.grad) for each in changed if each.grad is not None])
+            norm = nn.utils.get_total_norm([values_of(each.grad) for each in changed if each.grad is not None])
             if clip is not None:
                 nn.utils.clip_grads_with_norm_(changed, clip, norm)
         parts, self._parts = self._parts, []
@@ -374,7 +374,7 @@ def distribute(
     return model
 
 
-def _values(gradient: torch.Tensor) -> torch.Tensor:
+def values_of(gradient: torch.Tensor) -> torch.Tensor:
     """The values to take the norm of: an embedding's gradient may be sparse, for which torch has no norm."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
