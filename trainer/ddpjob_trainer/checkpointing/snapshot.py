@@ -1,7 +1,7 @@
 """Everything that a checkpoint holds, copied between two steps."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import torch
@@ -191,7 +191,7 @@ def state_of(part: Stateful, what: str) -> dict[str, Any]:
 
 def _taken(state: TrainingState, position: Position, copy: dict[str, Copy]) -> Snapshot:
     manifest, tensors = _collect(state, copy)
-    manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": asdict(position)}
+    manifest |= {"format": FORMAT, "worldSize": dist.get_world_size(), "position": position._asdict()}
     return Snapshot(position.step, manifest, tensors, ())
 
 

@@ -1,11 +1,13 @@
 """How far a training has come."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far a training has come. The same on every rank."""
+class Position(NamedTuple):
+    """How far a training has come. The same on every rank.
+
+    A tuple, as `Part` is, because each step makes one.
+    """
 
     epoch: int = 0
     """Completed epochs."""

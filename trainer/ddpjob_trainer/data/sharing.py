@@ -28,7 +28,7 @@ class StepSize:
 class Part(NamedTuple):
     """What a rank computes with one of its batches: a step of the optimizer has one or several of them.
 
-    A tuple, because each step makes one: a frozen dataclass takes five times as long.
+    A tuple, because each step makes one: a frozen dataclass takes twenty times as long.
     """
 
     samples: int

@@ -8,7 +8,7 @@ steps, as a resume takes it from a checkpoint, and the step that was lost is mad
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -200,7 +200,7 @@ class Survival:
             return None
         source, snapshot = -rank, None
         if kept is not None and source == self._rank:
-            more = {_SAVED: asdict(kept.saved), _EPOCH_ENDED: kept.epoch_ended}
+            more = {_SAVED: kept.saved._asdict(), _EPOCH_ENDED: kept.epoch_ended}
             snapshot = replace(kept.state, manifest={**kept.state.manifest, **more})
         else:
             # It is about to be overwritten.
