@@ -31,6 +31,7 @@ from ddpjob_core.policies.mended_spec import mended_spec
 from ddpjob_core.policies.missing_children import missing_children
 from ddpjob_core.policies.newer_pods import newer_pods
 from ddpjob_core.policies.progress_deadline import progress_deadline
+from ddpjob_core.policies.rejoin_seconds import rejoin_seconds
 from ddpjob_core.policies.restart import restart
 from ddpjob_core.policies.slow_rank import slow_rank
 from ddpjob_core.policies.spec_changed import spec_changed
@@ -62,6 +63,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     succeeded,
     refused_by_server,
     active_deadline,
+    rejoin_seconds,
     restart,
     startup_deadline,
     progress_deadline,

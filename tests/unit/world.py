@@ -262,6 +262,9 @@ class World:
             complete = self.status is not None and self.status.pods_created
             members = 0 if self.status is None or self.status.membership is None else self.status.membership.nodes
             joins = self.spec.elastic is not None and action.ordinal >= members
+            if action.membership is not None and action.membership.rejoining is not None:
+                # In the place of a lost one.
+                joins = joins or not action.membership.rejoining.created
             assert not complete or joins, f"{name} was created although all pods of its attempt had been"
             self.creations.append(name)
             self.pods[name] = PodRecord(

@@ -33,6 +33,8 @@ SSH_KEY_VOLUME: Final = "ddpjob-ssh"
 # `<name>-a<attempt>-<ordinal>` must fit a host name's 63 characters with the largest attempt and size.
 MAX_NAME_LENGTH: Final = 52
 MAX_NODES: Final = 10_000
+MAX_MEMBERS: Final = 256
+"""Nodes of one attempt that can come back in another pod after they were lost."""
 MAX_ATTEMPT: Final = 9_999
 MAX_PROCESSES: Final = 256
 MAX_RANKS: Final = 100_000

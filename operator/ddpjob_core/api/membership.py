@@ -1,13 +1,20 @@
 """The membership as the pods of an elastic job read it: an annotation of theirs, which the kubelet puts into a file."""
 
 import json
+from typing import Any
 
-from ddpjob_core.api.status import Membership
+from ddpjob_core.api.constants import MAX_MEMBERS
+from ddpjob_core.api.status import Member, Membership
 
 
 def membership_text(membership: Membership) -> str:
     """The annotation of the members' pods."""
-    return json.dumps({"generation": membership.generation, "nodes": membership.nodes}, separators=(",", ":"))
+    told: dict[str, Any] = {"generation": membership.generation, "nodes": membership.nodes}
+    if membership.formed_in != membership.generation:
+        told["formed"] = membership.formed_in
+    if membership.members:
+        told["members"] = {str(each.ordinal): each.generation for each in membership.members}
+    return json.dumps(told, separators=(",", ":"))
 
 
 def parse_membership(text: str | None, attempt: int, most: int) -> Membership | None:
@@ -20,9 +27,19 @@ def parse_membership(text: str | None, attempt: int, most: int) -> Membership | 
     """
     try:
         read = json.loads(text or "")
-        generation, nodes = read["generation"], read["nodes"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        generation, nodes, formed = read["generation"], read["nodes"], read.get("formed")
+        members = {int(ordinal): member for ordinal, member in read.get("members", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if type(generation) is not int or type(nodes) is not int or not (0 <= generation < 2**31 and 1 <= nodes <= most):
         return None
-    return Membership(attempt=attempt, generation=generation, nodes=nodes)
+    if formed is not None and (type(formed) is not int or not 0 <= formed < generation):
+        return None
+    known = [
+        Member(ordinal=ordinal, generation=member)
+        for ordinal, member in sorted(members.items())
+        if 0 <= ordinal < most and type(member) is int and 0 < member <= generation
+    ]
+    if len(known) != len(members) or len(known) > MAX_MEMBERS:
+        return None
+    return Membership(attempt=attempt, generation=generation, nodes=nodes, formed=formed, members=known or None)

@@ -1,7 +1,8 @@
 """Names of a job's children.
 
 No hashes: job, attempt and ordinal can be read from a name. The attempt in the pod's name keeps a stale DNS
-answer, or a pod on a dead node, from ever meeting the next attempt.
+answer, or a pod on a dead node, from ever meeting the next attempt. A pod that takes the place of a lost one within its
+attempt ends with the generation of the membership that has brought it, for the same reason.
 """
 
 import re
@@ -11,12 +12,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """What a pod's name says: its attempt and which node of the training it is."""
+    """What a pod's name says: its attempt, which node of the training it is, and which of that node's pods."""
 
     attempt: int
     ordinal: int
+    member: int = 0
 
 
+_LONGEST_HOST_NAME: Final = 63
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -68,16 +71,23 @@ def ordinal_width(nodes: int) -> int:
     return len(str(nodes - 1))
 
 
-def pod_name(job: str, attempt: int, ordinal: int, nodes: int) -> str:
-    """Name and host name of a pod, at most 63 characters for every job that the API accepts.
+def pod_name(job: str, attempt: int, ordinal: int, nodes: int, member: int = 0) -> str:
+    """Name and host name of a pod, at most 63 characters for every job that the API accepts and the node's first pod.
 
     Args:
         job: whose pod it is.
         attempt: number of the set of pods.
         ordinal: which of them.
         nodes: the most that the attempt can have.
+        member: generation of the membership that has brought the pod, 0 for the node's first one.
     """
-    return f"{job}-a{attempt}-{ordinal:0{ordinal_width(nodes)}d}"
+    name = f"{job}-a{attempt}-{ordinal:0{ordinal_width(nodes)}d}"
+    return f"{name}-{member}" if member else name
+
+
+def is_host_name(name: str) -> bool:
+    """Whether a pod's name is short enough to be a host name."""
+    return len(name) <= _LONGEST_HOST_NAME
 
 
 def pod_names(job: str, attempt: int, count: int, nodes: int) -> tuple[str, ...]:
@@ -95,5 +105,5 @@ def pod_names(job: str, attempt: int, count: int, nodes: int) -> tuple[str, ...]
 
 def parse_pod_name(job: str, name: str) -> PodIdentity | None:
     """What `pod_name` put into a name, or None for any other name."""
-    match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-(\d+)", name)
-    return PodIdentity(int(match[1]), int(match[2])) if match else None
+    match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-(\d+)(?:-([1-9]\d*))?", name)
+    return PodIdentity(int(match[1]), int(match[2]), int(match[3] or 0)) if match else None

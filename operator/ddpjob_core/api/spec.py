@@ -100,6 +100,8 @@ class Elastic(ApiModel):
     """Greatest number of nodes."""
     scale_down_after_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
     """Number of seconds that nodes of a new attempt wait for others for which the cluster has no room. Then those that run train without them, if they are at least minNodes and no node with a lower ordinal is missing; the others join when there is room."""
+    rejoin_seconds: Annotated[int, Field(ge=0, le=86400)] = 60
+    """Number of seconds in which a node other than node 0 that is lost while the job trains has to train again in another pod, while the ranks of the other nodes keep their processes. Only for programs that train with ddpjob_trainer.train and can do so; otherwise, and after this time, all nodes start again. 0 starts all nodes again in any case."""
 
 
 class Metrics(ApiModel):

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from ddpjob_core.api.base import ApiModel, Time, as_line, as_lines
 from ddpjob_core.api.columns import Summary
-from ddpjob_core.api.constants import MAX_NODES, MAX_PROCESSES
+from ddpjob_core.api.constants import MAX_MEMBERS, MAX_NODES, MAX_PROCESSES
 
 _INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53
@@ -146,17 +146,52 @@ class Nodes(ApiModel):
     """Ordinals of the succeeded pods, in the form 0-2,5. A succeeded pod that is removed later does not count as failed."""
 
 
+class Member(ApiModel):
+    """Node of an elastic job that was lost and has another pod."""
+
+    ordinal: Count
+    """Ordinal of the node."""
+    generation: Count
+    """Generation of the membership that has brought the pod; it ends the pod's name."""
+
+
+class Rejoining(ApiModel):
+    """Loss of nodes that come back in other pods while the rest keep their processes."""
+
+    time: Time
+    """Time at which the first of them was lost."""
+    after: Count
+    """Generation of the membership before that. Pods of later ones are in the place of lost ones, and are not replaced in turn."""
+    created: bool = False
+    """Whether all pods that take the places have been created. From then on, a missing one counts as failed."""
+
+
 class Membership(ApiModel):
     """Which nodes of an elastic job train together: those with the ordinals below `nodes`."""
 
     attempt: Count
     """Attempt that the nodes belong to."""
     generation: Count = 0
-    """Number of the membership in the attempt, counted from 0: each change of size is a new one."""
+    """Number of the membership in the attempt, counted from 0: each change of size is a new one, and so is each loss of nodes that come back in other pods."""
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES), BeforeValidator(_bounded(1, MAX_NODES))]
     """Number of nodes that train together."""
     time: Time | None = None
     """Time at which this was decided."""
+    formed: Count | None = None
+    """Generation in which all of these nodes started their processes together; the current one if unset."""
+    members: Annotated[list[Member] | None, Field(max_length=MAX_MEMBERS)] = None
+    """Nodes whose pod is not the first one of the attempt."""
+    rejoining: Rejoining | None = None
+    """The loss of nodes, until the ranks make steps together again."""
+
+    @property
+    def formed_in(self) -> int:
+        """Generation in which all of these nodes started their processes together."""
+        return self.generation if self.formed is None else self.formed
+
+    def member(self, ordinal: int) -> int:
+        """The generation that has brought the pod of a node; 0 for the first one."""
+        return next((each.generation for each in self.members or () if each.ordinal == ordinal), 0)
 
 
 class Progress(ApiModel):
@@ -186,6 +221,8 @@ class Progress(ApiModel):
     """Time at which the last step ended."""
     last_checkpoint_step: BigCount | None = None
     """Step of the newest checkpoint."""
+    rejoins: Count | None = None
+    """Generation of the membership in which the ranks make steps, if they can go on without one of the nodes."""
     observed_time: Time | None = None
     """Time at which the operator read this progress."""
 

@@ -65,13 +65,17 @@ def missing_pods(situation: Situation) -> tuple[Action, ...]:
     return (*members, *(DeleteStray(pod_name(job, number, ordinal, width)) for ordinal in joins))
 
 
-def _left_behind(situation: Situation, ordinals: Iterable[int]) -> tuple[Action, ...]:
+def _left_behind(situation: Situation, ordinals: range) -> tuple[Action, ...]:
     """Deletions of pods of the last attempt that are not seen, if it was left because one was not."""
     failure, number = situation.status.failure, situation.attempt.number
     if failure is None or failure.reason != POD_MISSING or failure.attempt != number - 1:
         return ()
     grace, width = _short_grace(situation), situation.spec.most_nodes
-    names = (pod_name(situation.job.name, number - 1, ordinal, width) for ordinal in ordinals)
+    names = [pod_name(situation.job.name, number - 1, ordinal, width) for ordinal in ordinals]
+    missed = parse_pod_name(situation.job.name, failure.pod) if failure.pod is not None else None
+    if failure.pod is not None and missed is not None and missed.member and missed.ordinal in ordinals:
+        # One that had come in the place of a lost one.
+        names.append(failure.pod)
     return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
 
 

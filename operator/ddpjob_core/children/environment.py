@@ -26,7 +26,7 @@ PROCESS_RESTARTS: Final = 3
 """Default of spec.restart.maxProcessRestarts."""
 
 
-def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
+def node_address(job: str, attempt: int, ordinal: int, nodes: int, member: int = 0) -> str:
     """Name under which the other pods of the job reach this one, relative to the namespace.
 
     Args:
@@ -34,8 +34,9 @@ def node_address(job: str, attempt: int, ordinal: int, nodes: int) -> str:
         attempt: number of the set of pods.
         ordinal: which of them.
         nodes: the most that the attempt can have.
+        member: generation of the membership that has brought the pod, 0 for the node's first one.
     """
-    return f"{pod_name(job, attempt, ordinal, nodes)}.{service_name(job)}"
+    return f"{pod_name(job, attempt, ordinal, nodes, member)}.{service_name(job)}"
 
 
 def rendezvous_id(uid: str, attempt: int) -> str:
@@ -70,6 +71,8 @@ def shared_environment(job: JobRecord, spec: DDPJobSpec) -> dict[str, str]:
         environment["DDPJOB_SPARES"] = str(spec.restart.spares)
     if spec.elastic is not None:
         environment["DDPJOB_MEMBERSHIP_FILE"] = f"{MEMBERSHIP_FOLDER}/{MEMBERSHIP_FILE}"
+        if spec.elastic.rejoin_seconds:
+            environment["DDPJOB_REJOIN_SECONDS"] = str(spec.elastic.rejoin_seconds)
     if spec.checkpoint is not None:
         environment.update(checkpoint_environment(job, spec.checkpoint))
     trainer = spec.trainer
@@ -81,7 +84,7 @@ def shared_environment(job: JobRecord, spec: DDPJobSpec) -> dict[str, str]:
     return environment
 
 
-def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int) -> dict[str, str]:
+def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, member: int = 0) -> dict[str, str]:
     """The variables of one pod that the others, or those of another attempt, have with another value.
 
     In an elastic job the launcher replaces the number of nodes and the rendezvous id by those of the membership.
@@ -91,6 +94,7 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         spec: the job's spec.
         attempt: number of the set of pods.
         ordinal: the node's rank.
+        member: generation of the membership that has brought the pod, 0 for the node's first one.
     """
     first = node_address(job.name, attempt, 0, spec.most_nodes)
     return {
@@ -99,7 +103,8 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         "DDPJOB_NODES": str(spec.nodes),
         "DDPJOB_PROGRESS_DEADLINE_SECONDS": str(spec.progress_deadline.seconds),
         "DDPJOB_RENDEZVOUS_HOST": first,
-        **_launchers_own(job, spec, attempt, ordinal, first=first),
+        **({"DDPJOB_MEMBER": str(member)} if member else {}),
+        **_launchers_own(job, spec, attempt, ordinal, first=first, member=member),
     }
 
 
@@ -112,10 +117,12 @@ def _launchers_shared(spec: DDPJobSpec, processes: int) -> dict[str, str]:
     return {"PET_NPROC_PER_NODE": str(processes), "PET_RDZV_BACKEND": spec.rendezvous.backend.value, **static}
 
 
-def _launchers_own(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, first: str) -> dict[str, str]:
+def _launchers_own(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, first: str, member: int
+) -> dict[str, str]:
     match spec.launcher.traits.variables:
         case Variables.TORCHRUN:
-            return _torchrun(job, spec, attempt, ordinal, first=first)
+            return _torchrun(job, spec, attempt, ordinal, first=first, member=member)
         case Variables.MASTER:
             return {"MASTER_ADDR": first}
         case Variables.RANK:
@@ -123,14 +130,16 @@ def _launchers_own(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int,
             return {"RANK": str(ordinal), "WORLD_SIZE": str(spec.nodes), "MASTER_ADDR": first}
 
 
-def _torchrun(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, first: str) -> dict[str, str]:
+def _torchrun(
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, *, first: str, member: int
+) -> dict[str, str]:
     environment = {
         "PET_NNODES": str(spec.nodes),
         "PET_MAX_RESTARTS": str(process_restarts(spec)),
         "PET_RDZV_ID": rendezvous_id(job.uid, attempt),
         "PET_RDZV_CONF": _rendezvous_conf(spec, ordinal),
         # Decides the order of the ranks and becomes MASTER_ADDR; by default it is whatever the host name resolves to.
-        "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.most_nodes),
+        "PET_LOCAL_ADDR": node_address(job.name, attempt, ordinal, spec.most_nodes, member),
     }
     if spec.rendezvous.backend is RendezvousBackend.STATIC:
         environment["PET_NODE_RANK"] = str(ordinal)

@@ -83,6 +83,7 @@ class PodBuilder:
         shared: names of what the pods mount; None for those where nobody else makes objects.
         """
         self._membership = {} if membership is None else {ANNOTATION_MEMBERSHIP: membership_text(membership)}
+        self._member = (lambda _: 0) if membership is None else membership.member
         self._job = job
         self._spec = spec
         self._attempt = attempt
@@ -104,12 +105,14 @@ class PodBuilder:
     def build(self, ordinal: int) -> Manifest:
         """The manifest of one pod. It shares parts with the others: it is to be sent, not to be changed."""
         job, spec, attempt, template = self._job, self._spec, self._attempt, self._template
-        container = _trainer_container(job, spec, attempt, ordinal, dict(self._trainer))
+        member = self._member(ordinal)
+        container = _trainer_container(job, spec, attempt, ordinal, dict(self._trainer), member=member)
+        name = pod_name(job.name, attempt, ordinal, spec.most_nodes, member)
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": pod_name(job.name, attempt, ordinal, spec.most_nodes),
+                "name": name,
                 "namespace": job.namespace,
                 "labels": {**(self._metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
                 "annotations": {
@@ -129,7 +132,7 @@ class PodBuilder:
                 **host_network_fields(spec.template),
                 **away_from(self._lost_nodes, template.get("affinity")),
                 **_security_context(spec, template.get("securityContext") or {}),
-                "hostname": pod_name(job.name, attempt, ordinal, spec.most_nodes),
+                "hostname": name,
                 "subdomain": service_name(job.name),
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": spec.grace_period_seconds,
@@ -159,7 +162,7 @@ def _merged_trainer(job: JobRecord, spec: DDPJobSpec, launcher: str | None) -> d
 
 
 def _trainer_container(
-    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, container: dict[str, Any]
+    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, container: dict[str, Any], *, member: int
 ) -> dict[str, Any]:
     processes = resolve_procs_per_node(spec.procs_per_node, container.get("resources") or {})
     if spec.trainer.command is None:
@@ -169,7 +172,7 @@ def _trainer_container(
     if spec.trainer.args:
         container["args"] = list(spec.trainer.args)
     # Ours come first: a user's variable may refer to them as $(DDPJOB_NODE_RANK).
-    ours = _variables(pod_environment(job, spec, attempt, ordinal))
+    ours = _variables(pod_environment(job, spec, attempt, ordinal, member))
     container["env"] = [*ours, *(container.get("env") or [])]
     container["ports"] = [*_ports(spec, processes), *(container.get("ports") or [])]
     container["volumeMounts"] = [*_mounts(spec, container, ordinal), *(container.get("volumeMounts") or [])]

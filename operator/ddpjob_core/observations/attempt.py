@@ -63,7 +63,9 @@ class Attempt:
 
     `succeeded` are ordinals that were seen to succeed, whatever became of their pods since. `vanished` are pods of the
     current attempt that had ended or were being removed and no longer exist, by name. `others` are the current
-    attempt's pods, by ordinal, that do not train with `nodes`: they join or leave an elastic job.
+    attempt's pods, by ordinal, that do not train with `nodes`: they join or leave an elastic job. `older` has the pods
+    of lost nodes too, of the current attempt, once others are to take their places; `awaited` are the ordinals of those
+    that may not have been created yet.
     """
 
     number: int
@@ -73,6 +75,7 @@ class Attempt:
     succeeded: frozenset[int] = frozenset()
     vanished: Mapping[str, PodRecord] = field(default_factory=dict)
     others: Mapping[int, PodRecord] = field(default_factory=dict)
+    awaited: frozenset[int] = frozenset()
     _states: tuple[NodeState, ...] = field(init=False, repr=False, compare=False)
     _present: tuple[PodRecord, ...] = field(init=False, repr=False, compare=False)
 
@@ -80,7 +83,7 @@ class Attempt:
         # Once: every policy asks for it, and there may be ten thousand nodes, most of them missing.
         states = tuple(
             [
-                NodeState.MISSING if pod is None and ordinal not in self.succeeded else self._state(ordinal, pod)
+                self._absent(ordinal) if pod is None and ordinal not in self.succeeded else self._state(ordinal, pod)
                 for ordinal, pod in enumerate(self.nodes)
             ]
         )
@@ -94,6 +97,9 @@ class Attempt:
     def state(self, ordinal: int) -> NodeState:
         """The state of one ordinal."""
         return self._states[ordinal]
+
+    def _absent(self, ordinal: int) -> NodeState:
+        return NodeState.PENDING if ordinal in self.awaited else NodeState.MISSING
 
     def _state(self, ordinal: int, pod: PodRecord | None) -> NodeState:
         state = node_state(pod)
@@ -119,6 +125,8 @@ def view_attempt(
     most: int | None = None,
     succeeded: frozenset[int] = frozenset(),
     vanished: tuple[PodRecord, ...] = (),
+    members: Mapping[int, int] | None = None,
+    awaited: frozenset[int] = frozenset(),
 ) -> Attempt:
     """Sort a job's own pods into the current attempt and older ones.
 
@@ -133,10 +141,15 @@ def view_attempt(
         most: how many nodes the attempt can have; None if that is `nodes`.
         succeeded: ordinals that were seen to succeed.
         vanished: pods that no longer exist.
+        members: by ordinal, the generation of the membership that has brought a node's pod, where it is not the first.
+        awaited: nodes that were lost and whose next pods may not have been created yet.
     """
     by_name = {pod.name: pod for pod in pods}
     most = nodes if most is None else most
-    names = pod_names(job, number, nodes, most)
+    names, later = pod_names(job, number, nodes, most), members or {}
+    if later:
+        every = enumerate(names)
+        names = tuple([pod_name(job, number, at, most, later[at]) if at in later else name for at, name in every])
     current = tuple([by_name.pop(name, None) for name in names])
     others: dict[int, PodRecord] = {}
     older: dict[str, tuple[int, PodRecord]] = {}
@@ -146,13 +159,14 @@ def view_attempt(
             continue
         # An elastic job may have ten thousand names, and has a few pods.
         ordinal = identity.ordinal
-        if identity.attempt == number and nodes <= ordinal < most and name == pod_name(job, number, ordinal, most):
+        own_name = pod_name(job, number, ordinal, most, later.get(ordinal, 0))
+        if identity.attempt == number and nodes <= ordinal < most and name == own_name:
             others[ordinal] = pod
         else:
             older[name] = (identity.attempt, pod)
     own = frozenset(names) if vanished else frozenset()
     left = {pod.name: pod for pod in vanished if pod.name in own}
-    return Attempt(number, current, names, older, succeeded, left, dict(sorted(others.items())))
+    return Attempt(number, current, names, older, succeeded, left, dict(sorted(others.items())), awaited)
 
 
 def all_pods(attempt: Attempt) -> tuple[PodRecord, ...]:

@@ -122,7 +122,10 @@ def saved_at(situation: Situation, failure: Failure) -> datetime | None:
     if pod is None or pod.node_lost or not (makes_steps(situation) or _has_made_steps(situation)):
         return None
     if isinstance(pod.trainer, Terminated):
-        return _left_together_at(pod.trainer) if NodeState.RUNNING in attempt.states() else None
+        # Ranks that can go on without a node have saved, and wait for another pod of it instead of ending.
+        progress = situation.status.progress
+        stay = progress is not None and progress.attempt == attempt.number and progress.rejoins is not None
+        return _left_together_at(pod.trainer) if NodeState.RUNNING in attempt.states() and not stay else None
     # One that is gone although it ran was removed by force.
     stopping = isinstance(pod.trainer, Running) and pod in attempt.present
     return pod.deletion_time + SETTLE if stopping and pod.deletion_time is not None else None

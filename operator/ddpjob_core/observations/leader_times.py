@@ -35,7 +35,10 @@ def none_later(status: DDPJobStatus, latest: datetime) -> DDPJobStatus:
         ]
     membership = status.membership
     if membership is not None and membership.time is not None and membership.time > latest:
-        changed["membership"] = membership.model_copy(update={"time": latest})
+        membership = changed["membership"] = membership.model_copy(update={"time": latest})
+    if membership is not None and membership.rejoining is not None and membership.rejoining.time > latest:
+        lost = membership.rejoining.model_copy(update={"time": latest})
+        changed["membership"] = membership.model_copy(update={"rejoining": lost})
     for name in ("slowest", "replaced"):
         named = getattr(status, name)
         if named is not None and named.time > latest:

@@ -31,8 +31,9 @@ def first_membership(situation: Situation) -> Membership:
 
 
 def resized(membership: Membership, nodes: int, now: datetime) -> Membership:
-    """The next membership."""
-    return membership.model_copy(update={"generation": membership.generation + 1, "nodes": nodes, "time": now})
+    """The next membership, whose nodes start their processes together."""
+    generation = membership.generation + 1
+    return membership.model_copy(update={"generation": generation, "nodes": nodes, "time": now, "formed": None})
 
 
 def outdated(situation: Situation) -> tuple[PodRecord, ...]:
@@ -66,11 +67,14 @@ def missed(situation: Situation) -> int | None:
 
 
 def settles_at(situation: Situation) -> datetime | None:
-    """Until when a change of size explains that no steps are made; None without one."""
+    """Until when a change of size, or the loss of a node, explains that no steps are made; None without one."""
     membership, spec = situation.membership, situation.spec
     if membership is None or not membership.generation or membership.time is None:
         return None
-    return membership.time + timedelta(seconds=spec.grace_period_seconds + spec.progress_deadline.seconds)
+    begun = membership.time
+    if membership.rejoining is not None and spec.elastic is not None:
+        begun = max(begun, membership.rejoining.time + timedelta(seconds=spec.elastic.rejoin_seconds))
+    return begun + timedelta(seconds=spec.grace_period_seconds + spec.progress_deadline.seconds)
 
 
 def joining(situation: Situation) -> Mapping[int, PodRecord | None]:

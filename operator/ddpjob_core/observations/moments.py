@@ -7,6 +7,7 @@ from ddpjob_core.observations.active_time import active_due
 from ddpjob_core.observations.expiry import expires_at
 from ddpjob_core.observations.membership import join_again_moments, join_at, shrink_at
 from ddpjob_core.observations.node_lost import lost_at
+from ddpjob_core.observations.rejoining import rejoin_moments
 from ddpjob_core.observations.rendezvous import next_rendezvous_check
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.slow_rank import replace_at
@@ -29,5 +30,10 @@ def next_moments(situation: Situation, status: DDPJobStatus) -> tuple[datetime, 
         return silent
     startup = None if has_started(situation) else startup_due(situation)
     dues = (active_due(situation), startup, join_at(situation), shrink_at(situation), replace_at(situation))
-    again = join_again_moments(situation)
-    return (*(due for due in dues if due is not None), *again, *next_stall_check(situation), *silent)
+    return (
+        *(due for due in dues if due is not None),
+        *join_again_moments(situation),
+        *rejoin_moments(situation),
+        *next_stall_check(situation),
+        *silent,
+    )

@@ -95,6 +95,9 @@ def _known_to_pods(observed: Observed, spec: DDPJobSpec, attempt: int) -> Member
 
 def _view(observed: Observed, spec: DDPJobSpec, number: int, membership: Membership | None) -> Attempt:
     nodes = spec.nodes if membership is None else membership.nodes
+    members = {} if membership is None else {each.ordinal: each.generation for each in membership.members or ()}
+    lost = None if membership is None else membership.rejoining
+    awaited = {} if lost is None or lost.created else {at: each for at, each in members.items() if each > lost.after}
     return view_attempt(
         observed.job.name,
         number,
@@ -103,6 +106,8 @@ def _view(observed: Observed, spec: DDPJobSpec, number: int, membership: Members
         most=spec.most_nodes,
         succeeded=_succeeded(observed.job.status, nodes, elastic=spec.elastic is not None),
         vanished=observed.vanished,
+        members=members,
+        awaited=frozenset(awaited),
     )
 
 

@@ -100,8 +100,10 @@ def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, .
     if situation.status.replaced is not None:
         avoided |= {situation.status.replaced.node_name}
     lost = tuple(sorted(avoided))
-    names = {ordinal: pod_name(job, number, ordinal, width) for ordinal in ordinals}
-    rest = (lost, situation.membership, _shared_names(situation))
+    membership = situation.membership
+    members = {ordinal: 0 if membership is None else membership.member(ordinal) for ordinal in ordinals}
+    names = {ordinal: pod_name(job, number, ordinal, width, member) for ordinal, member in members.items()}
+    rest = (lost, membership, _shared_names(situation))
     return tuple(CreatePod(name, number, ordinal, *rest) for ordinal, name in names.items())
 
 

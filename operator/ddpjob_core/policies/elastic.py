@@ -23,9 +23,11 @@ from ddpjob_core.observations.membership import (
     shrink_at,
 )
 from ddpjob_core.observations.observed import PodRecord, Terminated
+from ddpjob_core.observations.rejoining import rejoining, stopping
 from ddpjob_core.observations.situation import Situation, membership_of
 from ddpjob_core.policies.create import pods_of, unknown_children
 from ddpjob_core.policies.decision import Decision
+from ddpjob_core.policies.rejoin_seconds import rejoining_actions
 
 
 def elastic(situation: Situation) -> Decision | None:
@@ -49,6 +51,9 @@ def _written(situation: Situation, membership: Membership, actions: tuple[Action
 def _nodes(situation: Situation) -> int:
     """How many nodes are to train together now."""
     size, asked = len(situation.attempt.nodes), situation.spec.nodes
+    if rejoining(situation) is not None:
+        # Two changes at a time are one too many for the ranks.
+        return size
     without_room = shrink_at(situation)
     if without_room is not None and situation.now >= without_room:
         return min(asked, running(situation))
@@ -72,9 +77,12 @@ def member_actions(situation: Situation) -> tuple[Action, ...]:
     if membership is None or situation.spec.suspend or not situation.status.pods_created or have_ended(situation):
         return ()
     lagging = outdated(situation)
-    announced = (AnnounceMembership(pod.name, pod.uid, membership) for pod in lagging)
+    # The ranks of a node that was asked to stop save together with all others, which are not to go on before that.
+    heard = () if stopping(situation) else lagging
+    announced = (AnnounceMembership(pod.name, pod.uid, membership) for pod in heard)
     # One that is asked to stop may take the others with it: they have to know first that it leaves them.
-    return (*announced, *(() if lagging else deletions(leaving(situation))), *_joining(situation))
+    gone = () if lagging else deletions(leaving(situation))
+    return (*announced, *gone, *rejoining_actions(situation), *_joining(situation))
 
 
 def _joining(situation: Situation) -> tuple[Action, ...]:

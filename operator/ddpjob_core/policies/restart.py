@@ -37,28 +37,43 @@ def restart(situation: Situation) -> Decision | None:
 
 def abandon(situation: Situation, failure: Failure) -> Decision:
     """What happens after a failure: the next attempt, counted or not, or the end of the job."""
-    status, allowed = situation.status, situation.spec.restart.max_restarts
-    action = action_for(failure, situation.spec.restart.rules)
+    restarts = restarts_after(situation, failure)
+    if isinstance(restarts, Restarts):
+        return next_attempt_after(situation, failure, restarts)
+    return _give_up(situation, *restarts, failure)
+
+
+def restarts_after(situation: Situation, failure: Failure) -> Restarts | tuple[str, str]:
+    """The restarts with one for this failure, counted or not; where the job fails, the reason and an explanation."""
+    status, spec = situation.status, situation.spec.restart
+    action = action_for(failure, spec.rules)
     if action is RestartAction.FAIL:
-        return _give_up(situation, *why_failed(failure), failure)
+        return why_failed(failure)
     if action is RestartAction.IGNORE and status.attempt < MAX_ATTEMPT:
-        return _next_attempt(
-            situation, failure, ignored_restart(status, situation.spec.restart, failure.reason, situation.now)
-        )
-    used = budget_left(status.restarts, situation.spec.restart, situation.now)
+        return ignored_restart(status, spec, failure.reason, situation.now)
+    used, allowed = budget_left(status.restarts, spec, situation.now), spec.max_restarts
     if used.exhausted or status.attempt >= MAX_ATTEMPT:
         reason = "MaxRestartsExceeded" if allowed else "RestartsNotAllowed"
-        return _give_up(situation, reason, f"spec.restart.maxRestarts: {used.used} of {allowed} used", failure)
-    restarts = counted_restart(status, situation.spec.restart, failure.reason, situation.now)
-    limit = situation.spec.restart.no_progress_limit
+        return reason, f"spec.restart.maxRestarts: {used.used} of {allowed} used"
+    restarts = counted_restart(status, spec, failure.reason, situation.now)
+    limit = spec.no_progress_limit
     if limit and restarts.furthest_step is not None and restarts.without_progress >= limit:
         step = restarts.last_furthest_step or 0
-        why = f"spec.restart.noProgressLimit: no step beyond {step} in {limit} restarts, and no newer checkpoint"
-        return _give_up(situation, "NoProgress", why, failure)
-    return _next_attempt(situation, failure, restarts)
+        return (
+            "NoProgress",
+            f"spec.restart.noProgressLimit: no step beyond {step} in {limit} restarts, and no newer checkpoint",
+        )
+    return restarts
 
 
-def _next_attempt(situation: Situation, failure: Failure, restarts: Restarts) -> Decision:
+def next_attempt_after(situation: Situation, failure: Failure, restarts: Restarts) -> Decision:
+    """The next attempt.
+
+    Args:
+        situation: of the attempt that has failed.
+        failure: why.
+        restarts: with the one that this is, if it was not counted before.
+    """
     # The pods are deleted only after this has been written: an operator that dies in between still knows why they go.
     left = situation.status.model_copy(
         update={

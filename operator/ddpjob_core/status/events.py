@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ddpjob_core.api.display import format_seconds
-from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Membership, Replaced
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Membership, Rejoining, Replaced
 from ddpjob_core.observations.observed import RejectionKind
 from ddpjob_core.observations.spec_change import SpecChange
 
@@ -86,7 +86,10 @@ def _changes(before: DDPJobStatus, new: DDPJobStatus, change: SpecChange | None)
 
 def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> list[Event]:
     events: list[Event] = []
-    if new.restarts.counted > before.restarts.counted and new.failure is not None:
+    lost = _lost(before, new, max_restarts)
+    if lost is not None:
+        events.append(lost)
+    elif new.restarts.counted > before.restarts.counted and new.failure is not None:
         events.append(
             Event(
                 "Warning",
@@ -95,7 +98,7 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
                 f"(restart {new.restarts.counted} of {max_restarts} with new pods)",
             ),
         )
-    if new.restarts.ignored > before.restarts.ignored and new.failure is not None:
+    elif new.restarts.ignored > before.restarts.ignored and new.failure is not None:
         message = f"{new.failure.message}; attempt {new.attempt} starts (not counted)"
         events.append(Event("Warning", "Restarting", message))
     if new.restarts.process > before.restarts.process:
@@ -117,6 +120,30 @@ def _restarts(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> lis
     if late is not None and late.reason == "StartupDeadlineExceeded" and not new.finished:
         events.append(Event("Warning", late.reason, late.message))
     return events
+
+
+def _lost(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> Event | None:
+    """What becomes of nodes that were lost: others wait for them, go on with them, or start again with them."""
+    known = _rejoining(before)
+    if before.attempt != new.attempt:
+        # It was counted when the node was lost.
+        if known is None or new.failure is None or before.restarts != new.restarts:
+            return None
+        return Event("Warning", "Restarting", f"{new.failure.message}; attempt {new.attempt} starts (counted already)")
+    found = _rejoining(new)
+    if known is None and found is not None and new.failure is not None:
+        counted = new.restarts.counted > before.restarts.counted
+        how = f"restart {new.restarts.counted} of {max_restarts}" if counted else "not counted"
+        message = f"{new.failure.message}; another pod takes its place, and the other nodes go on with it ({how})"
+        return Event("Warning", "NodeLost", message)
+    if known is not None and found is None and not new.finished:
+        return Event("Normal", "NodeRejoined", "the ranks go on with the pods that took the places of lost ones")
+    return None
+
+
+def _rejoining(status: DDPJobStatus) -> Rejoining | None:
+    membership = status.membership
+    return None if membership is None or membership.attempt != status.attempt else membership.rejoining
 
 
 def _replaced(replaced: Replaced, attempt: int) -> str:

@@ -1,15 +1,21 @@
 """The condition Resizing: how many nodes of an elastic job train, and why not as many as spec.nodes asks for."""
 
+from typing import Final
+
 from ddpjob_core.api.names import pod_name
 from ddpjob_core.api.status import ConditionType, DDPJobStatus
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.listing import first_few
 from ddpjob_core.observations.membership import join_again_at, joining, leaving, outdated
 from ddpjob_core.observations.observed import PodRecord
+from ddpjob_core.observations.rejoining import rejoining_pods, stopping
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.status.conditions import Fact
 from ddpjob_core.status.obstacles import NAMED_OBJECTS, obstacles
 from ddpjob_core.status.pods_scheduled import why_not_created
+
+NODE_LOST: Final = "NodeLost"
+"""Reason of the condition while a lost node comes back in another pod."""
 
 
 def resizing_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ...]:
@@ -22,6 +28,8 @@ def resizing_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ..
     if situation.membership is None or not status.pods_created:
         return ()
     kind, size, asked = ConditionType.RESIZING, situation.membership.nodes, situation.spec.nodes
+    if situation.membership.rejoining is not None:
+        return (Fact(kind, "True", NODE_LOST, _lost(situation)),)
     if size < asked:
         message = f"{_train(size)} of the {asked} that spec.nodes asks for; {_awaited(situation)}"
         return (Fact(kind, "True", "NodesJoining", message),)
@@ -38,6 +46,15 @@ def resizing_facts(situation: Situation, status: DDPJobStatus) -> tuple[Fact, ..
         still = f"; {names} {'is' if len(stopping) == 1 else 'are'} stopping" if stopping else ""
         return (Fact(kind, "True", "NodesLeaving", f"{_train(size)}{still}"),)
     return (Fact(kind, "False", "SizeReached", f"{_train(size)}, as many as spec.nodes asks for"),)
+
+
+def _lost(situation: Situation) -> str:
+    names = ", ".join(first_few(rejoining_pods(situation), NAMED_OBJECTS))
+    pods = tuple(pod for pod in situation.attempt.present if node_state(pod) is NodeState.PENDING)
+    saving = tuple(f"{pod.name} is still stopping" for pod in stopping(situation))
+    refused = (why_not_created(situation, situation.status)[1],) if situation.observed.rejections else ()
+    message = f"a node was lost: the ranks of the others keep their processes, and go on with {names}"
+    return "; ".join((message, *saving, *refused, *obstacles(situation, pods)))
 
 
 def _train(nodes: int) -> str:

@@ -8,6 +8,7 @@ from ddpjob_core.api.constants import MAX_NODES, MAX_PROCESSES
 from ddpjob_core.api.status import MOST_TIMES, Progress, SlowPart
 from ddpjob_core.wire.fields import MOST_SECONDS, MOST_STEPS, Fields
 
+_LAST_GENERATION: Final = 2**31 - 1
 _LARGEST_LOSS: Final = 1e300
 _LARGEST_RATE: Final = 1e15
 _LONGEST_LOSS_TEXT: Final = 16
@@ -67,6 +68,7 @@ def parse_progress(fields: Fields, observed: datetime | None = None) -> tuple[Pr
         eta_seconds=None if eta is None else round(eta),
         last_step_time=fields.time("lastStepTime"),
         last_checkpoint_step=fields.whole("lastCheckpointStep", MOST_STEPS),
+        rejoins=fields.whole("rejoins", _LAST_GENERATION),
         observed_time=observed,
     )
     return progress, loss_text

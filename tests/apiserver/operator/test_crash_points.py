@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from ddpjob_core.api.errors import NotFound
 from ddpjob_core.api.resources import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES
@@ -53,6 +55,8 @@ class Phase:
     """All but those of the status and of events, with `@` for the job's name and `#` for the digest of the launcher."""
     restarts: int = 0
     attempts: int = 1
+    more_pods: frozenset[str] = frozenset()
+    """Names of pods, with `@` for the job's, besides one for each rank and attempt."""
 
 
 async def nothing(_: Stage, __: str) -> None:
@@ -92,6 +96,38 @@ async def asked_to_grow(stage: Stage, name: str) -> None:
 
 async def asked_to_shrink(stage: Stage, name: str) -> None:
     await stage.set_spec(name, nodes=NODES - 1)
+
+
+async def training_with_all(stage: Stage, name: str) -> None:
+    """Rank 0 reports steps of whatever membership the status names, as ranks do that can go on without a node."""
+
+    async def progress(_: web.Request) -> web.Response:
+        generation = (await stage.status(name))["membership"]["generation"]
+        return web.json_response({"attempt": 0, "rank": 0, "step": 5, "rejoins": generation})
+
+    app = web.Application()
+    app.add_routes([web.get("/progress", progress)])
+    server = TestServer(app)
+    await server.start_server()
+    await running(stage, name, elastic={"maxNodes": NODES}, metrics={"port": server.port})
+
+    async def says_so() -> bool:
+        return ((await stage.status(name)).get("progress") or {}).get("rejoins") == 0
+
+    await until(f"{name} says that it can lose a node", says_so)
+
+
+async def one_pod_is_killed(stage: Stage, name: str) -> None:
+    stage.kubelet.exits[f"{name}-a0-{FAILING}"] = 137
+
+
+async def has_rejoined(stage: Stage, name: str) -> bool:
+    status, pods = await stage.status(name), await stage.pods(name)
+    # The one that was killed stays, for its log.
+    pods = [pod for pod in pods if pod["metadata"]["name"] != f"{name}-a0-{FAILING}"]
+    told = {"generation": 1, "nodes": NODES, "formed": 0, "members": {str(FAILING): 1}}
+    known = [json.loads(pod["metadata"]["annotations"]["ddpjob.dev/membership"]) for pod in pods]
+    return bool("rejoining" not in status["membership"] and known == [told] * NODES)
 
 
 async def has_grown(stage: Stage, name: str) -> bool:
@@ -162,6 +198,7 @@ ASKED = frozenset({"POST configmaps/@-launcher-#", "POST persistentvolumeclaims/
 LEFT = pods_of(0, "DELETE") - {f"DELETE pods/@-a0-{FAILING}"}
 RESTARTED = LEFT | ASKED | pods_of(1, "POST")
 GROWN = pods_of(0, "PATCH") | {f"POST pods/@-a0-{FAILING}"}
+REJOINED = (pods_of(0, "PATCH") - {f"PATCH pods/@-a0-{FAILING}"}) | {f"POST pods/@-a0-{FAILING}-1"}
 SHRUNK = (pods_of(0, "PATCH") - {f"PATCH pods/@-a0-{FAILING}"}) | {f"DELETE pods/@-a0-{FAILING}"}
 PHASES = (
     Phase("create", nothing, created, pods_created, 1, ASKED | pods_of(0, "POST") | {"POST services/@"}),
@@ -170,6 +207,16 @@ PHASES = (
     Phase("suspend", running, suspended, is_suspended, 2, pods_of(0, "DELETE")),
     Phase("grow", running_with_less, asked_to_grow, has_grown, 2, GROWN),
     Phase("shrink", running_with_all, asked_to_shrink, has_shrunk, 2, SHRUNK),
+    Phase(
+        "rejoin",
+        training_with_all,
+        one_pod_is_killed,
+        has_rejoined,
+        3,
+        REJOINED,
+        restarts=1,
+        more_pods=frozenset({f"@-a0-{FAILING}-1"}),
+    ),
     Phase("finish", running, all_pods_end, is_finished, 1, frozenset()),
     Phase("delete", finished, expires, is_gone, 0, frozenset({"DELETE ddpjobs/@"})),
 )
@@ -365,6 +412,7 @@ class Lane:
         pods = {
             f"POST pods/{name}-a{attempt}-{ordinal}" for attempt in range(phase.attempts) for ordinal in range(NODES)
         }
+        pods |= {f"POST pods/{each.replace('@', name)}" for each in phase.more_pods}
         made = {what: count for what, count in done.items() if what.startswith("POST pods/")}
         assert made == dict.fromkeys(pods, 1), "exactly one pod for each rank and attempt"
         repeated = [what for what, count in done.items() if count > 1 and what.split("/")[0] in _ONCE]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,7 +87,10 @@ def report(world: World, step: tuple[object, ...]) -> None:
     attempt = world.status.attempt if world.status is not None else 0
     world.report_rank(rank, number or None, since_step=since, process_restarts=number // 5)
     if rank == 0:
-        world.progress = ProgressReport(attempt, Progress(step=number), "0.5")
+        # An odd step is one of ranks that can go on without a node.
+        known = world.status.membership if world.status is not None else None
+        rejoins = known.generation if known is not None and number % 2 else None
+        world.progress = ProgressReport(attempt, Progress(step=number, rejoins=rejoins), "0.5")
 
 
 def change(world: World, fields: dict[str, object]) -> None:
@@ -121,6 +125,7 @@ def finish(world: World) -> None:
     elastic=st.sampled_from([None, {"maxNodes": 3}]),
     most_at_once=st.sampled_from([None, 1]),
     clean=st.sampled_from(["None", "Running"]),
+    trains=st.booleans(),
 )
 def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noqa: PLR0917 hypothesis' own
     nodes: int,
@@ -129,6 +134,8 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noq
     elastic: dict[str, int] | None,
     most_at_once: int | None,
     clean: str,
+    *,
+    trains: bool,
 ) -> None:
     deadlines = {
         "progressDeadline": {"seconds": 20, "action": action},
@@ -138,6 +145,9 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noq
         nodes=nodes, restart={"maxRestarts": MAX_RESTARTS}, elastic=elastic, cleanPodPolicy=clean, **deadlines
     )
     world = World(spec=spec, most_at_once=most_at_once)
+    if trains:
+        # Nodes that are lost from here on come back in other pods.
+        begin(world)
     for step in walk:
         before = world.status
         play(world, step)
@@ -159,6 +169,11 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noq
     assert status.holds(ConditionType.SUCCEEDED) != status.holds(ConditionType.FAILED)
     counts = [written.restarts.counted for written in world.status_writes]
     assert counts == sorted(counts)
+    for one, next_one in pairwise(world.status_writes):
+        before, after = (at.restarts.counted + at.restarts.ignored for at in (one, next_one))
+        counted = after - before
+        waits = next_one.attempt == one.attempt and is_rejoining(next_one) and not is_rejoining(one)
+        assert counted == 1 if waits else counted in (0, int(next_one.attempt > one.attempt))
     # What a node's failure leaves behind stays for a person to look at, where the job asks for that.
     failed_node = status.failure is not None and status.failure.failure_class not in ("Stalled", "Deadline")
     assert not world.live() or (clean == "None" and failed_node), "a finished job leaves no live pod"
@@ -169,16 +184,31 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noq
         assert made_of <= {spec_hash(world.spec)}, "what has succeeded is what the spec asks for"
 
 
+def begin(world: World) -> None:
+    world.settle()
+    world.run_all()
+    world.settle()
+    report(world, ("report", 0, 5, 0.0))
+    world.advance(6)
+    world.settle()
+
+
+def is_rejoining(status: DDPJobStatus) -> bool:
+    return status.membership is not None and status.membership.rejoining is not None
+
+
 def order_of(membership: Membership | None) -> tuple[int, int]:
     return (-1, -1) if membership is None else (membership.attempt, membership.generation)
 
 
 @settings(max_examples=200, deadline=None)
-@given(walk=st.lists(steps, max_size=40), elastic=st.sampled_from([None, {"maxNodes": 3}]))
+@given(walk=st.lists(steps, max_size=40), elastic=st.sampled_from([None, {"maxNodes": 3}]), trains=st.booleans())
 def test_a_second_look_at_the_same_moment_never_writes_again(
-    walk: list[tuple[object, ...]], elastic: dict[str, int] | None
+    walk: list[tuple[object, ...]], elastic: dict[str, int] | None, *, trains: bool
 ) -> None:
     world = World(spec=spec_of(nodes=2, elastic=elastic))
+    if trains:
+        begin(world)
     for step in walk:
         play(world, step)
     world.settle()
