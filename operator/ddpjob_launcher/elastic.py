@@ -1,7 +1,8 @@
-"""The agent of a job that changes its size while it trains.
+"""The agent of a job that changes its size, or loses nodes, while it trains.
 
 Each node reads by itself who trains together, stops its workers when that changes, and starts again with another agent
-in the same pod. Nodes hear of it at different moments, so each has to bear that the others are ahead or behind.
+in the same pod. Where only a pod has been replaced, the workers of the other nodes go on if they can. Nodes hear of it
+at different moments, so each has to bear that the others are ahead or behind.
 """
 
 from __future__ import annotations
@@ -11,17 +12,14 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from .agent import Agent, leave
 from .failures import is_own
 from .log import say
 from .membership import LOOK_EVERY, Membership, newer_membership, read_membership
+from .report import Failure
 from .settings import read_settings
 from .signals import AGAIN
-
-if TYPE_CHECKING:
-    from .report import Failure
 
 # Seconds that a new membership has to arrive once this node has ended: another one may have heard of it first.
 _NEWS = 5.0
@@ -43,7 +41,8 @@ class ElasticAgent(Agent):
             return
         while True:
             found = read_membership(settings.membership_file)
-            if found is not None and settings.node < found.nodes:
+            # One that has another in its place trains no more, whatever it can reach.
+            if found is not None and settings.node < found.nodes and found.member(settings.node) == settings.member:
                 break
             if time.monotonic() >= say_at:
                 say(f"{settings.this_node()}: ready to join the training")
@@ -54,11 +53,34 @@ class ElasticAgent(Agent):
         threading.Thread(target=self._watch, args=(found,), daemon=True).start()
 
     def _watch(self, known: Membership) -> None:
-        found = None
-        while found is None:
+        while True:
             time.sleep(LOOK_EVERY)
             found = newer_membership(self._settings.membership_file, known)
-        self._follow(found)
+            if found is None:
+                continue
+            if (found.nodes, found.formed) != (known.nodes, known.formed):
+                self._follow(found)
+                return
+            if self._goes_on(known, found):
+                self._membership = known = found
+
+    def _goes_on(self, known: Membership, found: Membership) -> bool:  # noqa: ARG002 -- where workers can go on
+        """Whether the workers are in the new generation, in which only pods of other nodes are other ones."""
+        if self._settings.node == 0:
+            self._give_up(found, "this launcher starts all workers again when a node is lost")
+        return False
+
+    def _give_up(self, found: Membership, why: str) -> None:
+        """End, so that the operator starts all nodes again: the others wait for what node 0 decides."""
+        with self._lock:
+            if self._code is not None or self._stopping:
+                return
+            self._stopping = self._following = True
+            self._kill_workers()
+            # What ends here has heard of the change, and says what came of it. The cause is the loss of the other node.
+            self._membership = found
+            super()._end(1, [Failure(f"connection lost: {why}", time.time(), exit_code=1)])
+        leave(1)
 
     def _follow(self, found: Membership) -> None:
         """Stop the workers, and let another agent take this one's place, which waits if this node is not a member."""
@@ -73,10 +95,13 @@ class ElasticAgent(Agent):
         for problem in filter(None, (late.lstrip("; "), *self._not_saved())):
             say(f"WARNING: what was not saved is lost: {problem}")
         # What they have left running would stay for as long as the pod does.
+        self._kill_workers()
+        leave(AGAIN)
+
+    def _kill_workers(self) -> None:
         for pid in self._context.pids().values() if self._context else ():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        leave(AGAIN)
 
     def _not_saved(self) -> list[str]:
         """What went wrong in workers that were asked to stop."""

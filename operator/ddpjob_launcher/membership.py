@@ -20,12 +20,26 @@ class Membership:
     """The nodes from 0 on that train together.
 
     Attributes:
-        generation: number of the membership; each change of size is a new one.
+        generation: number of the membership; each change is a new one.
         nodes: how many nodes.
+        formed: the generation in which these nodes have met by a rendezvous of torch's; what has changed since is which
+            pods are the nodes.
+        members: ordinals with the generation that has brought the node's pod; the first pods of the attempt, which have
+            0, are left out.
     """
 
     generation: int
     nodes: int
+    formed: int
+    members: tuple[tuple[int, int], ...] = ()
+
+    def member(self, node: int) -> int:
+        """The generation that has brought the pod of a node; 0 for the first one."""
+        return dict(self.members).get(node, 0)
+
+    def takes_a_place(self, node: int) -> bool:
+        """Whether the pod of this node has come after the nodes met."""
+        return self.member(node) > self.formed
 
     def set_environment(self, environment: MutableMapping[str, str]) -> None:
         """Put into the environment what torchrun and the program learn of it.
@@ -33,7 +47,8 @@ class Membership:
         Agents that have not heard of the same membership never meet: the id of the rendezvous is another one.
         """
         environment["DDPJOB_NODES"] = environment["PET_NNODES"] = str(self.nodes)
-        environment["PET_RDZV_ID"] += f"-{self.generation}-{self.nodes}"
+        environment["PET_RDZV_ID"] += f"-{self.formed}-{self.nodes}"
+        environment["DDPJOB_GENERATION"] = str(self.generation)
 
 
 def read_membership(path: str) -> Membership | None:
@@ -41,10 +56,13 @@ def read_membership(path: str) -> Membership | None:
     try:
         with open(path) as file:
             read = json.load(file)
-        found = Membership(int(read["generation"]), int(read["nodes"]))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        generation = int(read["generation"])
+        members = read.get("members", {})
+        pairs = sorted((int(node), int(member)) for node, member in members.items())
+        found = Membership(generation, int(read["nodes"]), int(read.get("formed", generation)), tuple(pairs))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    return found if found.generation >= 0 and found.nodes > 0 else None
+    return found if 0 <= found.formed <= found.generation and found.nodes > 0 else None
 
 
 def newer_membership(path: str, than: Membership) -> Membership | None:

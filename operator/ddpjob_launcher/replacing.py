@@ -1,4 +1,4 @@
-"""Replaces a worker that was killed, while the others of its job keep their processes.
+"""Replaces a worker that was killed, or those of a lost node, while the others of the job keep their processes.
 
 The program has to be made for it, as one with the trainer's library is: its ranks say in the store where they meet that
 they can go on with another process in the place of a lost one, and read there how many were replaced. torch's agents
@@ -20,16 +20,20 @@ from typing import TYPE_CHECKING, Any
 from .faults import fault_file
 from .signals import STOP_SIGNALS
 from .spare_processes import SpareProcesses, blocked_stops, worker_arguments
+from .torch_patches import round_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # The keys of the store; ddpjob_trainer.process.meeting has the same.
 GENERATION = "ddpjob/generation"
+SUBSTITUTED = "ddpjob/substituted"
+MEMBERSHIP = "ddpjob/membership"
 ABANDONED = "ddpjob/abandoned"
 READY = "1"
 # What says to the workers that the ranks may rely on this.
 OFFER = "DDPJOB_REPLACES_RANKS"
+_MEMBER = "DDPJOB_MEMBER"
 # Seconds for one operation of the store, which is in a process of this job.
 _STORE = timedelta(seconds=5)
 # Looks at the workers between two looks at whether spare processes are of use: they are ten a second.
@@ -39,6 +43,11 @@ _LOOKS = 20
 def ready_key(rank: int) -> str:
     """The key under which a rank says whether it can go on without the process of another one."""
     return f"ddpjob/ready/{rank}"
+
+
+def holder_key(rank: int) -> str:
+    """The key that says which generation of the membership has brought the pod that a rank is in."""
+    return f"ddpjob/holder/{rank}"
 
 
 def met_key(generation: int) -> str:
@@ -89,16 +98,32 @@ class Replacing:
         self._commands: dict[int, Any] = {}
         # Replacements in earlier rounds of workers, and in this one, as far as this node knows.
         self.earlier = self.now = 0
+        # Whether torch's agents can no longer start all workers again: one of them is not among those that have met.
+        self.final = False
 
-    def offer(self, environment: dict[str, str] | os._Environ[str], *, workers: int, restarts: int) -> None:
-        """Say to the workers that are started with this environment whether they may rely on it."""
-        self._offered = workers > 1 and restarts > 0
+    def offer(
+        self, environment: dict[str, str] | os._Environ[str], *, workers: int, restarts: int, nodes_return: bool = False
+    ) -> None:
+        """Say to the workers that are started with this environment whether they may rely on it.
+
+        Args:
+            environment: of the workers.
+            workers: of all nodes.
+            restarts: of processes, at most.
+            nodes_return: whether a node that is lost comes back in another pod.
+        """
+        self._offered = workers > 1 and (restarts > 0 or nodes_return)
         if self._offered:
             environment[OFFER] = "1"
 
     def use_agent(self, agent: Any) -> None:
         """Remember torch's agent, which knows its workers by their process ids."""
         self._agent = agent
+
+    def prefix(self) -> str:
+        """The prefix of the keys that torch's agents use in this round; "" where the nodes do not meet by keys."""
+        handler = self._agent._worker_group.spec.rdzv_handler
+        return round_prefix(handler) if hasattr(handler, "_state_holder") else ""
 
     def begin_round(self) -> None:
         """All workers start."""
@@ -147,7 +172,9 @@ class Replacing:
         for file in (error_file, fault_file(error_file)):
             with contextlib.suppress(OSError):
                 os.remove(file)  # noqa: PTH107 -- as torch names it
-        self.now = self._of(context.envs[local]).add(GENERATION, 1)
+        store = self._of(context.envs[local])
+        store.add(GENERATION, 1)
+        self.now = _replaced(store)
         environment = {**os.environ, **context.envs[local]}
         outputs = (handler._stdout, handler._stderr)
         command = self._commands.setdefault(local, ended.args)
@@ -164,6 +191,54 @@ class Replacing:
                 worker.id = successor.pid
         return self.now
 
+    def substitute(self, context: Any, ranks: Mapping[int, int], membership: int) -> str | None:
+        """On node 0: let the ranks go on without the processes of some of them; returns why they cannot, else None.
+
+        Args:
+            context: of the workers of this node.
+            ranks: that were lost, each with the generation of the membership that has brought its new pod.
+            membership: the generation in which they go on.
+        """
+        if not self._offered:
+            return "the processes of other nodes are not replaced in this job"
+        environment = context.envs[0]
+        try:
+            store = self._of(environment)
+            if store.add(ABANDONED, 0):
+                return "the ranks have not met again"
+            if not _all_ready(store, int(environment["WORLD_SIZE"])):
+                return "not all ranks can go on with the process of another one"
+            # A process of the lost pod that is still alive, or is again, learns of it before it can meet the others.
+            for rank, member in ranks.items():
+                store.set(holder_key(rank), str(member))
+            store.set(MEMBERSHIP, str(membership))
+            # Not a restart of processes in pods that stay.
+            store.add(SUBSTITUTED, 1)
+            store.add(GENERATION, 1)
+        except RuntimeError as error:
+            return f"the store of the ranks cannot be reached ({error})"
+        return None
+
+    def membership(self, context: Any) -> int | None:
+        """The generation of the membership since a node was last lost; None if none was, or the store has gone."""
+        if not self._offered or context is None:
+            return None
+        with contextlib.suppress(RuntimeError):
+            store = self._of(context.envs[0])
+            return int(store.get(MEMBERSHIP)) if store.check([MEMBERSHIP]) else None
+        return None
+
+    def end_restarts(self) -> None:
+        """Torch's agent starts no workers again: those of other nodes would wait for one that is gone."""
+        self.final = True
+        self._agent._remaining_restarts = 0
+        # An agent of the lost pod may still run, and ask to be let in.
+        self._agent._worker_group.spec.rdzv_handler.num_nodes_waiting = lambda: 0
+
+    def begin_after(self, restarts: int) -> None:
+        """Count as the agents of the other nodes do, which have started their workers again so many times."""
+        self._agent._remaining_restarts = self._agent._worker_group.spec.max_restarts - restarts
+
     def settle(self, context: Any) -> None:
         """Let torch's agent count what was replaced on all nodes as restarts, before it decides on one."""
         if self._offered and context is not None:
@@ -173,8 +248,10 @@ class Replacing:
     def _may_replace(self, environment: Mapping[str, str], code: int, *, before: int) -> bool:
         if code >= 0:
             return False
-        store = self._of(environment)
-        restarts = int(environment["TORCHELASTIC_RESTART_COUNT"]) + store.add(GENERATION, 0)
+        store, rank = self._of(environment), int(environment["RANK"])
+        if store.check([holder_key(rank)]) and store.get(holder_key(rank)).decode() != os.environ.get(_MEMBER, "0"):
+            return False
+        restarts = int(environment["TORCHELASTIC_RESTART_COUNT"]) + _replaced(store)
         return may_replace(
             code,
             ready=_all_ready(store, int(environment["WORLD_SIZE"])),
@@ -189,8 +266,10 @@ class Replacing:
             store = self._of(environment)
             # The restart that follows is for the loss that the ranks could not make up for.
             given_up = min(store.add(ABANDONED, 0), 1)
-            self.now = store.add(GENERATION, 0)
+            self.now = _replaced(store)
         except RuntimeError:
+            return
+        if self.final:
             return
         count, most = int(environment["TORCHELASTIC_RESTART_COUNT"]), int(environment["TORCHELASTIC_MAX_RESTARTS"])
         self._agent._remaining_restarts = max(0, most - count - max(0, self.now - given_up))
@@ -208,6 +287,12 @@ class Replacing:
         if self._store is None:
             self._store = store_of(environment)
         return self._store
+
+
+def _replaced(store: Any) -> int:
+    """Processes that were replaced in pods that stay."""
+    generation = store.add(GENERATION, 0)
+    return max(0, int(generation - store.add(SUBSTITUTED, 0)))
 
 
 def _all_there(store: Any, world_size: int) -> bool:

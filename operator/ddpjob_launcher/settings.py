@@ -32,6 +32,8 @@ class Settings:
         rendezvous_timeout: how long nodes wait for each other, in seconds.
         host_network: whether the pod uses its node's network.
         membership_file: what says which nodes of an elastic job train together; "" for other jobs.
+        member: generation of the membership that has brought this pod into an attempt that had begun; else 0.
+        rejoin: how long the others wait for a pod in the place of a lost one, in seconds; 0: all start again.
         spares: processes that are kept ready to take the place of a worker that was killed.
         local: whether this is `ddpjob run --local`, where there is no cluster to look at.
     """
@@ -52,6 +54,8 @@ class Settings:
     rendezvous_timeout: float
     host_network: bool
     membership_file: str
+    member: int
+    rejoin: float
     spares: int
     local: bool
 
@@ -98,6 +102,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         rendezvous_timeout=_seconds(environment, "DDPJOB_RENDEZVOUS_TIMEOUT"),
         host_network="DDPJOB_HOST_NETWORK" in environment,
         membership_file=environment.get("DDPJOB_MEMBERSHIP_FILE", ""),
+        member=_whole(environment, "DDPJOB_MEMBER") if "DDPJOB_MEMBER" in environment else 0,
+        rejoin=_seconds(environment, "DDPJOB_REJOIN_SECONDS") if "DDPJOB_REJOIN_SECONDS" in environment else 0,
         spares=_whole(environment, "DDPJOB_SPARES") if "DDPJOB_SPARES" in environment else 0,
         local="DDPJOB_LOCAL" in environment,
     )

@@ -114,6 +114,11 @@ def agreed_to_stop(context: Any) -> bool:
     return AGREED_STOP in codes and all(code in (0, AGREED_STOP, *ours) for code in codes)
 
 
+def round_prefix(handler: Any) -> str:
+    """The prefix of the keys that torch's agents use in the current round of workers."""
+    return f"torch.rendezvous.{handler._settings.run_id}.{handler._state_holder.state.round}"
+
+
 def add_failures(context: Any) -> None:
     """Let torch know of workers that have failed since it looked."""
     for local, code in _exit_codes(context).items():

@@ -17,13 +17,16 @@ from .cgroup import oom_kills
 from .commands import FILE, command
 from .dns import absolute_name
 from .elastic import ElasticAgent
-from .errors import CannotStart
+from .errors import CannotStart, LaunchError
 from .failures import own_failure, worker_failure
 from .log import say
+from .membership import LOOK_EVERY
+from .places import Place, Places
 from .program import prepare_environment
 from .rendezvous import await_node_0, endpoint
 from .replacing import Replacing
 from .signals import AGREED_STOP
+from .substitute import BACKEND, use_place
 from .torch_import import has_libuv, libuv_off, uncollected
 from .torch_patches import (
     LEFT,
@@ -39,6 +42,7 @@ from .torch_patches import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .membership import Membership
     from .report import Failure
     from .settings import Settings
 
@@ -56,6 +60,11 @@ class TorchrunAgent(ElasticAgent):
         super().__init__(settings, folder)
         self._replacing = Replacing(settings.spares)
 
+    _place: Place | None = None
+    _places: Places | None = None
+    _prefix = ""
+    # Host and id of the rendezvous.
+    _met_at = ("", "")
     _restarting = False
     _last_round: tuple[int, list[Failure]] | None = None
     _store: Any = None
@@ -66,7 +75,7 @@ class TorchrunAgent(ElasticAgent):
         self._join()
         settings = self._settings
         patch_workers(self.on_start, self.on_close, self.on_success, self.on_look)
-        patch_restarts(self.on_restart, self._replacing.use_agent)
+        patch_restarts(self.on_restart, self.on_meeting)
         patch_success(self.on_leaving)
         libuv = has_libuv()
         if not libuv:
@@ -89,7 +98,8 @@ class TorchrunAgent(ElasticAgent):
         prepare_environment(settings, int(options.nproc_per_node), self._folder)
         if options.rdzv_backend != "static":
             workers = settings.nodes * int(options.nproc_per_node)
-            self._replacing.offer(environment, workers=workers, restarts=int(options.max_restarts))
+            restarts, back = int(options.max_restarts), settings.rejoin > 0
+            self._replacing.offer(environment, workers=workers, restarts=restarts, nodes_return=back)
         say(
             f"{settings.this_node()}, processes {options.nproc_per_node}, "
             f"rendezvous {options.rdzv_backend}, torch {torch.__version__}"
@@ -105,8 +115,11 @@ class TorchrunAgent(ElasticAgent):
     def _run(self, torchrun: Any, options: Any) -> None:
         """Run torchrun, and in an elastic job again until its nodes have met."""
         begun, host = time.monotonic(), self._addresses(options)
+        self._met_at = ("127.0.0.1" if self._settings.node == 0 else host), options.rdzv_id
         while True:
             self._meet(options, host)
+            if self._membership is not None and self._membership.takes_a_place(self._settings.node):
+                self._take_place(options, host)
             try:
                 torchrun.run(options)
             except Exception as error:
@@ -114,6 +127,70 @@ class TorchrunAgent(ElasticAgent):
                     raise
             else:
                 return
+
+    def _take_place(self, options: Any, host: str) -> None:
+        """Wait until node 0 has told the ranks of the others to go on with those of this node."""
+        settings = self._settings
+        places = Places(host, settings.rendezvous_port, options.rdzv_id)
+        say(f"{settings.this_node()}: ready to take the place of a pod that was lost")
+        # The pod that was lost may have to save first.
+        patience = settings.rejoin + settings.grace_period
+        deadline = time.monotonic() + patience
+        while (place := places.given(settings.node, settings.member)) is None:
+            self._park_if_stopping()
+            if time.monotonic() >= deadline:
+                raise LaunchError(f"node 0 has not said within {patience:g} s that the ranks go on")
+            time.sleep(LOOK_EVERY / 2)
+        self._place, options.rdzv_backend = place, BACKEND
+        use_place(place, places.store, node=settings.node, nodes=settings.nodes)
+
+    def _goes_on(self, known: Membership, found: Membership) -> bool:
+        try:
+            if self._places is None:
+                host, run_id = self._met_at
+                self._places = Places(host, self._settings.rendezvous_port, run_id)
+            if self._settings.node == 0:
+                return self._decide(known, found, self._places)
+            if self._places.gone_on() < found.generation:
+                return False
+        except RuntimeError:
+            # It has gone with node 0, which torch's agent notices as well.
+            return False
+        self._go_on(found)
+        return True
+
+    def _decide(self, known: Membership, found: Membership, places: Places) -> bool:
+        """On node 0: whether the ranks go on with those of the pods that are new; they do so, or this node ends."""
+        lost = [(node, member) for node, member in found.members if member != known.member(node)]
+        names = ", ".join(f"node {node}" for node, _ in lost)
+        with self._lock:
+            if self._stopping:
+                return False
+            if self._code is not None:
+                # The workers of this node are done, and its report is written: it waits for the lost node alone.
+                leave(self._code)
+            context = self._context
+            if context is None or self._restarting:
+                why: str | None = "the workers were not running"
+            else:
+                count = int(context.envs[0]["LOCAL_WORLD_SIZE"])
+                ranks = {node * count + local: member for node, member in lost for local in range(count)}
+                why = self._replacing.substitute(context, ranks, found.generation)
+            if why is None:
+                self._go_on(found)
+                place = Place(self._prefix, int(context.envs[0]["TORCHELASTIC_RESTART_COUNT"]))
+                for node, member in lost:
+                    places.give(node, member, place)
+                places.go_on(found.generation)
+                return True
+        self._give_up(found, f"the ranks cannot go on without {names}: {why}")
+        return False
+
+    def _go_on(self, found: Membership) -> None:
+        with self._lock:
+            self._replacing.end_restarts()
+        new = ", ".join(str(node) for node, member in found.members if member > found.formed)
+        say(f"the ranks of this node go on in their processes; nodes in another pod: {new}")
 
     def _import_torch(self) -> tuple[Any, Any]:
         try:
@@ -168,6 +245,12 @@ class TorchrunAgent(ElasticAgent):
 
     # What torch_patches calls.
 
+    def on_meeting(self, agent: Any) -> None:
+        """The workers of all nodes are about to start, or those of this one in the place of others."""
+        self._replacing.use_agent(agent)
+        if self._place is not None:
+            self._replacing.begin_after(self._place.restarts)
+
     def on_start(self, context: Any, start: Callable[[Any], None]) -> None:
         """A round of workers starts."""
         with self._lock:
@@ -176,6 +259,10 @@ class TorchrunAgent(ElasticAgent):
                 self._replacing.begin_round()
                 self._rounds += 1
                 self._oom_kills = oom_kills()
+                if self._place is not None:
+                    self._replacing.end_restarts()
+                else:
+                    self._prefix = self._replacing.prefix()
                 start(context)
                 self._handle_signals()
         self._park_if_stopping()
@@ -214,6 +301,12 @@ class TorchrunAgent(ElasticAgent):
         )
         if failure.traceback:
             say(failure.traceback)
+
+    def _generation(self) -> int | None:
+        """That in which the ranks have met, who may have heard of it before this launcher."""
+        known = super()._generation()
+        met = self._replacing.membership(self._context) if self._settings.rejoin else None
+        return known if known is None or met is None else max(known, met)
 
     @property
     def _restarts(self) -> int:
@@ -265,7 +358,8 @@ class TorchrunAgent(ElasticAgent):
         """Judge the end of a round of workers, while those that have not failed still run."""
         agreed = any(failure.exitcode == AGREED_STOP for failure in context._failures.values())
         if agreed:
-            late = self._wait_for_workers(context)
+            # Ranks that were not asked themselves wait for those that were to come back in another pod.
+            late = self._wait_for_workers(context, signal.SIGTERM if self._settings.rejoin else 0)
             if agreed_to_stop(context):
                 self._end_agreed(late)
                 leave(AGREED_STOP)
@@ -275,7 +369,7 @@ class TorchrunAgent(ElasticAgent):
         if agreed:
             self._end(code, found)
             leave(code)
-        if restarts_left(context, self._replacing.now) and not found[0].permanent:
+        if not self._replacing.final and restarts_left(context, self._replacing.now) and not found[0].permanent:
             self._restarting, self._last_round = True, (code, found)
             cause, most = found[0], context.envs[0]["TORCHELASTIC_MAX_RESTARTS"]
             again = f"all workers restart in their running pods, process restart {self._restarts + 1} of {most}"

@@ -44,6 +44,11 @@ class Node:
             pytest.fail(f"still runs after {timeout} s:\n{self.output}")
         return self._process.exitcode
 
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """What the kubelet sends when the pod is deleted."""
         self._process.terminate()
@@ -122,11 +127,13 @@ class Job:
         launcher: str = "torchrun",
         timeout: int = 60,
         fresh: bool = False,
+        pod: str = "",
         **more: str,
     ) -> Node:
         """Start the launcher of a node.
 
         Args:
+            pod: name of its folder, where it is not the node's first pod.
             fresh: by a new interpreter, which has not yet loaded torch.
             more: variables of the environment.
         """
@@ -179,7 +186,7 @@ class Job:
             if launcher == "python":
                 environment.update(RANK=str(node), WORLD_SIZE=str(nodes))
             environment.update({"MASTER_ADDR": host, "MASTER_PORT": str(self._port), **more})
-        folder = self.folder / f"node-{node}"
+        folder = self.folder / (pod or f"node-{node}")
         folder.mkdir()
         file = folder / FILE
         file.write_bytes(archive(Launcher(launcher).traits.module))

@@ -5,8 +5,9 @@ from ddpjob_trainer.process import meeting
 
 
 def test_launcher_and_library_name_what_is_in_the_store_alike() -> None:
-    ours = (replacing.GENERATION, replacing.ABANDONED, replacing.READY)
-    assert ours == (meeting.GENERATION, meeting.ABANDONED, meeting.READY)
+    names = ("GENERATION", "SUBSTITUTED", "MEMBERSHIP", "ABANDONED", "READY")
+    assert [getattr(replacing, name) for name in names] == [getattr(meeting, name) for name in names]
     for number in (0, 1, 17):
         assert replacing.ready_key(number) == meeting.ready_key(number)
+        assert replacing.holder_key(number) == meeting.holder_key(number)
         assert replacing.met_key(number) == meeting.met_key(number, meeting.IN_GROUP)

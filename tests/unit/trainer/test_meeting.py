@@ -6,7 +6,14 @@ import pytest
 
 from ddpjob_launcher import replacing
 from ddpjob_trainer.process import meeting
-from ddpjob_trainer.process.meeting import ABANDONED, GENERATION, Meeting, NotMetError, Overtaken
+from ddpjob_trainer.process.meeting import (
+    ABANDONED,
+    GENERATION,
+    Meeting,
+    NotMetError,
+    Overtaken,
+    SubstitutedError,
+)
 
 
 class Store:
@@ -94,13 +101,40 @@ def test_a_rank_that_was_asked_to_stop_waits_no_longer_than_a_new_process_needs_
     assert 10 < time.now < 20
 
 
-def test_the_launcher_and_the_ranks_use_the_same_keys() -> None:
-    assert (replacing.GENERATION, replacing.ABANDONED, replacing.READY) == (
-        meeting.GENERATION,
-        meeting.ABANDONED,
-        meeting.READY,
-    )
-    assert replacing.ready_key(7) == meeting.ready_key(7)
+def test_a_rank_whose_place_another_pod_has_is_kept_out() -> None:
+    store = Store()
+    first, later = (Meeting(store, rank=1, world_size=2, member=member) for member in (0, 4))
+    first.keep_out()
+    store.set(meeting.holder_key(1), "4")
+    later.keep_out()
+    with pytest.raises(SubstitutedError, match="another pod has taken the place of rank 1"):
+        first.keep_out()
+    # Of the other rank nothing is said.
+    _meeting(store, 0).keep_out()
+
+
+def test_ranks_that_have_all_lost_a_connection_have_lost_no_process() -> None:
+    store = Store()
+    first, second = _meeting(store), _meeting(store, 1)
+    first.lose(1)
+    assert not first.is_whole(1)
+    second.lose(2)
+    assert not first.is_whole(1)
+    second.lose(1)
+    assert first.is_whole(1)
+
+
+def test_a_rank_that_has_stopped_waits_a_moment_for_the_others_to_say_so_too() -> None:
+    store = Store()
+    time = Time()
+    waiting = _meeting(store, time=time)
+    waiting.stop(1)
+    waiting.await_stop(1)
+    assert 10 <= time.now < 11
+    _meeting(store, 1).stop(1)
+    later = Time()
+    _meeting(store, time=later).await_stop(1)
+    assert later.now == 0
 
 
 @pytest.mark.parametrize(

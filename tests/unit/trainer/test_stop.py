@@ -185,6 +185,19 @@ def test_a_rank_that_is_done_or_gone_keeps_none_waiting() -> None:
     board.close()
 
 
+def test_a_rank_that_was_killed_is_not_waited_for_once_that_is_known() -> None:
+    looks: list[int] = []
+
+    def left() -> bool:
+        looks.append(1)
+        return len(looks) > 1
+
+    # The other rank never answers.
+    board = StopBoard(Store(), "one", rank=0, world_size=2, asked=lambda: True, left=left)
+    assert not board.finished(5)
+    assert len(looks) == 2
+
+
 def test_a_store_that_is_gone_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     class Gone(Store):
         def check(self, keys: list[str]) -> bool:

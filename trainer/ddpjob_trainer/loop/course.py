@@ -70,7 +70,8 @@ class Course:
         self._clock = clock
         self._log_steps = LogSteps(group.exchange, self._logged, self._check)
         self._finite = finite
-        self._requests = StopRequests(group, clock=clock)
+        left = (lambda: False) if survival is None else survival.is_broken
+        self._requests = StopRequests(group, clock=clock, left=left)
         self.own_time = OwnTime.on(group.device, rank=group.rank, clock=clock)
         """What this rank does in a step without waiting for another."""
         self._slowest = SlowestRank()
@@ -113,6 +114,10 @@ class Course:
                 self._finish_saving()
                 self.notify(lambda listener: listener.finished())
         except Stopped as stopped:
+            if self._survival is not None and self._survival.outlasts_stop():
+                if self._checkpoints is not None:
+                    self._checkpoints.close()
+                raise RankLostError("ranks of another node were asked to stop") from stopped
             step = stopped.step
             self.notify(lambda listener: listener.stopped(step))
             raise

@@ -1,14 +1,16 @@
-"""How a training goes on when a rank was killed: the other ranks keep their processes, and what they have in memory.
+"""How a training goes on when ranks were lost: the other ranks keep their processes, and what they have in memory.
 
-A rank that was killed is replaced by its launcher. The others leave the step that they were in, form another process
-group with the new process, and set the training up again. All take the state of the rank that has finished the most
-steps, as a resume takes it from a checkpoint, and the step that was lost is made again. No finished step is lost.
+A rank that was killed is replaced by its launcher, and those of a lost node by another pod. The others leave the step
+that they were in, form another process group with the new processes, and set the training up again. All take the state
+of the rank that has finished the most steps, as a resume takes it from a checkpoint, and the step that was lost is made
+again. No finished step is lost.
 """
 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -136,11 +138,41 @@ class Survival:
         """Whether an exception comes of a rank that was replaced, or is about to be."""
         if not isinstance(reason, RuntimeError):
             return False
-        deadline = self._clock() + (NEWS if _is_lost_connection(reason) else 0)
+        if not _is_lost_connection(reason):
+            return self._is_overtaken_within(0)
+        # Of a lost node, the operator has to create another pod.
+        return self._is_overtaken_within(NEWS) or self._comes_back()
+
+    def is_broken(self) -> bool:
+        """Whether a rank of the group is known to be gone."""
+        return self._regrouping.is_broken
+
+    def outlasts_stop(self) -> bool:
+        """Whether the ranks, all of which have saved, go on without those that were asked to stop.
+
+        A pod that is deleted asks its own ranks alone, and another one takes its place. What ends the whole job asks
+        all of them.
+        """
+        if self._regrouping.rejoin <= 0:
+            return False
+        self._regrouping.stop()
+        return self._is_overtaken_within(self._regrouping.rejoin)
+
+    def _comes_back(self) -> bool:
+        """Whether the ranks of a lost node come back in another pod, unless no rank is lost."""
+        if self._regrouping.rejoin <= NEWS:
+            return False
+        with suppress(RuntimeError):
+            self._regrouping.lose()
+            return self._is_overtaken_within(self._regrouping.rejoin - NEWS, unless=self._regrouping.is_whole)
+        return False
+
+    def _is_overtaken_within(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        deadline = self._clock() + seconds
         try:
             while not self._regrouping.is_overtaken():
-                # A launcher that restarts all workers asks them to stop.
-                if self._clock() >= deadline or is_requested():
+                # A launcher that restarts all workers asks them to stop, and so does the end of the job.
+                if self._clock() >= deadline or is_requested() or unless():
                     return False
                 self._pause(_INTERVAL)
         except RuntimeError:
@@ -167,7 +199,7 @@ class Survival:
             NotMetError: the ranks do not come together again.
         """
         began = self._clock()
-        _log.info("a rank was killed: this process goes on with the one that takes its place")
+        _log.info("a rank was lost: this process goes on with the one that takes its place")
         self._regrouping.leave()
         forget_trainings()
         self._regrouping.join()

@@ -55,6 +55,8 @@ class Progress:
     """The rank that slows down the others; known to rank 0 alone."""
     process_restarts: int = 0
     """How often torchrun has restarted the processes within the attempt."""
+    rejoins: int | None = None
+    """Generation of the nodes' membership whose steps the loss of a node does not end; None where it does."""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -88,6 +90,8 @@ class Progress:
             "quietSeconds": round(self.quiet_seconds, _DECIMALS),
             "processRestarts": self.process_restarts,
         }
+        if self.rejoins is not None:
+            fields["rejoins"] = self.rejoins
         if self.stack is not None:
             fields["stack"] = self.stack
         if self.slowest is not None:

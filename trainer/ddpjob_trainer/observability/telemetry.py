@@ -61,6 +61,8 @@ class Telemetry(Listener):
         )
         self._mark: tuple[float, int, int] | None = None
         self._stepped: float | None = None
+        # What the group was able to when the last step ended.
+        self._rejoins: int | None = None
         # Of the last log step: the record, samples per second, seconds per step. A step only stores them; a Progress is
         # made on request.
         self._logged: tuple[LogRecord | None, float | None, float | None] = (None, None, None)
@@ -90,6 +92,7 @@ class Telemetry(Listener):
         return replace(
             self._progress,
             process_restarts=self._group.process_restarts,
+            rejoins=self._rejoins if self._rejoins == self._group.rejoins else None,
             loss=None if record is None else record.loss,
             learning_rate=None if record is None else record.learning_rate,
             samples_per_second=speed,
@@ -133,6 +136,7 @@ class Telemetry(Listener):
         """Count a step."""
         self._pulse.step_finished(step)
         self._stepped = self._clock()
+        self._rejoins = self._group.rejoins
         self.metrics.steps.add(step, self._wall_clock(), samples=samples, data_seconds=data_seconds, seconds=seconds)
 
     def loss_computed(self, seconds: float) -> None:

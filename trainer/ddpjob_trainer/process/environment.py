@@ -77,6 +77,12 @@ class JobEnvironment:
     """File for the latest progress of rank 0, which outlives the process."""
     replaces_ranks: bool = False
     """Whether the launcher replaces a rank that was killed, if the others say that they can go on with another one."""
+    rejoin_seconds: int = 0
+    """How long the ranks wait for those of a lost node to come back in another pod; 0: they never do."""
+    membership: int = 0
+    """Generation of the membership in which this process was started."""
+    member: int = 0
+    """Generation of the membership that has brought this pod; 0: the first one of its node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +229,9 @@ def _parse_job(given: _Variables) -> JobEnvironment:
         # The store has to outlive rank 0: newer versions of torch have it in the launcher.
         replaces_ranks=bool(given.text("DDPJOB_REPLACES_RANKS"))
         and given.text("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        rejoin_seconds=given.number("DDPJOB_REJOIN_SECONDS") or 0,
+        membership=given.number("DDPJOB_GENERATION") or 0,
+        member=given.number("DDPJOB_MEMBER") or 0,
     )
 
 

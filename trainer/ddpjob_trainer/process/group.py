@@ -44,8 +44,14 @@ class Group:
     @property
     def process_restarts(self) -> int:
         """How often processes of this attempt were restarted, or replaced, in running pods."""
-        replaced = 0 if self.regrouping is None else self.regrouping.generation
+        replaced = 0 if self.regrouping is None else self.regrouping.replaced
         return self.environment.restart_count + replaced
+
+    @property
+    def rejoins(self) -> int | None:
+        """Generation of the nodes' membership in which this rank can go on without a node; None if it cannot."""
+        ranks = self.regrouping
+        return ranks.membership if ranks is not None and ranks.rejoin > 0 and ranks.ready else None
 
     @property
     def first(self) -> bool:
@@ -165,7 +171,7 @@ def process_group(environment: Environment | None = None, timeout: timedelta | N
     try:
         yield Group(dist.get_rank(), dist.get_world_size(), device, backend, environment, regrouping)
     except Stopped:
-        _leave()
+        _leave(regrouping)
         raise
     except BaseException:
         keep_forever(dist.group.WORLD)
@@ -190,8 +196,9 @@ def _join(backend: Backend, url: str, environment: Environment, timeout: timedel
     if not environment.job.replaces_ranks or backend is not Backend.GLOO or size == 1 or _joined[0] > 1:
         form(f"ddpjob/{_joined[0]}", timeout)
         return None
-    meeting = Meeting(_board_of_launchers(environment), rank=rank, world_size=size, hurried=is_requested)
-    regrouping = Regrouping(meeting, form, timeout)
+    job, board = environment.job, _board_of_launchers(environment)
+    meeting = Meeting(board, rank=rank, world_size=size, member=job.member, hurried=is_requested)
+    regrouping = Regrouping(meeting, form, timeout, membership=job.membership, rejoin=job.rejoin_seconds)
     regrouping.join()
     return regrouping
 
@@ -236,11 +243,15 @@ def existing_group(environment: Environment | None = None) -> Group:
     return Group(rank, size, device, found, environment)
 
 
-def _leave() -> None:
+def _leave(stopped: Regrouping | None = None) -> None:
+    """Leave the group together with all ranks; of a training that has stopped, with those that do not go on."""
     keep_forever(dist.group.WORLD)
-    wait_for_first()
-    # No rank leaves while others still need the group, and the threads of this process become idle.
-    dist.barrier()
+    if stopped is not None and stopped.rejoin > 0 and stopped.ready:
+        stopped.await_stop()
+    else:
+        wait_for_first()
+        # No rank leaves while others still need the group, and the threads of this process become idle.
+        dist.barrier()
     dist.destroy_process_group()
 
 

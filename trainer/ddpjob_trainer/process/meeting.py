@@ -13,6 +13,10 @@ from ddpjob_trainer.process.stop_board import Board
 
 GENERATION: Final = "ddpjob/generation"
 """Key: replacements so far. The launcher counts them."""
+SUBSTITUTED: Final = "ddpjob/substituted"
+"""Key: how many of them were of lost nodes, whose pods have others in their place."""
+MEMBERSHIP: Final = "ddpjob/membership"
+"""Key: the generation of the membership after the last of these."""
 ABANDONED: Final = "ddpjob/abandoned"
 """Key: above 0 once the ranks cannot meet. The launcher then restarts them all."""
 READY: Final = "1"
@@ -21,6 +25,10 @@ IN_GROUP: Final = "process group"
 """The point at which the processes of all ranks are there."""
 NEWS: Final = 2.0
 """Seconds in which the launcher of a rank that was killed says so; its peers notice within milliseconds."""
+LOST: Final = "lost"
+"""The point at which a rank has lost a connection, and waits for news of the process behind it."""
+STOPPED: Final = "stopped"
+"""The point at which all ranks have saved because some of them were asked to stop."""
 _INTERVAL: Final = 0.02
 """Seconds between two looks."""
 _HURRIED: Final = 10.0
@@ -35,9 +43,18 @@ class NotMetError(RuntimeError):
     """The ranks did not meet: the processes of all have to start again."""
 
 
+class SubstitutedError(RuntimeError):
+    """This process was taken for lost, and must not meet the others again."""
+
+
 def ready_key(rank: int) -> str:
     """The key under which a rank says whether it can go on without the process of another one."""
     return f"ddpjob/ready/{rank}"
+
+
+def holder_key(rank: int) -> str:
+    """The key that says which generation of the membership has brought the pod that a rank is in."""
+    return f"ddpjob/holder/{rank}"
 
 
 def met_key(generation: int, point: str) -> str:
@@ -54,6 +71,7 @@ class Meeting:
         *,
         rank: int,
         world_size: int,
+        member: int = 0,
         hurried: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
@@ -62,6 +80,7 @@ class Meeting:
         board: the store, by a connection of its own: one that waits is of no use to other threads.
         rank: of this process.
         world_size: number of processes.
+        member: generation of the membership that has brought this pod.
         hurried: whether this process was asked to stop.
         clock: seconds.
         pause: waits for a number of seconds.
@@ -69,6 +88,7 @@ class Meeting:
         self._board = board
         self._rank = rank
         self._world_size = world_size
+        self._member = member
         self._hurried = hurried
         self._clock = clock
         self._pause = pause
@@ -76,6 +96,27 @@ class Meeting:
     def newest(self) -> int:
         """The newest generation; 0 if no rank was replaced."""
         return self._board.add(GENERATION, 0)
+
+    def substitutions(self) -> int:
+        """How many generations have begun with the loss of a node."""
+        return self._board.add(SUBSTITUTED, 0)
+
+    def membership(self) -> int | None:
+        """The generation of the membership since the last of these; None without any."""
+        return int(self._board.get(MEMBERSHIP)) if self._board.check([MEMBERSHIP]) else None
+
+    def keep_out(self) -> None:
+        """End here if another pod has the place of this one, which was taken for lost.
+
+        To be asked once the newest generation is known, and before this rank counts itself in: the launcher writes
+        down who has a place before it begins a generation, so that no rank that had one can be in it.
+
+        Raises:
+            SubstitutedError: another pod has it.
+        """
+        key = holder_key(self._rank)
+        if self._board.check([key]) and int(self._board.get(key)) != self._member:
+            raise SubstitutedError(f"another pod has taken the place of rank {self._rank}, whose node was lost")
 
     def declare(self, *, ready: bool) -> None:
         """Say whether this rank can go on without the process of another one."""
@@ -108,6 +149,24 @@ class Meeting:
                 break
             self._pause(_INTERVAL)
         return False
+
+    def lose(self, generation: int) -> None:
+        """Say that this rank has lost its connection to another one in the group of this generation."""
+        self._board.add(met_key(generation, LOST), 1)
+
+    def is_whole(self, generation: int) -> bool:
+        """Whether all ranks have said so: connections were lost, and no process."""
+        return self._board.add(met_key(generation, LOST), 0) >= self._world_size
+
+    def stop(self, generation: int) -> None:
+        """Say that this rank has stopped, with all others, and needs the group of this generation no longer."""
+        self._board.add(met_key(generation, STOPPED), 1)
+
+    def await_stop(self, generation: int) -> None:
+        """Wait until all ranks have said so, which takes a moment, unless one of them is gone."""
+        deadline = self._clock() + _HURRIED
+        while self._board.add(met_key(generation, STOPPED), 0) < self._world_size and self._clock() < deadline:
+            self._pause(_INTERVAL)
 
     def meet(self, generation: int, point: str, patience: float) -> None:
         """Wait until all ranks of a generation have come to a point; each process comes there once.

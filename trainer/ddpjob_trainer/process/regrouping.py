@@ -34,11 +34,15 @@ Form = Callable[[str, timedelta | None], None]
 class Regrouping:
     """Forms the process group of the newest generation, and ends its collectives when there is a newer one."""
 
-    def __init__(self, meeting: Meeting, form: Form, timeout: timedelta | None) -> None:
+    def __init__(
+        self, meeting: Meeting, form: Form, timeout: timedelta | None, *, membership: int = 0, rejoin: float = 0
+    ) -> None:
         """Args:
         meeting: of the ranks.
         form: makes the group, of gloo.
         timeout: of its collectives; None is torch's own choice.
+        membership: generation of the nodes' membership in which this process was started.
+        rejoin: seconds in which a lost node comes back in another pod; 0: it never does.
         """
         self._meeting = meeting
         self._form = form
@@ -46,8 +50,16 @@ class Regrouping:
         self._connections = Connections()
         self._left, self._broken = threading.Event(), threading.Event()
         self._watch: threading.Thread | None = None
+        self.rejoin: Final = rejoin
+        """Seconds in which a lost node comes back in another pod; 0: it never does."""
+        self.membership = membership
+        """Generation of the nodes' membership in which this group was formed."""
         self.generation = 0
         """Replacements that this rank knows of."""
+        self.replaced = 0
+        """Those of them that were in pods that have stayed."""
+        self.ready = False
+        """Whether this rank can go on without the process of another one."""
         self.is_awaited = False
         """Whether other ranks wait for this process, which has not come to them yet."""
 
@@ -56,6 +68,7 @@ class Regrouping:
 
         Raises:
             NotMetError: a rank has given up.
+            SubstitutedError: another pod has the place of this one.
             RuntimeError: the ranks cannot reach each other.
         """
         while not self._joined():
@@ -81,6 +94,7 @@ class Regrouping:
 
     def declare(self, *, ready: bool) -> None:
         """Say whether this rank can go on without the process of another one; only then others are replaced."""
+        self.ready = ready
         with suppress(RuntimeError):
             self._meeting.declare(ready=ready)
 
@@ -88,6 +102,36 @@ class Regrouping:
         """Let no rank wait for the others any longer."""
         with suppress(RuntimeError):
             self._meeting.abandon()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connections of the group were ended, because a rank of it is gone."""
+        return self._broken.is_set()
+
+    def lose(self) -> None:
+        """Say that this rank has lost a connection.
+
+        Raises:
+            RuntimeError: the store is gone; as below.
+        """
+        self._meeting.lose(self.generation)
+
+    def is_whole(self) -> bool:
+        """Whether all ranks have said so, so that there is no process to wait for."""
+        return self._meeting.is_whole(self.generation)
+
+    def stop(self) -> None:
+        """Say that this rank has stopped with all others, whether it ends or waits for other ranks than those."""
+        with suppress(RuntimeError):
+            self._meeting.stop(self.generation)
+
+    def await_stop(self) -> None:
+        """Before this process ends: wait until no rank needs it any longer, without a collective.
+
+        Those that were not asked to stop themselves wait for the next generation, and take part in none.
+        """
+        with suppress(RuntimeError):
+            self._meeting.await_stop(self.generation)
 
     def meet(self, point: str) -> None:
         """Wait for all ranks, without a collective.
@@ -109,7 +153,11 @@ class Regrouping:
 
     def _joined(self) -> bool:
         generation = self._meeting.newest()
+        self._meeting.keep_out()
         self.generation = generation
+        # A later one may have begun: then this one is not joined.
+        self.replaced = max(0, generation - self._meeting.substitutions())
+        self.membership = self._meeting.membership() or self.membership
         if generation == 0:
             with self._connections.opening():
                 self._form("ddpjob/1", self._timeout)

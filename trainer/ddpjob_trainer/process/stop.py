@@ -72,11 +72,19 @@ class StopRequests:
     the rank saves, if there is something to save, and raises `Stopped`.
     """
 
-    def __init__(self, peers: Peers, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        left: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Args:
         peers: the ranks of the training.
         clock: seconds.
+        left: whether a rank is known to be gone.
         """
+        self._left = left
         self._peers = peers
         self._clock = clock
         self._asked = False
@@ -101,6 +109,7 @@ class StopRequests:
                 rank=self._peers.rank,
                 world_size=self._peers.world_size,
                 asked=lambda: self._asked,
+                left=self._left,
             )
             self._board.start()
         # Python handles signals only in the main thread; in other threads the rank still learns of it from its peers.
@@ -125,13 +134,13 @@ class StopRequests:
         _entered.remove(self)
         if self._last_resort is not None:
             self._last_resort.close()
-        if isinstance(reason, Stopped):
+        if self._asked and _noting.is_set():
+            _noted.add(signal.SIGTERM)
+        if isinstance(reason, Stopped) and not _noting.is_set():
             # A launcher that has seen the first rank leave sends SIGTERM to the others, which are ending too: it must
             # not change their exit code.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         else:
-            if self._asked and _noting.is_set():
-                _noted.add(signal.SIGTERM)
             self._restore_handler()
 
     def activity_changed(self, activity: Activity) -> None:
@@ -202,6 +211,10 @@ def noting_requests() -> Iterator[None]:
     _noting.set()
     try:
         yield
+    except Stopped:
+        # As above.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
     finally:
         _noting.clear()
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:

@@ -41,7 +41,15 @@ class StopBoard:
     """One training's part of the board, seen from one rank."""
 
     def __init__(
-        self, board: Board, prefix: str, *, rank: int, world_size: int, asked: Callable[[], bool], first: int = 0
+        self,
+        board: Board,
+        prefix: str,
+        *,
+        rank: int,
+        world_size: int,
+        asked: Callable[[], bool],
+        left: Callable[[], bool] = lambda: False,
+        first: int = 0,
     ) -> None:
         """Args:
         board: of all ranks.
@@ -49,6 +57,7 @@ class StopBoard:
         rank: of this process.
         world_size: number of processes.
         asked: whether this rank was asked to stop.
+        left: whether a rank is known to be gone, which is not waited for.
         first: the last step before the training.
         """
         self._board = board
@@ -56,6 +65,7 @@ class StopBoard:
         self._rank = rank
         self._world_size = world_size
         self._asked = asked
+        self._left = left
         self._changed = threading.Condition()
         self._step = first
         self._armed = False
@@ -91,7 +101,7 @@ class StopBoard:
             self._announce()
         with self._changed:
             if self._armed and self._last is None:
-                self._changed.wait_for(lambda: self._last is not None or self._broken, _PATIENCE)
+                self._await_last()
             return self._last is not None and step >= self._last
 
     def reached(self, step: int) -> bool:
@@ -99,6 +109,12 @@ class StopBoard:
         with self._changed:
             self._step = step
             return self._armed
+
+    def _await_last(self) -> None:
+        for _ in range(round(_PATIENCE / INTERVAL)):
+            known = self._changed.wait_for(lambda: self._last is not None or self._broken, INTERVAL)
+            if known or self._left():
+                return
 
     def _watch(self) -> None:
         try:

@@ -56,6 +56,8 @@ def evaluate(model: nn.Module) -> float:
 
 
 def loss(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+    if "raise-later" in sys.argv and dist.get_rank() == 2 and Path("raise-later").exists():
+        raise RuntimeError("now")
     found = nn.functional.cross_entropy(model(batch[0]), batch[1])
     if Path("steps-2").exists() and Path("steps-2").stat().st_size > 100:
         if once("killed-in-forward", 2):
@@ -92,3 +94,7 @@ with process_group() as group:
     line = f"DONE rank {group.rank} steps {result.steps} {result.metrics} {batches}digest {digest.hexdigest()}\n"
     sys.stdout.write(line)
     sys.stdout.flush()
+
+if os.environ.get("LINGERS") and os.environ["RANK"] == "3":
+    # Its node ends later than the others.
+    time.sleep(600)

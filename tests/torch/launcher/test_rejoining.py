@@ -1,0 +1,278 @@
+"""A node that is lost comes back in another pod; the ranks of the others keep their processes, and all they have."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import Job, Node, launchers, wait_until
+
+from tests.ports import free_port
+
+pytest.importorskip("torch")
+
+PROGRAM = Path(__file__).parents[1] / "trainer" / "programs" / "surviving.py"
+LAST = 96
+"""Steps of three epochs with four ranks."""
+
+
+class Nodes:
+    """The pods of a job with two ranks each, as the operator would have them."""
+
+    def __init__(self, job: Job, nodes: int, *arguments: str, processes: int = 2, **options: str) -> None:
+        self.job, self.pods = job, dict[str, Node]()
+        self._arguments, self._processes = arguments, processes
+        self._options = {"PET_MAX_RESTARTS": "3", "DDPJOB_REJOIN_SECONDS": "60", **options}
+        self._membership: dict[str, object] = {"generation": 0, "nodes": nodes}
+        for node in range(nodes):
+            self.start(node)
+
+    def start(self, node: int, member: int = 0) -> Node:
+        """Start the pod of a node, the first one or that of a generation."""
+        pod = f"node-{node}" + (f"-{member}" if member else "")
+        own = {"DDPJOB_MEMBERSHIP_FILE": str(self._file(pod)), "DDPJOB_METRICS_PORT": str(free_port())}
+        if member:
+            own["DDPJOB_MEMBER"] = str(member)
+        self._tell(pod)
+        program = self.job.program(PROGRAM.read_text())
+        options = {**self._options, **own}
+        nodes = self._membership["nodes"]
+        assert isinstance(nodes, int)
+        self.pods[pod] = self.job.start(
+            node, nodes, program, *self._arguments, processes=self._processes, pod=pod, **options
+        )
+        return self.pods[pod]
+
+    def announce(self, *pods: str, **membership: object) -> None:
+        """Say to these pods what holds from now on, and to those that are started later."""
+        self._membership |= membership
+        for pod in pods:
+            self._tell(pod)
+
+    def lose(self, node: int, member: int = 0) -> None:
+        """Kill a pod with all of its processes, none of which can say anything."""
+        pod = self.pods.pop(f"node-{node}" + (f"-{member}" if member else ""))
+        # First what would notice, and report, the end of the others.
+        pod.kill()
+        for rank in self.ranks(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.steps(rank)[-1][0], signal.SIGKILL)
+
+    def ranks(self, node: int) -> range:
+        return range(node * self._processes, (node + 1) * self._processes)
+
+    def steps(self, rank: int) -> list[tuple[int, int]]:
+        """Process and step, in their order."""
+        file = self.job.folder / f"steps-{rank}"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    def wait_for(self, rank: int, step: int) -> None:
+        wait_until(lambda: any(each >= step for _, each in self.steps(rank)), lambda: self.output)
+
+    def end(self) -> list[int]:
+        return [pod.end() for pod in self.pods.values()]
+
+    @property
+    def output(self) -> str:
+        return "".join(f"--- {name}\n{pod.output}" for name, pod in self.pods.items())
+
+    @property
+    def results(self) -> set[str]:
+        """What the ranks say at their end, without their number."""
+        return {line.split(" ", 3)[3] for line in self.output.splitlines() if line.startswith("DONE")}
+
+    def _tell(self, pod: str) -> None:
+        file = self._file(pod)
+        new = file.with_name(f"{file.name}.new")
+        new.write_text(json.dumps(self._membership))
+        new.replace(file)
+
+    def _file(self, pod: str) -> Path:
+        return self.job.folder / f"membership-{pod}"
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    with launchers(tmp_path, monkeypatch) as job:
+        yield job
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    with pytest.MonkeyPatch.context() as patch, launchers(tmp_path_factory.mktemp("undisturbed"), patch) as job:
+        nodes = Nodes(job, 2, STEP_SECONDS="0")
+        assert nodes.end() == [0, 0], nodes.output
+        (end,) = nodes.results
+        return end
+
+
+def _rejoin(nodes: Nodes, node: int, generation: int, *others: str) -> Node:
+    """Another pod for a node, of which the others hear."""
+    nodes.announce(*others, generation=generation, formed=0, members={str(node): generation})
+    return nodes.start(node, generation)
+
+
+def test_another_pod_takes_the_place_and_no_step_is_lost(job: Job, undisturbed: str) -> None:
+    nodes = Nodes(job, 2)
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    new = _rejoin(nodes, 1, 1, "node-0")
+    assert nodes.end() == [0, 0], nodes.output
+    for rank in nodes.ranks(0):
+        steps = nodes.steps(rank)
+        assert len({process for process, _ in steps}) == 1
+        assert [step for _, step in steps] == list(range(1, LAST + 1))
+    # Bit by bit what came of the same training without the loss.
+    assert nodes.results == {undisturbed}
+    for pod in nodes.pods.values():
+        # The loss of a node does not count as a restart of processes.
+        assert pod.report.get("processRestarts", 0) == 0
+        assert pod.report["generation"] == 1
+    assert "ready to take the place of a pod that was lost" in new.output
+
+
+def test_a_pod_that_is_asked_to_stop_saves_with_the_others_which_go_on_without_it(job: Job, undisturbed: str) -> None:
+    nodes = Nodes(job, 2, "save", STEP_SECONDS="0.05")
+    nodes.wait_for(3, 10)
+    leaving = nodes.pods.pop("node-1")
+    leaving.stop()
+    # Less than its grace period: it does not wait for ranks that stay.
+    assert leaving.end(20) == 143, leaving.output
+    assert leaving.report["message"] == "stopped by SIGTERM"
+    saved = max(int(file.name.split("-")[1].partition(".")[0]) for file in job.folder.glob("checkpoints/**/step-*"))
+    assert saved == nodes.steps(3)[-1][1]
+    # The others know nothing of the next pod yet, and wait for it.
+    time.sleep(1)
+    assert nodes.steps(0)[-1][1] == saved
+    _rejoin(nodes, 1, 1, "node-0")
+    assert nodes.end() == [0, 0], nodes.output
+    for rank in nodes.ranks(0):
+        assert len({process for process, _ in nodes.steps(rank)}) == 1
+        assert [step for _, step in nodes.steps(rank)] == list(range(1, LAST + 1))
+    assert nodes.results == {undisturbed}
+
+
+def test_a_job_that_stops_as_a_whole_waits_for_nobody(job: Job) -> None:
+    nodes = Nodes(job, 2, "save", STEP_SECONDS="0.05")
+    nodes.wait_for(3, 10)
+    begun = time.monotonic()
+    nodes.pods["node-1"].stop()
+    wait_until(lambda: "SIGTERM: stopping the workers" in nodes.pods["node-1"].output, lambda: nodes.output)
+    nodes.pods["node-0"].stop()
+    assert nodes.end() == [143, 143], nodes.output
+    # The ranks that are not asked themselves would wait for a minute.
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.full
+def test_a_lost_pod_that_is_back_does_not_meet_the_others(job: Job, undisturbed: str) -> None:
+    nodes = Nodes(job, 2, STEP_SECONDS="0.1", EPOCHS="3")
+    nodes.wait_for(3, 10)
+    frozen = nodes.pods.pop("node-1")
+    processes = [frozen.pid, *(nodes.steps(rank)[-1][0] for rank in nodes.ranks(1))]
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    before = nodes.steps(0)[-1][1]
+    new = _rejoin(nodes, 1, 1, "node-0")
+    nodes.wait_for(0, before + 5)
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+    assert nodes.end() == [0, 0], nodes.output
+    assert nodes.results == {undisturbed}
+    for rank in nodes.ranks(0):
+        assert len({process for process, _ in nodes.steps(rank)}) == 1
+    assert frozen.end() != 0
+    assert "another pod has taken the place of rank" in frozen.output
+    assert "process restart" not in nodes.output
+    assert new.report["generation"] == 1
+
+
+@pytest.mark.full
+def test_ranks_are_replaced_in_pods_of_either_kind_after_that(job: Job, undisturbed: str) -> None:
+    nodes = Nodes(job, 2, STEP_SECONDS="0.05")
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    _rejoin(nodes, 1, 1, "node-0")
+    for rank in (3, 0):
+        before = len(nodes.steps(rank))
+        wait_until(lambda rank=rank, before=before: len(nodes.steps(rank)) > before + 5, lambda: nodes.output)
+        os.kill(nodes.steps(rank)[-1][0], signal.SIGKILL)
+        killed = nodes.steps(rank)[-1][0]
+        wait_until(lambda rank=rank, killed=killed: nodes.steps(rank)[-1][0] != killed, lambda: nodes.output)
+    assert nodes.end() == [0, 0], nodes.output
+    assert nodes.results == {undisturbed}
+    assert max(pod.report.get("processRestarts", 0) for pod in nodes.pods.values()) == 2
+
+
+@pytest.mark.full
+def test_a_node_is_lost_twice(job: Job, undisturbed: str) -> None:
+    nodes = Nodes(job, 2, STEP_SECONDS="0.05")
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    _rejoin(nodes, 1, 1, "node-0")
+    first = nodes.steps(3)[-1][0]
+    wait_until(lambda: nodes.steps(3)[-1][0] != first, lambda: nodes.output)
+    nodes.lose(1, 1)
+    _rejoin(nodes, 1, 2, "node-0")
+    assert nodes.end() == [0, 0], nodes.output
+    assert nodes.results == {undisturbed}
+    assert len({process for process, _ in nodes.steps(0)}) == 1
+
+
+@pytest.mark.full
+def test_a_pod_that_is_lost_before_it_has_met_the_others_has_another_one_too(job: Job, undisturbed: str) -> None:
+    nodes = Nodes(job, 2, STEP_SECONDS="0.05")
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    new = _rejoin(nodes, 1, 1, "node-0")
+    wait_until(lambda: "processes 2, rendezvous" in new.output, lambda: nodes.output)
+    nodes.lose(1, 1)
+    _rejoin(nodes, 1, 2, "node-0")
+    assert nodes.end() == [0, 0], nodes.output
+    assert nodes.results == {undisturbed}
+
+
+def test_a_program_whose_ranks_cannot_go_on_ends_at_once(job: Job) -> None:
+    nodes = Nodes(job, 2, "barrier-before")
+    nodes.wait_for(3, 5)
+    nodes.lose(1)
+    new = _rejoin(nodes, 1, 1, "node-0")
+    first = nodes.pods["node-0"]
+    assert first.end() == 1, nodes.output
+    assert first.report["failures"][0]["message"] == (
+        "connection lost: the ranks cannot go on without node 1: "
+        "not all ranks can go on with the process of another one"
+    )
+    # It has heard of the loss, and does not take it for a change of size that it has missed.
+    assert first.report["generation"] == 1
+    assert not new.reported
+
+
+@pytest.mark.full
+def test_an_exception_after_that_ends_the_nodes_instead_of_their_rounds(job: Job) -> None:
+    nodes = Nodes(job, 2, "raise-later", STEP_SECONDS="0.05")
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    _rejoin(nodes, 1, 1, "node-0")
+    wait_until(lambda: len({process for process, _ in nodes.steps(2)}) == 2, lambda: nodes.output)
+    (job.folder / "raise-later").touch()
+    assert nodes.pods["node-1-1"].end() == 1
+    assert nodes.pods["node-1-1"].report["failures"][0]["message"].startswith("RuntimeError: now")
+    assert "all workers restart" not in nodes.output
+
+
+def test_a_node_that_is_lost_after_the_training_does_not_keep_node_0_waiting(job: Job) -> None:
+    nodes = Nodes(job, 2, STEP_SECONDS="0", EPOCHS="1", LINGERS="1")
+    first = nodes.pods["node-0"]
+    # Its ranks are done; its agent waits for that of the other node, as long as five minutes.
+    wait_until(lambda: first.reported, lambda: nodes.output)
+    nodes.lose(1)
+    nodes.announce("node-0", generation=1, formed=0, members={"1": 1})
+    assert first.end(30) == 0, nodes.output
+    # The generation says that this was no end of the job.
+    assert first.report["generation"] == 0
