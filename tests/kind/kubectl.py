@@ -98,6 +98,13 @@ class Kubectl:
             raise KubectlError(f"logs of {pod}: {error.body or error.reason}") from error
         return str(answer.data.decode())
 
+    def evict(self, pod: str) -> None:
+        """Have a pod removed as a drained node does."""
+        metadata = {"name": pod, "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
     def signal_rank(self, pod: str, rank: int, number: int) -> None:
         """Send the training process of a rank a signal, from inside its pod."""
         self("exec", pod, "-c", "trainer", "--", "python3", "-c", SIGNAL_RANK, str(rank), str(int(number)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from jobs import TRAINER_IMAGE, program
 from kubectl import Kubectl, wait_until
-from steady import CLAIM, STEADY, claim, goes_on_as, log_of, resilient, trains, undisturbed
+from steady import CLAIM, STEADY, claim, goes_on_as, log_of, losses, resilient, trains, undisturbed
 
 from hack.cluster.engine import Engine, choose_engine
 from hack.cluster.kind import LOG
@@ -168,6 +168,39 @@ def test_rank_0_of_a_frozen_node_comes_back_and_does_not_get_to_save(trainings: 
     assert max(found) == (max(expected), 1)
     assert all(saved <= step for saved, attempt in found if attempt == 0), found
     node.wait_until_ready()
+
+
+def test_a_frozen_node_comes_back_to_ranks_that_have_gone_on_with_another_pod(
+    trainings: Kubectl, engine: Engine
+) -> None:
+    kubectl, expected = trainings, undisturbed(trainings)
+    # The operator may have to move first.
+    kubectl.apply(program("steady", STEADY.replace("time.sleep(0.06)", "time.sleep(0.5)")))
+    kubectl.apply(resilient("elastic", elastic={"maxNodes": 2}))
+    trains(kubectl, "elastic", beyond=5)
+    # Where node 0 runs, the ranks meet.
+    node = node_of(kubectl, "elastic-a0-1", engine)
+    first = kubectl.get("pod", "elastic-a0-0")
+    assert first is not None
+    assert first["spec"]["nodeName"] != node.name, "the nodes of a job are spread"
+    stopped = max(losses(kubectl.logs("elastic-a0-0")))
+    with frozen(node):
+
+        def goes_on() -> bool:
+            status = kubectl.job("elastic")["status"]
+            assert (status["attempt"], status["phase"] == "Failed") == (0, False), kubectl.story("elastic")
+            return max(losses(kubectl.logs("elastic-a0-0"))) > stopped + 20
+
+        wait_until(goes_on, "the other node to go on", MARKED, lambda: kubectl.story("elastic"))
+        restarts = kubectl.job("elastic")["status"]["restarts"]
+        assert (restarts["counted"], restarts["lastReason"]) == (1, "NodeLost")
+    status = kubectl.wait_for_phase("elastic", "Succeeded")["status"]
+    assert (status["attempt"], status["restarts"]["counted"], status["restarts"]["process"]) == (0, 1, 0)
+    found = losses(kubectl.logs("elastic-a0-0"))
+    assert found.items() <= expected.items()
+    assert len(found) >= len(expected) - 1
+    node.wait_until_ready()
+    wait_until(lambda: kubectl.get("pod", "elastic-a0-1") is None, "the left pod to be removed", 120)
 
 
 def test_a_node_that_is_removed_does_not_keep_its_job_and_comes_back_to_nothing(

@@ -1,6 +1,5 @@
 """Trainings to which something happens: they end as if nothing had, and tell what it was."""
 
-import json
 import os
 import re
 import signal
@@ -99,7 +98,7 @@ def test_a_drained_node_costs_no_step_and_no_restart_that_counts(kubectl: Kubect
     expected = undisturbed(kubectl)
     kubectl.apply(resilient("drained"))
     trains(kubectl, "drained")
-    evict(kubectl, "drained-a0-1")
+    kubectl.evict("drained-a0-1")
     status = kubectl.wait_for_phase("drained", "Succeeded")["status"]
     assert (status["restarts"]["ignored"], status["restarts"]["counted"], status["attempt"]) == (1, 0, 1)
     first, second = kubectl.logs("drained-a0-0"), kubectl.logs("drained-a1-0")
@@ -125,16 +124,6 @@ def test_a_job_whose_time_is_up_saves_its_last_step(kubectl: Kubectl) -> None:
         return bool(progress["step"] >= known and progress["step"] == progress["lastCheckpointStep"])
 
     wait_until(saved, "the ranks to save and to say so", 60, lambda: kubectl.story("timed"))
-
-
-def evict(kubectl: Kubectl, pod: str) -> None:
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": kubectl.namespace},
-    }
-    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{pod}/eviction"
-    kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
 
 
 PRIORITY = "ddpjob-test-preempts"

@@ -59,7 +59,8 @@ class Bench:
         """Have it train again, from the start, as this fault wants to find it."""
         self.stop()
         spares, survives = int(fault is Fault.SPARE), fault is not Fault.RESTART
-        objects = [job(self.folder, spares=spares, survives=survives)] if self.managed else plain(self.folder)
+        whole = job(self.folder, spares=spares, survives=survives, elastic=fault is Fault.REJOIN)
+        objects = [whole] if self.managed else plain(self.folder)
         apply(self.cluster, objects)
         self.warm_up(0.0)
 
@@ -266,7 +267,7 @@ def main() -> None:
                 managed.stop()
                 continue
             samples[fault, True] = repeat(managed, fault, arguments.runs, _PATIENCE)
-            if fault not in (Fault.SPARE, Fault.RESTART):
+            if fault not in (Fault.SPARE, Fault.RESTART, Fault.REJOIN):
                 samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, PLAIN_PATIENCE)
     commit = (output_of(["git", "rev-parse", "--short", "HEAD"]) or "").strip()
     chosen = f"--runs {arguments.runs} --plain-runs {arguments.plain_runs} --faults {arguments.faults}"

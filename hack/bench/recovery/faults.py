@@ -17,6 +17,7 @@ class Fault(StrEnum):
     SPARE = "spare"
     RESTART = "restart"
     POD = "pod"
+    REJOIN = "rejoin"
     HANG = "hang"
     NODE = "node"
 
@@ -26,6 +27,7 @@ TITLES: Final = {
     Fault.SPARE: "the same, with a spare process",
     Fault.RESTART: "the same, where all processes start again",
     Fault.POD: "deletion of one pod",
+    Fault.REJOIN: "the same, with `spec.elastic`, where the other node goes on",
     Fault.HANG: "SIGSTOP of one rank",
     Fault.NODE: "loss of one node",
 }

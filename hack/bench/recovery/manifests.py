@@ -42,13 +42,14 @@ def setting() -> list[Json]:
     ]
 
 
-def job(marks: str, *, spares: int = 0, survives: bool = True) -> Json:
+def job(marks: str, *, spares: int = 0, survives: bool = True, elastic: bool = False) -> Json:
     """The DDPJob; its budgets never end.
 
     Args:
         marks: folder of the marks, in the volume.
         spares: processes per pod that wait to take a killed one's place.
         survives: whether the other ranks go on when one is killed.
+        elastic: whether they do so when a node is lost.
     """
     # Ranks that have met before the training do not.
     arguments = [f"{VOLUME}/{marks}", *([] if survives else ["meet-first"])]
@@ -59,6 +60,7 @@ def job(marks: str, *, spares: int = 0, survives: bool = True) -> Json:
         "spec": {
             "nodes": NODES,
             "procsPerNode": PROCESSES,
+            **({"elastic": {"maxNodes": NODES}} if elastic else {}),
             "checkpoint": {"claimName": "shared", "path": VOLUME},
             "restart": {"maxRestarts": 1000, "maxProcessRestarts": 1000, "spares": spares},
             "progressDeadline": {"seconds": DEADLINE_SECONDS, "action": "Restart"},

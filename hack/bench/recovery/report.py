@@ -16,6 +16,7 @@ GOALS: Mapping[Fault, str] = {
     Fault.SPARE: "2 s",
     Fault.RESTART: "2 s above the floor",
     Fault.POD: "4 s above the floor",
+    Fault.REJOIN: "",
     Fault.HANG: f"detected within 10 s (deadline {DEADLINE_SECONDS} s)",
     Fault.NODE: "5 s above the floor, after it is marked lost",
 }
