@@ -231,6 +231,9 @@ class Replacing:
     def end_restarts(self) -> None:
         """Torch's agent starts no workers again: those of other nodes would wait for one that is gone."""
         self.final = True
+        if self._agent is None:
+            # One that takes a place may hear of another one before it has workers; it is called again when they start.
+            return
         self._agent._remaining_restarts = 0
         # An agent of the lost pod may still run, and ask to be let in.
         self._agent._worker_group.spec.rdzv_handler.num_nodes_waiting = lambda: 0

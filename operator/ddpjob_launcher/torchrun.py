@@ -145,9 +145,12 @@ class TorchrunAgent(ElasticAgent):
         use_place(place, places.store, node=settings.node, nodes=settings.nodes)
 
     def _goes_on(self, known: Membership, found: Membership) -> bool:
+        host, run_id = self._met_at
+        if not run_id:
+            # Asked again: this node does not know yet where the others are.
+            return False
         try:
             if self._places is None:
-                host, run_id = self._met_at
                 self._places = Places(host, self._settings.rendezvous_port, run_id)
             if self._settings.node == 0:
                 return self._decide(known, found, self._places)

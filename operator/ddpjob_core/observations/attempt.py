@@ -107,7 +107,10 @@ class Attempt:
         return NodeState.SUCCEEDED if state is NodeState.MISSING and ordinal in self.succeeded else state
 
     def last_seen(self, ordinal: int) -> PodRecord | None:
-        """The pod of an ordinal as it is, or as it was when it was last seen."""
+        """The pod of an ordinal as it is, or as it was when it was last seen; None where there is no such node."""
+        if ordinal >= len(self.nodes):
+            # As in the failure of a status that a user has edited.
+            return None
         return self.nodes[ordinal] or self.vanished.get(self.names[ordinal])
 
     @property

@@ -14,7 +14,7 @@ from ddpjob_core.api.spec import Elastic
 from ddpjob_core.api.status import Failure, Membership, Rejoining, Restarts
 from ddpjob_core.children.actions import Action, DeleteStray
 from ddpjob_core.children.deletions import ABANDONED_GRACE_SECONDS
-from ddpjob_core.observations.failed_attempt import find_failure
+from ddpjob_core.observations.failed_attempt import cause_known_at, find_failure
 from ddpjob_core.observations.rejoining import (
     absent,
     can_rejoin,
@@ -50,6 +50,8 @@ def _awaited(situation: Situation, membership: Membership, known: Rejoining, ela
     failure = find_failure(situation)
     if failure is not None:
         further = without(situation, membership, lost_nodes(situation)) if lost_nodes(situation) else None
+        if further is None and _ends_the_job(situation, failure):
+            return abandon(situation, failure)
         return _all_again(situation, failure.message) if further is None else _written(situation, further)
     due = rejoin_due(situation)
     if due is not None and situation.now >= due:
@@ -59,6 +61,12 @@ def _awaited(situation: Situation, membership: Membership, known: Rejoining, ela
         created = known.model_copy(update={"created": True})
         return _written(situation, membership.model_copy(update={"rejoining": created}))
     return None
+
+
+def _ends_the_job(situation: Situation, failure: Failure) -> bool:
+    """Whether a rule fails the job for what happened while a node was away, and did not come of that."""
+    known = cause_known_at(situation, failure) is None
+    return known and action_for(failure, situation.spec.restart.rules) is RestartAction.FAIL
 
 
 def rejoining_actions(situation: Situation) -> tuple[Action, ...]:

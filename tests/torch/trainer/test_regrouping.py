@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,8 +14,12 @@ pytest.importorskip("torch")
 import torch.distributed as dist
 from training import whole
 
-from ddpjob_trainer.process.meeting import ABANDONED, GENERATION, Meeting
+from ddpjob_trainer.loop.survival import Survival
+from ddpjob_trainer.process.meeting import ABANDONED, GENERATION, NEWS, Meeting, NotMetError
 from ddpjob_trainer.process.regrouping import Regrouping
+
+if TYPE_CHECKING:
+    from ddpjob_trainer.process.group import Group
 
 PROGRAM = str(Path(__file__).with_name("programs") / "regroups.py")
 
@@ -95,3 +101,30 @@ def test_no_news_is_waited_for_once_the_training_ends() -> None:
     with given_up as regrouping, pytest.raises(RuntimeError):
         regrouping.join()
     assert time.now == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "given_up", "seconds"),
+    [
+        (RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer"), False, 3600),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer"), True, 0),
+        (NotMetError("rank 1 has not come within 300 s"), True, 0),
+        (RuntimeError("the connection to the feature store was refused"), False, NEWS),
+        (RuntimeError("expected a tensor of floats"), False, 0),
+    ],
+    ids=["of the group", "a rank has given up", "the ranks have not met", "of the program", "another error"],
+)
+def test_only_a_connection_of_the_group_is_waited_for_as_long_as_a_lost_node_may_take(
+    reason: RuntimeError,
+    given_up: bool,  # noqa: FBT001 a column
+    seconds: float,
+) -> None:
+    time, board = Time(), dist.HashStore()
+    if given_up:
+        board.add(ABANDONED, 1)
+    meeting = Meeting(board, rank=0, world_size=2, clock=time, pause=time.pause)
+    regrouping = Regrouping(meeting, lambda _, __: None, None, rejoin=3600)
+    alone = cast("Group", SimpleNamespace(exchange=None, rank=0))
+    survival = Survival(alone, regrouping, name=None, clock=time, pause=time.pause)
+    assert not survival.survives(reason)
+    assert time.now == pytest.approx(seconds, abs=0.1)

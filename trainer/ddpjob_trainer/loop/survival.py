@@ -141,7 +141,7 @@ class Survival:
         if not _is_lost_connection(reason):
             return self._is_overtaken_within(0)
         # Of a lost node, the operator has to create another pod.
-        return self._is_overtaken_within(NEWS) or self._comes_back()
+        return self._is_overtaken_within(NEWS) or (_is_of_the_group(reason) and self._comes_back())
 
     def is_broken(self) -> bool:
         """Whether a rank of the group is known to be gone."""
@@ -172,7 +172,7 @@ class Survival:
         try:
             while not self._regrouping.is_overtaken():
                 # A launcher that restarts all workers asks them to stop, and so does the end of the job.
-                if self._clock() >= deadline or is_requested() or unless():
+                if self._clock() >= deadline or is_requested() or self._regrouping.is_abandoned() or unless():
                     return False
                 self._pause(_INTERVAL)
         except RuntimeError:
@@ -266,6 +266,11 @@ def _has_exchanged() -> bool:
     group = dist.group.WORLD
     backend = None if group is None else group._get_backend(torch.device("cpu"))  # noqa: SLF001 no public function counts
     return backend is None or backend._get_sequence_number_for_group() > 0  # noqa: SLF001
+
+
+def _is_of_the_group(reason: RuntimeError) -> bool:
+    """Whether gloo has lost one, which names its own files: a program may have lost a connection of its own."""
+    return "gloo" in str(reason).lower()
 
 
 def _is_lost_connection(reason: RuntimeError) -> bool:

@@ -151,6 +151,14 @@ class Regrouping:
         """
         return self._meeting.overtakes(self.generation)
 
+    def is_abandoned(self) -> bool:
+        """Whether a rank has given up, so that there will be no newer generation.
+
+        Raises:
+            RuntimeError: the store is gone.
+        """
+        return self._meeting.abandoned
+
     def _joined(self) -> bool:
         generation = self._meeting.newest()
         self._meeting.keep_out()

@@ -242,6 +242,22 @@ def test_a_second_failure_while_a_node_is_away_starts_all_nodes_again_and_counts
     assert len(told(world, "Restarting")) == 1
 
 
+def test_a_rule_that_fails_the_job_holds_while_a_node_is_away() -> None:
+    world = ready(restart={"rules": [{"action": "Fail", "exitCodes": [42]}]})
+    world.remove("digits-a0-1")
+    world.settle()
+    world.end(
+        "digits-a0-2", 42, json.dumps({"exitCode": 42, "generation": 1, "failures": [{"rank": 2, "exitCode": 42}]})
+    )
+    world.settle()
+    world.advance(120)
+    world.settle()
+    status = status_of(world)
+    assert (status.phase, status.attempt) == (Phase.FAILED, 0)
+    assert status.failure is not None
+    assert (status.failure.pod, status.failure.exit_code) == ("digits-a0-2", 42)
+
+
 def test_nodes_that_are_lost_together_or_soon_after_each_other_count_once() -> None:
     world = ready(nodes=3, elastic={"maxNodes": 4})
     world.remove("digits-a0-1")

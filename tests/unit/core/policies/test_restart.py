@@ -9,9 +9,10 @@ import pytest
 from world import World, running_world, spec_of
 
 from ddpjob_core.api import ConditionType, Phase
-from ddpjob_core.api.status import Progress
+from ddpjob_core.api.status import Failure, Progress
 from ddpjob_core.children.actions import DeletePod
 from ddpjob_core.observations.node_lost import SILENCE
+from ddpjob_core.observations.root_cause import POD_MISSING
 from ddpjob_core.wire.progress import ProgressReport
 
 
@@ -454,3 +455,13 @@ def test_a_pod_that_is_removed_by_force_without_a_reason_is_counted() -> None:
     world.settle()
     assert world.status is not None
     assert (world.status.attempt, world.status.restarts.ignored, world.status.restarts.counted) == (1, 0, 1)
+
+
+def test_the_failure_of_a_node_that_there_is_not_in_a_status_that_was_edited_is_decided_on_all_the_same() -> None:
+    world = running_world()
+    assert world.status is not None
+    edited = Failure(attempt=0, ordinal=700, pod="digits-a0-0", reason=POD_MISSING, message="edited")
+    world.status = world.status.model_copy(update={"failure": edited})
+    world.remove("digits-a0-0")
+    world.settle()
+    assert (world.status.attempt, world.status.restarts.counted) == (1, 1)
