@@ -24,6 +24,7 @@ from ddpjob_core.wire.fields import Fields
 from ddpjob_core.wire.progress import PollTarget, ProgressReport, parse_progress, parse_slowest
 from ddpjob_core.wire.rank_report import parse_rank_report, parse_wait
 
+EARLIEST_CLOCK = datetime(1971, 1, 1, tzinfo=UTC)
 NUMBERS: Final[tuple[object, ...]] = (
     *(0, 1, -1, 3, 40, 2**31 - 1, 2**31, 2**40, 2**53, 2**53 + 1, 2**63, -(2**63), 10**400),
     *(0.5, 6.0, 25.0, 700.0, 1e9, 1e12, 1e300, -1e300, float("nan"), float("inf"), -0.001),
@@ -257,7 +258,9 @@ def time_passes(world: HostileWorld, rng: Random) -> None:
     if rng.random() < 0.5:
         world.advance(rng.choice((0.3, 1.0, 6.0, 40.0, 700.0, 3600.0, 1e9)))
     else:
-        world.take_over(rng.choice((3600.0, -3600.0, -1.0, 1e9, -1e9)))
+        ahead = rng.choice((3600.0, -3600.0, -1.0, 1e9, -1e9))
+        # No machine's clock shows a time before 1970, and no status can name one.
+        world.take_over(ahead if world.now + timedelta(seconds=ahead) > EARLIEST_CLOCK else -1.0)
     world.others_ahead = timedelta(seconds=rng.choice((0, 0, 3600, -3600, 10**9)))
 
 
