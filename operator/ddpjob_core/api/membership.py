@@ -7,13 +7,18 @@ from ddpjob_core.api.constants import MAX_MEMBERS
 from ddpjob_core.api.status import Member, Membership
 
 
+def generations_of(membership: Membership) -> dict[int, int]:
+    """Of the nodes that have a later pod than their first one, the generation that has brought it, by ordinal."""
+    return {each.ordinal: each.generation for each in membership.members or ()}
+
+
 def membership_text(membership: Membership) -> str:
     """The annotation of the members' pods."""
     told: dict[str, Any] = {"generation": membership.generation, "nodes": membership.nodes}
     if membership.formed_in != membership.generation:
         told["formed"] = membership.formed_in
     if membership.members:
-        told["members"] = {str(each.ordinal): each.generation for each in membership.members}
+        told["members"] = {str(ordinal): member for ordinal, member in generations_of(membership).items()}
     return json.dumps(told, separators=(",", ":"))
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ddpjob_core.api.constants import MAX_MEMBERS
+from ddpjob_core.api.membership import generations_of
 from ddpjob_core.api.names import is_host_name, parse_pod_name, pod_name
 from ddpjob_core.api.status import Member, Membership, Rejoining
 from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, has_stopped
@@ -70,7 +71,7 @@ def without(situation: Situation, membership: Membership, lost: tuple[int, ...])
         lost: ordinals of the nodes.
     """
     generation = membership.generation + 1
-    members = {each.ordinal: each.generation for each in membership.members or ()} | dict.fromkeys(lost, generation)
+    members = generations_of(membership) | dict.fromkeys(lost, generation)
     most, number = situation.spec.most_nodes, situation.attempt.number
     names = (pod_name(situation.job.name, number, ordinal, most, generation) for ordinal in lost)
     if len(members) > MAX_MEMBERS or not all(is_host_name(name) for name in names):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ddpjob_core.api.membership import parse_membership
+from ddpjob_core.api.membership import generations_of, parse_membership
 from ddpjob_core.api.names import parse_pod_name
 from ddpjob_core.api.network_policy import Isolation
 from ddpjob_core.api.ordinals import parse_ordinals
@@ -95,7 +95,7 @@ def _known_to_pods(observed: Observed, spec: DDPJobSpec, attempt: int) -> Member
 
 def _view(observed: Observed, spec: DDPJobSpec, number: int, membership: Membership | None) -> Attempt:
     nodes = spec.nodes if membership is None else membership.nodes
-    members = {} if membership is None else {each.ordinal: each.generation for each in membership.members or ()}
+    members = {} if membership is None else generations_of(membership)
     lost = None if membership is None else membership.rejoining
     awaited = {} if lost is None or lost.created else {at: each for at, each in members.items() if each > lost.after}
     return view_attempt(

@@ -125,6 +125,6 @@ def test_only_a_connection_of_the_group_is_waited_for_as_long_as_a_lost_node_may
     meeting = Meeting(board, rank=0, world_size=2, clock=time, pause=time.pause)
     regrouping = Regrouping(meeting, lambda _, __: None, None, rejoin=3600)
     alone = cast("Group", SimpleNamespace(exchange=None, rank=0))
-    survival = Survival(alone, regrouping, name=None, clock=time, pause=time.pause)
+    survival = Survival(alone, regrouping, name=None, clock=time)
     assert not survival.survives(reason)
     assert time.now == pytest.approx(seconds, abs=0.1)

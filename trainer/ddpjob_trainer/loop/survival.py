@@ -25,9 +25,8 @@ from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.meeting import NEWS, NotMetError, Overtaken
 from ddpjob_trainer.process.patience import has_waited
 from ddpjob_trainer.process.regrouping import Regrouping
-from ddpjob_trainer.process.stop import forget_trainings, is_requested
+from ddpjob_trainer.process.stop import forget_trainings
 
-_INTERVAL: Final = 0.02
 _NO_STEP: Final = -1
 _SAVED: Final = "saved"
 _EPOCH_ENDED: Final = "epochEnded"
@@ -70,21 +69,18 @@ class Survival:
         *,
         name: str | None,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         """Args:
         group: the processes of the training.
         regrouping: forms their next group.
         name: of the training.
         clock: seconds.
-        pause: waits for a number of seconds.
         """
         self._exchange = group.exchange
         self._rank = group.rank
         self._regrouping = regrouping
         self._name = name or ""
         self._clock = clock
-        self._pause = pause
         self._kept: Kept | None = None
         # Whether the training as it is set up now has its state.
         self._complete = False
@@ -168,16 +164,9 @@ class Survival:
         return False
 
     def _is_overtaken_within(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> bool:
-        deadline = self._clock() + seconds
-        try:
-            while not self._regrouping.is_overtaken():
-                # A launcher that restarts all workers asks them to stop, and so does the end of the job.
-                if self._clock() >= deadline or is_requested() or self._regrouping.is_abandoned() or unless():
-                    return False
-                self._pause(_INTERVAL)
-        except RuntimeError:
-            return False
-        return True
+        with suppress(RuntimeError):
+            return self._regrouping.is_overtaken(seconds, unless=unless)
+        return False
 
     def keep(self, state: TrainingState, position: Position, *, saved: Position, torn: bool, epoch_ended: bool) -> None:
         """Keep what this rank has, before it leaves the group; what it has kept before if it has not gone on since.

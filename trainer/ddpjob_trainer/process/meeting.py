@@ -131,12 +131,14 @@ class Meeting:
         """Whether a rank has given up."""
         return self._board.add(ABANDONED, 0) > 0
 
-    def overtakes(self, generation: int, within: float = 0) -> bool:
+    def overtakes(self, generation: int, within: float = 0, *, unless: Callable[[], bool] = lambda: False) -> bool:
         """Whether there is a newer generation than this one, and no rank has given up.
 
         Args:
             generation: that this rank belongs to.
-            within: seconds to wait for one at most; not once this process was asked to stop.
+            within: seconds to wait for one at most; not once this process was asked to stop, as a launcher asks that
+                restarts all workers, and the end of the job.
+            unless: what ends the wait as well.
 
         Raises:
             RuntimeError: the store is gone.
@@ -145,7 +147,7 @@ class Meeting:
         while not self.abandoned:
             if self.newest() > generation:
                 return True
-            if self._clock() >= deadline or self._hurried():
+            if self._clock() >= deadline or self._hurried() or unless():
                 break
             self._pause(_INTERVAL)
         return False

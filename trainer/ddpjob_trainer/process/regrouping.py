@@ -143,21 +143,13 @@ class Regrouping:
         self._meeting.meet(self.generation, point, _PATIENCE)
         self.is_awaited = False
 
-    def is_overtaken(self) -> bool:
-        """Whether there is a newer generation, and no rank has given up.
+    def is_overtaken(self, within: float = 0, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Whether there is a newer generation, and no rank has given up; see `Meeting.overtakes`.
 
         Raises:
             RuntimeError: the store is gone.
         """
-        return self._meeting.overtakes(self.generation)
-
-    def is_abandoned(self) -> bool:
-        """Whether a rank has given up, so that there will be no newer generation.
-
-        Raises:
-            RuntimeError: the store is gone.
-        """
-        return self._meeting.abandoned
+        return self._meeting.overtakes(self.generation, within, unless=unless)
 
     def _joined(self) -> bool:
         generation = self._meeting.newest()
