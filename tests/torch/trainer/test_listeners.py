@@ -17,7 +17,7 @@ from ddpjob_trainer.checkpointing.storage import CheckpointFolder  # noqa: E402
 from ddpjob_trainer.loop.optimization import Optimization  # noqa: E402
 from ddpjob_trainer.loop.settings import Settings  # noqa: E402
 from ddpjob_trainer.loop.training_loop import TrainingLoop  # noqa: E402
-from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan  # noqa: E402
+from ddpjob_trainer.observability.listener import Listener, LogRecord, Plan, overridden  # noqa: E402
 from ddpjob_trainer.observability.log_steps import LogSteps  # noqa: E402
 from ddpjob_trainer.observability.telemetry import Telemetry  # noqa: E402
 from ddpjob_trainer.process.activity import Activity  # noqa: E402
@@ -117,7 +117,9 @@ def hear_a_training(group: Group, *, fail_at: int = 0) -> list[str]:
         batches.append(batch)
         if len(batches) == fail_at:
             raise ValueError("failed on purpose")
-        return model(batch[0]).sum()
+        value = model(batch[0]).sum()
+        value.register_hook(lambda _: heard.row.append("backward"))
+        return value
 
     with pytest.raises(ValueError, match="failed on purpose") if fail_at else contextlib.nullcontext():
         TrainingLoop(
@@ -132,10 +134,29 @@ def hear_a_training(group: Group, *, fail_at: int = 0) -> list[str]:
     return heard.row
 
 
-def test_a_log_step_except_the_first_is_reported_before_the_ranks_need_each_other_again(group: Group) -> None:
-    first = ["data", "step", "loss", "1 done", "1 logged", "data", "step", "loss", "2 done"]
-    rest = ["data", "step", "loss", "2 logged", "3 done", "data", "step", "loss", "4 done", "data", "step", "4 logged"]
-    assert hear_a_training(group) == first + rest
+def test_a_log_step_except_the_first_is_reported_when_all_ranks_have_met_in_the_next_one(group: Group) -> None:
+    computed = ["data", "step", "loss", "backward"]
+    first = [*computed, "1 done", "1 logged", *computed, "2 done"]
+    assert hear_a_training(group) == [
+        *first,
+        *computed,
+        "2 logged",
+        "3 done",
+        *computed,
+        "4 done",
+        "data",
+        "step",
+        "4 logged",
+    ]
+
+
+def test_what_a_listener_does_not_override_is_not_called_in_each_step() -> None:
+    heard, other = HeardMore(), Listener()
+    assert overridden([other, heard], Listener.loss_computed) == (heard.loss_computed,)
+    assert overridden([other], Listener.step_finished) == ()
+    # Whatever else stands in for the method is called.
+    other.loss_computed = heard.loss_computed  # type: ignore[method-assign]
+    assert overridden([other], Listener.loss_computed) == (heard.loss_computed,)
 
 
 def test_a_training_that_fails_reports_the_previous_log_step(group: Group) -> None:

@@ -86,6 +86,30 @@ class Norms(Listener):
         self.norms.append(record.gradient_norm)
 
 
+class Cleared(torch.optim.SGD):
+    """Does something of its own when gradients are cleared."""
+
+    cleared = 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 as torch has it
+        self.cleared += 1
+        super().zero_grad(set_to_none)
+
+
+def test_an_optimizer_that_clears_gradients_in_its_own_way_is_asked_to(group: Group) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = Cleared(model.parameters(), lr=0.1)
+    TrainingLoop(
+        group=group,
+        model=model,
+        optimizer=optimizer,
+        loss=lambda model, batch: model(batch[0]).sum(),
+        dataset=TensorDataset(torch.ones(3, 1)),
+        settings=Settings(total_epochs=1, batch_size=1),
+    ).run()
+    assert optimizer.cleared == 3
+
+
 def test_what_the_optimizer_does_not_change_does_not_count_for_the_norm(group: Group) -> None:
     norms = Norms()
     model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 from transformers import Trainer
 
-from ddpjob_trainer.loop.finite import Finite, OnNan
-from ddpjob_trainer.loop.optimization import values_of
+from ddpjob_trainer.loop.finite import Finite, OnNan, values_of
 from ddpjob_trainer.process.group import Group
 
 

@@ -14,7 +14,7 @@ from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.own_time import OwnTime
 from ddpjob_trainer.loop.survival import RankLostError, Survival
-from ddpjob_trainer.observability.listener import Listener, LogRecord
+from ddpjob_trainer.observability.listener import Listener, LogRecord, overridden
 from ddpjob_trainer.observability.log_steps import Agreed, LogSteps
 from ddpjob_trainer.observability.slowest import SlowestRank
 from ddpjob_trainer.process import randomness
@@ -30,7 +30,7 @@ class Course:
     """Reports a training to its listeners, saves and resumes it, and stops all ranks after the same step.
 
     All ranks call its methods at the same points. A step is: `begin_step`, for each of its batches `batch_arrived`,
-    `loss_computed` and, if another one follows, `await_batch`; then `step_finished`.
+    `loss_computed` and, if another one follows, `await_batch`; then `gradients_exchanged` and `step_finished`.
     """
 
     def __init__(
@@ -63,6 +63,10 @@ class Course:
         self._state = state
         self._checkpoints = checkpoints
         self._listeners = listeners
+        # What a step calls: most listeners are interested in little of it, and calls that do nothing add up.
+        self._hear_step = overridden(listeners, Listener.step_finished)
+        self._hear_loss = overridden(listeners, Listener.loss_computed)
+        self._hear_activity = overridden(listeners, Listener.activity_changed)
         self._log_every = log_every
         self._best_step = best_step
         self._during_next_step = during_next_step
@@ -174,8 +178,8 @@ class Course:
     def begin(self, activity: Activity) -> None:
         """This rank now does this."""
         self._requests.activity_changed(activity)
-        for listener in self._listeners:
-            listener.activity_changed(activity)
+        for activity_changed in self._hear_activity:
+            activity_changed(activity)
 
     def notify(self, call: Callable[[Listener], None]) -> None:
         """Notify all listeners."""
@@ -207,12 +211,12 @@ class Course:
     def loss_computed(self) -> None:
         """The forward pass is done, and the backward pass begins."""
         local = self._clock() - self._mark
-        for listener in self._listeners:
-            listener.loss_computed(local)
-        if self._log_steps.pending:
-            self.own_time.wait()
-            self._log_steps.finish()
-            self.own_time.compute()
+        for loss_computed in self._hear_loss:
+            loss_computed(local)
+
+    def gradients_exchanged(self) -> None:
+        """The backward pass of a step's last batch is done: all ranks have come to it, so that none waits here."""
+        self._log_steps.finish()
 
     def is_log_step(self, step: int) -> bool:
         """Whether the loss of a step is read back."""
@@ -234,8 +238,8 @@ class Course:
         self.position = position
         step, seconds = position.step, self._clock() - self._before
         self.own_time.end_step(seconds)
-        for listener in self._listeners:
-            listener.step_finished(step, self._samples, seconds, self._data_seconds)
+        for step_finished in self._hear_step:
+            step_finished(step, self._samples, seconds, self._data_seconds)
         if record is not None:
             loss, norm, rate = record
             suspicious = self._finite.suspicious(norm)

@@ -263,6 +263,11 @@ class Finite:
                     yield f"{key} of {names.get(parameter, 'a parameter')}", value.detach()
 
 
+def values_of(gradient: torch.Tensor) -> torch.Tensor:
+    """The values to take the norm of: an embedding's gradient may be sparse, for which torch has no norm."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
+
+
 def _first_loss(steps: Sequence[tuple[int, Sequence[torch.Tensor]]]) -> _Found | None:
     """The first loss that is not finite, of steps in their order."""
     whole = [

@@ -103,6 +103,8 @@ class Computing:
         elif isinstance(loss, tuple):
             raise MisuseError("a batch has one loss with a weight: call session.backward() with the sum of its losses")
         self._optimizings[0][1].backward(loss, part.weight, last=part.last)
+        if part.last:
+            self.course.gradients_exchanged()
 
     def step(self, optimizers: Sequence[Optimizer]) -> bool:
         """Change the parameters; whether all of the optimizers have."""

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.loop.batch_policy import BatchPolicy
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
-from ddpjob_trainer.loop.finite import Finite
+from ddpjob_trainer.loop.finite import Finite, values_of
 from ddpjob_trainer.loop.schedule import Advanced
 from ddpjob_trainer.loop.sharding import Sharding
 from ddpjob_trainer.loop.suitable import Seen, check_model
@@ -166,6 +166,8 @@ class Optimizing:
         self._device = device
         self._how = how
         self._parameters = list(module.parameters())
+        # Torch's own only drops the gradients, among other things that take as long as all else between two steps.
+        self._clears = getattr(type(optimizer), "zero_grad", None) is not torch.optim.Optimizer.zero_grad
         check_model(module)
         self._seen = Seen(module, optimizer)
         self._parts: list[torch.Tensor] = []
@@ -261,7 +263,8 @@ class Optimizing:
         """Drop the gradients and losses of a step that does not count."""
         self._parts = []
         self._weights.forget()
-        self._optimizer.zero_grad(set_to_none=True)
+        if self._clears:
+            self._optimizer.zero_grad(set_to_none=True)
         # Parameters that the optimizer does not change may have gradients too, which are exchanged with the others.
         for each in self._parameters:
             each.grad = None
@@ -372,11 +375,6 @@ def distribute(
     if how.compression is not None:
         _compress(model, how.compression)
     return model
-
-
-def values_of(gradient: torch.Tensor) -> torch.Tensor:
-    """The values to take the norm of: an embedding's gradient may be sparse, for which torch has no norm."""
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _compress(model: DistributedDataParallel, compression: Compression) -> None:

@@ -1,8 +1,8 @@
 """What a training reports while it runs, and the interface of those who want to know."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from ddpjob_trainer.observability.slowest import Slowest
 from ddpjob_trainer.process.activity import Activity
@@ -10,6 +10,8 @@ from ddpjob_trainer.process.activity import Activity
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
+
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +144,11 @@ class Listener:
 
     def failed(self) -> None:
         """The training ends with an exception."""
+
+
+def overridden(
+    listeners: Sequence[Listener], method: Callable[Concatenate[Listener, _P], None]
+) -> tuple[Callable[_P, None], ...]:
+    """A method of the listeners that have one of their own, for what is called in each step."""
+    found = [getattr(each, method.__name__) for each in listeners]
+    return tuple(each for each in found if getattr(each, "__func__", None) is not method)

@@ -46,8 +46,8 @@ class _Pending:
 class LogSteps:
     """Reports one log step at a time; `begin` is a collective, on the same steps of all ranks.
 
-    The ranks come to the end of a step at different times. They need each other again in the next backward pass: a log
-    step is reported just before that, and not at the end of the step.
+    The ranks come to the end of a step at different times, and wait for each other in the next backward pass: a log
+    step is reported after that, when its means are known on all of them.
     """
 
     def __init__(
