@@ -28,17 +28,8 @@ def python(name: str, *arguments: str) -> list[str]:
     return [sys.executable, file(name), *arguments]
 
 
-def mpirun(processes: int, name: str, *arguments: str) -> list[str]:
-    return [
-        "mpirun",
-        "-np",
-        str(processes),
-        "--bind-to",
-        "none",
-        "--map-by",
-        ":OVERSUBSCRIBE",
-        *python(name, *arguments),
-    ]
+def mpirun(processes: int, *command: str) -> list[str]:
+    return ["mpirun", "-np", str(processes), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", *command]
 
 
 def line(command: Sequence[str]) -> Start:
@@ -81,7 +72,7 @@ def epochs(training: Training) -> dict[int, list[tuple[int, int]]]:
             marks=LIKE_ANOTHER,
         ),
         pytest.param(line(torchrun(1, file("multinode_ddp"), "5", "2")), {}, 1, 64, marks=LIKE_ANOTHER),
-        (line(mpirun(2, "pytorch_multinode_ddp_mpi", "5", "2")), {}, 2, 32),
+        (line(mpirun(2, *python("pytorch_multinode_ddp_mpi", "5", "2"))), {}, 2, 32),
         (torchruns(2, "pytorch_multinode_ddp_mpi", "5", "2"), {}, 2, 32),
         pytest.param(
             line(python("distributed_data_parallel", "5", "2")),
@@ -117,6 +108,13 @@ def test_a_program_trains_with_its_own_command_line_and_saves(  # noqa: PLR0917
     assert losses[-1] < losses[0] / 3
     saved = [int(name[5:].partition(".")[0]) for name in checkpoints_in(tmp_path / "uid")]
     assert saved == [steps * epoch for epoch in (2, 4, 5)]
+
+
+def test_under_mpi_all_ranks_stop_after_the_step_that_follows_a_request_however_slow_steps_become() -> None:
+    program = Path(__file__).parent / "trainer/programs/asked_under_mpi.py"
+    training = run(mpirun(2, sys.executable, str(program)), {"DDPJOB_BACKEND": "mpi"})
+    assert training.code == 143, training.output
+    assert "stop requested: all ranks stop after step 401 (not saved)" in training.output
 
 
 def test_a_program_goes_on_where_its_last_snapshot_was(tmp_path: Path) -> None:
@@ -163,7 +161,7 @@ def test_a_wrong_command_line_is_explained_in_a_sentence(arguments: tuple[str, .
 def test_rank_0_sends_to_all_others_and_the_output_is_the_same_under_both_launchers(launcher: str) -> None:
     port = str(free_port())
     launch = [sys.executable, "-m", "torch.distributed.launch", "--nproc-per-node=3", f"--master-port={port}"]
-    command = mpirun(3, "message_passing") if launcher == "mpirun" else [*launch, file("message_passing")]
+    command = mpirun(3, *python("message_passing")) if launcher == "mpirun" else [*launch, file("message_passing")]
     training = succeed([*command, "--backend=gloo"], {"MASTER_PORT": port})
     said = sorted(line for line in training.output.splitlines() if line.startswith("Rank "))
     assert said == [
@@ -179,7 +177,7 @@ def test_rank_0_sends_to_all_others_and_the_output_is_the_same_under_both_launch
     [
         (torchrun(2, file("run_with_torchrun")), {}),
         (python("run_with_python"), {"DDPJOB_PROCS_PER_NODE": "2"}),
-        (mpirun(2, "run_with_mpirun"), {"MASTER_PORT": str(free_port())}),
+        (mpirun(2, *python("run_with_mpirun")), {"MASTER_PORT": str(free_port())}),
     ],
     ids=["torchrun", "python", "mpirun"],
 )
@@ -208,7 +206,7 @@ def test_collectives_are_measured_and_checked_for_each_size() -> None:
 
 
 def test_collectives_are_measured_over_mpi_too() -> None:
-    measured = mpirun(2, "collectives", "--smallest", "64", "--largest", "512", "--factor", "8")
+    measured = mpirun(2, *python("collectives", "--smallest", "64", "--largest", "512", "--factor", "8"))
     said = succeed(measured, {"DDPJOB_BACKEND": "mpi"}).output
     assert re.search(r"^2 ranks on cpu, mpi, torch", said, re.MULTILINE), said
     assert len(re.findall(r"^(?:all_reduce|all_gather|broadcast|reduce) +\d+ +[\d.]+ ", said, re.MULTILINE)) == 4 * 2

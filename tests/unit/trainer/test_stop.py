@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -20,34 +20,26 @@ from ddpjob_trainer.process.stop import EXIT_CODE, Stopped, StopRequests
 from ddpjob_trainer.process.stop_board import StopBoard
 
 
-@dataclass
 class Ranks:
     """Threads that add up their numbers, as processes would by an all-reduce."""
 
-    size: int
-    first: bool = True
-    rank: int = 0
-    world_size: int = 1
-    board: None = None
-    grace_period_seconds: float = 30
-    looks: int = 0
-    given: list[tuple[float, ...]] = field(default_factory=list)
-    totals: list[float] = field(default_factory=list)
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.all_there = threading.Condition()
+        self.given: dict[int, list[float]] = {}
 
-    def __post_init__(self) -> None:
-        self.meeting = threading.Barrier(self.size, self._add, timeout=10)
-        self.lock = threading.Lock()
+    def begin(self, number: int, value: float) -> Callable[[], float]:
+        """A rank's collective of this number."""
+        with self.all_there:
+            self.given.setdefault(number, []).append(value)
+            self.all_there.notify_all()
 
-    def sum(self, *values: float) -> list[float]:
-        with self.lock:
-            self.given.append(values)
-        self.meeting.wait()
-        return self.totals
+        def result() -> float:
+            with self.all_there:
+                assert self.all_there.wait_for(lambda: len(self.given[number]) == self.size, 10)
+                return sum(self.given[number])
 
-    def _add(self) -> None:
-        self.totals = [sum(column) for column in zip(*self.given, strict=True)]
-        self.given = []
-        self.looks += 1
+        return result
 
 
 class Store:
@@ -79,14 +71,22 @@ class Rank:
     """One of them."""
 
     ranks: Ranks
-    first: bool
     rank: int = 0
     world_size: int = 1
     board: Store | None = None
     grace_period_seconds: float = 30
+    collectives: int = 0
+
+    def begin_sum(self, value: float) -> Callable[[], float]:
+        self.collectives += 1
+        return self.ranks.begin(self.collectives, value)
 
     def sum(self, *values: float) -> list[float]:
-        return self.ranks.sum(*values)
+        return [self.begin_sum(value)() for value in values]
+
+
+def alone() -> Rank:
+    return Rank(Ranks(1))
 
 
 @dataclass
@@ -99,35 +99,36 @@ class Clock:
         return self.now
 
 
-def train(ranks: Ranks, rank: int, steps: int, seconds: Callable[[int], float], asked_at: int | None) -> int | None:
+def train(ranks: Ranks, exchange: threading.Barrier, steps: int, asked_at: int | None) -> int | None:
     """Steps after which a rank stopped, or None where it was never told to."""
-    clock = Clock(1000.0 * rank)
-    requests = StopRequests(Rank(ranks, first=rank == 0), clock)
+    requests = StopRequests(Rank(ranks))
     for step in range(1, steps + 1):
-        clock.now += seconds(step) * (1 + rank / 10)
         if step == asked_at:
             requests._ask(signal.SIGTERM, None)
+        exchange.wait()
         if requests.agreed(step):
             return step
     return None
 
 
-@given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 60), st.floats(-4, 0.5).map(lambda power: 10**power))
+@given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 60))
 @settings(max_examples=60, deadline=None)
-def test_all_ranks_stop_at_one_step_soon_after_any_of_them_was_asked(
-    size: int, asked: int, asked_at: int, seconds: float
-) -> None:
-    ranks = Ranks(size)
+def test_without_a_store_all_ranks_stop_after_the_step_that_follows(size: int, asked: int, asked_at: int) -> None:
+    ranks, exchange = Ranks(size), threading.Barrier(size, timeout=10)
     with ThreadPoolExecutor(size) as pool:
         runs = [
-            pool.submit(train, ranks, rank, 30_000, lambda _: seconds, asked_at if rank == asked % size else None)
-            for rank in range(size)
+            pool.submit(train, ranks, exchange, 100, asked_at if rank == asked % size else None) for rank in range(size)
         ]
-        stopped = {run.result() for run in runs}
-    (step,) = stopped
-    assert step is not None
-    assert asked_at <= step
-    assert (step - asked_at) * seconds <= max(1.0, seconds) + 1e-6
+        assert {run.result() for run in runs} == {asked_at + 1}
+
+
+def test_without_a_store_no_rank_waits_for_one_that_is_still_at_the_end_of_the_step() -> None:
+    ranks = Ranks(2)
+    requests = StopRequests(Rank(ranks))
+    assert not requests.agreed(1)
+    # The other one has come to the end of that step by the time its gradients are exchanged in the next.
+    ranks.begin(1, 1.0)
+    assert requests.agreed(2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -211,18 +212,6 @@ def test_a_store_that_is_gone_ends_no_training(caplog: pytest.LogCaptureFixture)
     assert "requests to stop are no longer seen: RuntimeError: connection reset" in caplog.text
 
 
-def test_a_second_of_short_steps_costs_one_look() -> None:
-    ranks = Ranks(1)
-    assert train(ranks, 0, 20_000, lambda _: 0.001, None) is None
-    assert ranks.looks <= 20 + 2
-
-
-def test_steps_that_become_slower_are_noticed_at_the_next_look() -> None:
-    ranks = Ranks(1)
-    train(ranks, 0, 1000, lambda step: 0.01 if step <= 500 else 2.0, None)
-    assert ranks.looks >= 400 - 1
-
-
 @pytest.fixture
 def own_handler() -> object:
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: None)
@@ -231,19 +220,19 @@ def own_handler() -> object:
 
 
 def test_sigterm_is_taken_while_a_training_runs_and_given_back_afterwards(own_handler: object) -> None:
-    with StopRequests(Ranks(1)) as requests:
+    with StopRequests(alone()) as requests:
         assert not requests.agreed_now(0)
         os.kill(os.getpid(), signal.SIGTERM)
         assert requests.agreed_now(0)
     assert signal.getsignal(signal.SIGTERM) is own_handler
-    with pytest.raises(ValueError, match="broken"), StopRequests(Ranks(1)):
+    with pytest.raises(ValueError, match="broken"), StopRequests(alone()):
         raise ValueError("broken")
     assert signal.getsignal(signal.SIGTERM) is own_handler
 
 
 def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> None:
     def run() -> object:
-        with StopRequests(Ranks(1)) as requests:
+        with StopRequests(alone()) as requests:
             assert not requests.agreed_now(0)
             return signal.getsignal(signal.SIGTERM)
 
@@ -254,7 +243,7 @@ def test_in_another_thread_the_handler_is_left_alone(own_handler: object) -> Non
 @pytest.mark.usefixtures("own_handler")
 def test_a_forked_process_can_be_ended_as_ever_from_its_first_moment_on() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with StopRequests(Ranks(1)) as requests:
+    with StopRequests(alone()) as requests:
         for _ in range(50):
             child = os.fork()
             if child == 0:
@@ -273,9 +262,9 @@ from ddpjob_trainer.process.activity import Activity
 from ddpjob_trainer.process.stop import StopRequests
 
 class Alone:
-    first, board = True, None
-    grace_period_seconds = 1
+    board, grace_period_seconds = None, 1
     def sum(self, *values): return list(values)
+    def begin_sum(self, value): return lambda: value
 
 with StopRequests(Alone()) as requests:
     requests.agreed(1)

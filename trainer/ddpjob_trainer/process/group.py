@@ -1,6 +1,6 @@
 """The process group: how the ranks of a training meet, and on which device this one computes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -82,6 +82,14 @@ class Group:
         Combines what each rank has measured on its own share of the data, such as the correct answers of an evaluation.
         """
         return self.exchange.sum(*values)
+
+    def begin_sum(self, value: float) -> Callable[[], float]:
+        """Start to add up a number of each rank, without waiting; what is returned waits for the sum.
+
+        All ranks call it together.
+        """
+        total = self.exchange.begin_sum(torch.tensor(value, dtype=torch.float64))
+        return lambda: float(total.result())
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
         """The ranks' tensors one after the other, the same on every rank; all ranks call it together.

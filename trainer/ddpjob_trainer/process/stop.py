@@ -2,8 +2,9 @@
 
 SIGTERM may reach one process of many or all of them. A rank that left alone would keep the others waiting in a
 collective, so the ranks agree on their last step, through the store where they have met (see stop_board). MPI has no
-store: there, at certain steps all ranks check by a small all-reduce whether any of them was asked, about once per
-second by the measured speed. Each check also agrees on the step of the next one, since the ranks' clocks differ.
+store: there, each rank begins a small all-reduce at the end of each step, and reads it at the end of the next one. No
+rank waits for it, since in between all have exchanged their gradients, and a request is seen after one more step,
+however long that is.
 
 A rank that hangs never checks: it ends by itself shortly before the end of the job's grace period, and shows where.
 """
@@ -23,8 +24,6 @@ from ddpjob_trainer.process.stop_board import Board, StopBoard
 
 EXIT_CODE: Final = 128 + signal.SIGTERM
 """What a shell reports for a process ended by SIGTERM. Never 0: a process that was asked to stop has not succeeded."""
-SECONDS_BETWEEN_CHECKS: Final = 1.0
-_MOST_STEPS_BETWEEN_CHECKS: Final = 1_000_000
 
 
 class Stopped(SystemExit):
@@ -40,10 +39,6 @@ class Stopped(SystemExit):
 
 class Peers(Protocol):
     """The ranks of a training; a `Group` is one."""
-
-    @property
-    def first(self) -> bool:
-        """Whether this is rank 0, whose speed decides when the next check is."""
 
     @property
     def rank(self) -> int:
@@ -63,6 +58,9 @@ class Peers(Protocol):
 
     def sum(self, *values: float) -> list[float]:
         """The sums over all ranks, one for each of the numbers, exactly the same on every rank."""
+
+    def begin_sum(self, value: float) -> Callable[[], float]:
+        """Start to add up a number of each rank; what is returned waits for the sum."""
 
 
 class StopRequests:
@@ -86,16 +84,14 @@ class StopRequests:
         """
         self._left = left
         self._peers = peers
-        self._clock = clock
         self._asked = False
         self._before: Callable[[int, FrameType | None], object] | int | None = None
         self._handles = False
         self._pulse = Pulse(clock)
         self._last_resort: LastResort | None = None
         self._board: StopBoard | None = None
-        self._last_check: tuple[float, int] | None = None
-        self._seconds_per_step = 0.0
-        self._next_check = 0
+        # Without a board: how many ranks had been asked at the end of the last step.
+        self._asked_before: Callable[[], float] | None = None
 
     def __enter__(self) -> Self:
         _count[0] += 1
@@ -152,21 +148,14 @@ class StopRequests:
         self._pulse.step_finished(step)
         if self._board is not None:
             return self._board.finished(step)
-        return step >= self._next_check and self.agreed_now(step)
+        before, self._asked_before = self._asked_before, self._peers.begin_sum(float(self._asked))
+        return before is not None and before() > 0
 
     def agreed_now(self, step: int) -> bool:
         """Check immediately whether all ranks stop; `step` is the last finished one."""
         self._pulse.step_finished(step)
-        now = self._clock()
-        if self._last_check is not None and step > self._last_check[1]:
-            self._seconds_per_step = (now - self._last_check[0]) / (step - self._last_check[1])
-        self._last_check = (now, step)
         seen = self._board is not None and self._board.reached(step)
-        asked, seconds_per_step = self._peers.sum(
-            float(self._asked or seen), self._seconds_per_step if self._peers.first else 0.0
-        )
-        steps = SECONDS_BETWEEN_CHECKS / seconds_per_step if seconds_per_step > 0 else 1
-        self._next_check = step + max(int(min(steps, _MOST_STEPS_BETWEEN_CHECKS)), 1)
+        (asked,) = self._peers.sum(float(self._asked or seen))
         return asked > 0
 
     def _note(self) -> None:
