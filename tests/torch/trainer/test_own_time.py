@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ddpjob_trainer.loop.optimization import Optimization, distribute
+from ddpjob_trainer.loop.distributing import distribute
+from ddpjob_trainer.loop.optimization import Optimization
 from ddpjob_trainer.loop.own_time import DeviceTimer, HostTimer, OwnTime, Timer
 from ddpjob_trainer.process.group import Group
 

@@ -54,6 +54,17 @@ class Stream:
     divides = False
 
     @property
+    def obstacle(self) -> str | None:
+        """Why it could not be read again from an earlier position, in this process; None if it can."""
+        if self._stateful:
+            return "the loader has a state of its own, which is ahead of the last committed step"
+        if isinstance(self._loader, Iterator):
+            return "the loader can be read only once"
+        if self._dealt is False:
+            return "each rank reads data of its own, which a new process would have to find again"
+        return None
+
+    @property
     def batch_size(self) -> int:
         """Samples per rank and batch, 0 if that is not known."""
         return batch_size_of(self._loader)

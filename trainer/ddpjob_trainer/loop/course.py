@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -11,6 +12,7 @@ from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.snapshot import TrainingState
 from ddpjob_trainer.checkpointing.step_gate import Pause
 from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.loop.drifting import check_together
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.own_time import OwnTime
 from ddpjob_trainer.loop.survival import RankLostError, Survival
@@ -19,7 +21,6 @@ from ddpjob_trainer.observability.log_steps import Agreed, LogSteps
 from ddpjob_trainer.observability.slowest import SlowestRank
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.activity import Activity
-from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 from ddpjob_trainer.process.stop import Stopped, StopRequests
 
@@ -70,12 +71,14 @@ class Course:
         self._log_every = log_every
         self._best_step = best_step
         self._during_next_step = during_next_step
-        self._survival = survival
+        self.survival = survival
+        """Of lost ranks; None ends with them."""
         self._clock = clock
         self._log_steps = LogSteps(group.exchange, self._logged, self._check)
         self._finite = finite
-        left = (lambda: False) if survival is None else survival.is_broken
-        self._requests = StopRequests(group, clock=clock, left=left)
+        self._requests = StopRequests(
+            group, clock=clock, left=lambda: self.survival is not None and self.survival.is_broken()
+        )
         self.own_time = OwnTime.on(group.device, rank=group.rank, clock=clock)
         """What this rank does in a step without waiting for another."""
         self._slowest = SlowestRank()
@@ -87,6 +90,10 @@ class Course:
         """Step of the checkpoint that the training went on from."""
         self.epoch_ended = False
         """Whether it goes on at the end of an epoch, with what follows that."""
+        self.found: dict[str, Any] = {}
+        """What the rank whose state was taken over has said besides."""
+        # Whether listeners, which may have a state, do not know of the last step yet.
+        self._counting = False
         # What a resume would find; at the beginning nothing is worth saving.
         self._saved = Position()
         self._pauses = dict[int, Pause]()
@@ -110,26 +117,22 @@ class Course:
             Stopped: the body has raised it.
             SaveError: a checkpoint could not be written; with asynchronous ones on rank 0 alone after the step in which
                 it failed, whose end the others notice.
-            RankLostError: a rank was replaced, and the training goes on.
+            RankLostError: the body has raised it: the training goes on in another way.
         """
         try:
             with self._requests:
                 yield
-                self._finish_saving()
+                self.finish_saving()
                 self.notify(lambda listener: listener.finished())
+        except RankLostError:
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+            raise
         except Stopped as stopped:
-            if self._survival is not None and self._survival.outlasts_stop():
-                if self._checkpoints is not None:
-                    self._checkpoints.close()
-                raise RankLostError("ranks of another node were asked to stop") from stopped
             step = stopped.step
             self.notify(lambda listener: listener.stopped(step))
             raise
-        except BaseException as reason:
-            if self._survival is not None and self._survival.survives(reason):
-                if self._checkpoints is not None:
-                    self._checkpoints.close()
-                raise RankLostError(str(reason)) from reason
+        except BaseException:
             self._log_steps.finish_if_soon()
             if self._checkpoints is not None:
                 self._checkpoints.close()
@@ -161,18 +164,28 @@ class Course:
             self.position = self._saved = found
             self.resumed_from = found.step
             _log.info("resumed in epoch %d after step %d", found.epoch + 1, found.step)
+        elif self.survival is not None and self.survival.is_ruined:
+            raise self.survival.give_up("no rank has the state of a whole step, and there is no checkpoint")
         self._finite.begin(self.position.step)
         return found is not None
 
-    def keep(self, *, torn: bool) -> None:
+    def keep(self, *, torn: bool, more: dict[str, Any] | None = None, misses: bool = False) -> None:
         """After a `RankLostError`: keep what this rank has.
 
         Args:
             torn: whether parameters may have changed since the last finished step.
+            more: what else the other ranks need to know, as JSON.
+            misses: whether this rank needs what only rank 0 finds after this step.
         """
-        if self._survival is not None:
-            self._survival.keep(
-                self._state(), self.position, saved=self._saved, torn=torn, epoch_ended=self.epoch_ended
+        if self.survival is not None:
+            self.survival.keep(
+                self._state(),
+                self.position,
+                saved=self._saved,
+                torn=torn or self._counting,
+                epoch_ended=self.epoch_ended,
+                more=more,
+                misses=misses,
             )
 
     def begin(self, activity: Activity) -> None:
@@ -235,15 +248,17 @@ class Course:
         """
         first = self._consumed == 0
         self._consumed += consumed
+        self._counting = True
         self.position = position
         step, seconds = position.step, self._clock() - self._before
         self.own_time.end_step(seconds)
         for step_finished in self._hear_step:
             step_finished(step, self._samples, seconds, self._data_seconds)
+        self._counting = False
         if record is not None:
             loss, norm, rate = record
             suspicious = self._finite.suspicious(norm)
-            own = self.own_time.taken() if self._group.world_size > 1 else ()
+            own = (*self.own_time.taken(), rate) if self._group.world_size > 1 else ()
             self._log_steps.begin(
                 loss, norm, suspicious, step=step, learning_rate=rate, consumed=self._consumed, own=own
             )
@@ -321,10 +336,11 @@ class Course:
 
     def _take_over(self) -> bool:
         """Go on with what the other ranks have, if one was replaced and they have anything."""
-        found = None if self._survival is None else self._survival.take_over(self._state())
+        found = None if self.survival is None else self.survival.take_over(self._state())
         if found is None:
             return False
         self.position, self._saved, self.epoch_ended = found.position, found.saved, found.epoch_ended
+        self.found = found.more
         self.resumed_from = self._saved_step
         self._finite.begin(self.position.step)
         return True
@@ -340,7 +356,7 @@ class Course:
             Stopped: always.
         """
         self.save_rest()
-        self._finish_saving()
+        self.finish_saving()
         saved = "saved" if self._saved_step == self.position.step else "not saved"
         _log.info("stop requested: all ranks stop after step %d (%s)", self.position.step, saved)
         raise Stopped(self.position.step)
@@ -350,7 +366,12 @@ class Course:
         if self._checkpoints is not None:
             self._checkpoints.prepare(self._state())
 
-    def _finish_saving(self) -> None:
+    def finish_saving(self) -> None:
+        """Wait until what is being saved is on disk.
+
+        Raises:
+            SaveError: it could not be written.
+        """
         if self._checkpoints is None or not self._checkpoints.asynchronous:
             return
         self.begin(Activity.CHECKPOINT)
@@ -375,13 +396,8 @@ class Course:
         self.notify(lambda listener: listener.logged(record))
 
     def _check(self, record: LogRecord, agreed: Agreed) -> None:
-        if agreed.apart:
-            raise MisuseError(
-                f"the gradients of step {record.step} differ between the ranks, so that each would train a model of "
-                "its own: the forward pass must call the model that all ranks train together, which is the one that "
-                "the loss of `train` is given, or that session.model() has returned"
-            )
-        if self._group.first and self._slowest.add(agreed.own):
+        check_together(record.step, agreed, replaced=self.survival is not None and self.survival.generation > 0)
+        if self._group.first and self._slowest.add([own for *own, _ in agreed.own]):
             found = self._slowest.found
             self.notify(lambda listener: listener.slowest_changed(found))
         self._finite.check(record.gradient_norm, step=record.step, suspicious=agreed.suspicious, saved=self._saved_step)

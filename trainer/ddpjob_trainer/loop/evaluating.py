@@ -143,7 +143,12 @@ def report(evaluation: Evaluation, notify: Callable[[Callable[[Listener], None]]
 
 @contextmanager
 def measuring(
-    course: Course, group: Group, modules: Iterable[nn.Module], buffers: Iterable[torch.Tensor]
+    course: Course,
+    group: Group,
+    modules: Iterable[nn.Module],
+    buffers: Iterable[torch.Tensor],
+    *,
+    guarded: Callable[[Callable[[], object]], object] = lambda work: work(),
 ) -> Iterator[None]:
     """Evaluate in the body, which rank 0 may do alone, for as long as it likes; all ranks enter it together.
 
@@ -152,15 +157,20 @@ def measuring(
         group: its processes.
         modules: are in evaluation mode meanwhile.
         buffers: of which all ranks get the values of rank 0.
+        guarded: calls what needs the other ranks.
     """
+
+    def share() -> None:
+        for buffer in buffers:
+            # As the next forward pass would: all ranks evaluate what a checkpoint holds, and what a resume would.
+            group.exchange.copy_of_first(buffer)
+
     course.begin(Activity.EVALUATION)
-    for buffer in buffers:
-        # As the next forward pass would: all ranks evaluate what a checkpoint holds, and what a resume would.
-        group.exchange.copy_of_first(buffer)
+    guarded(share)
     with undisturbed(modules):
         yield
     # The others would run into the timeout of their next collective.
-    wait_for_first()
+    guarded(wait_for_first)
     course.begin(Activity.STEP)
 
 

@@ -1,6 +1,6 @@
 """A step that a session has handed out: it is committed, or handed out again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from ddpjob_trainer.loop.before import Buffers
 from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.finite import Finite
 from ddpjob_trainer.loop.optimization import Optimizing
+from ddpjob_trainer.loop.rewinding import Rewinding
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError
 
@@ -32,8 +33,14 @@ class StepLost(Exception):  # noqa: N818 not an error: the step is computed agai
 class Committing(Protocol):
     """What a step is reported to; a Session is one."""
 
+    def enter(self) -> None:
+        """The loop computes a step now."""
+
     def commit(self, step: "Step") -> None:
         """Count the step."""
+
+    def is_lost_by(self, reason: BaseException) -> bool:
+        """Whether an exception comes of a rank that was lost: then the ranks meet when the loop asks for a step."""
 
 
 class Computing:
@@ -47,6 +54,7 @@ class Computing:
         course: Course,
         *,
         several: bool,
+        rewinding: Rewinding | None = None,
     ) -> None:
         """Args:
         device: where batches go.
@@ -54,6 +62,7 @@ class Computing:
         optimizings: of all optimizers; the loss that is logged is the first one's.
         course: of the training.
         several: whether a loop is given all batches of a step, and not the only one.
+        rewinding: of all that is trained and kept, for the loss of a rank; None ends with it.
         """
         self.device = device
         self.several = several
@@ -66,29 +75,49 @@ class Computing:
         self._before = _Before(models)
         self._part: Part | None = None
         self._computed = False
+        self._failed = False
+        self._rewinding = rewinding
         self.begun = False
         self.changed = False
         """Whether an optimizer has changed parameters in this step."""
         self.record: Record | None = None
 
+    def hand_out(self) -> None:
+        """A step is about to be given to the loop, which may do something before it begins."""
+        self.changed = False
+        self._before.remember(self.course.position.step)
+        if self._rewinding is not None:
+            self._rewinding.remember()
+
     def begin(self) -> None:
         """A step begins, or begins again."""
-        self.begun, self.changed, self.record, self._part = True, False, None, None
+        self.begun, self.changed, self.record, self._part, self._failed = True, False, None, None, False
         for _, optimizing, _ in self._optimizings:
             optimizing.forget()
         for model in self.models:
             for each in model.parameters():
                 each.grad = None
-        self._before.remember(self.course.position.step)
 
     def end(self) -> None:
         """The step ends; not every one has changed parameters with all optimizers, or only once."""
         for _, _, finite in self._optimizings:
             finite.at(self.course.position.step + 1)
 
+    def ended(self) -> None:
+        """The step is committed."""
+        if self._rewinding is not None:
+            self._rewinding.end()
+
     def undo(self) -> None:
         """The step is to begin again."""
         self._before.restore(self.course.position.step)
+
+    def rewind(self) -> list[str]:
+        """Put everything back to where the step was handed out; returns what cannot be put back."""
+        if self.changed:
+            return ["the parameters"]
+        self.undo()
+        return [] if self._rewinding is None else self._rewinding.rewind()
 
     def batch_begun(self, part: Part) -> None:
         """This rank computes with a batch."""
@@ -97,6 +126,8 @@ class Computing:
     def backward(self, loss: object) -> None:
         """Compute the gradients of a loss, as its share of the step's."""
         part = self._known
+        # Whatever a program does about an exception: gradients that were not exchanged change no parameters.
+        self._failed = True
         if not self._computed:
             self._computed = True
             self.course.loss_computed()
@@ -105,6 +136,7 @@ class Computing:
         self._optimizings[0][1].backward(loss, part.weight, last=part.last)
         if part.last:
             self.course.gradients_exchanged()
+        self._failed = False
 
     def step(self, optimizers: Sequence[Optimizer]) -> bool:
         """Change the parameters; whether all of the optimizers have."""
@@ -115,6 +147,8 @@ class Computing:
             raise MisuseError(
                 "session.step() comes after session.backward(loss), which takes the place of loss.backward()"
             )
+        if self._failed:
+            raise MisuseError("session.backward() has failed in this step, which has no gradients to go on with")
         chosen = [each for each in self._optimizings if not optimizers or any(each[0] is one for one in optimizers)]
         if len(chosen) < len(optimizers):
             raise MisuseError('session.step() got an optimizer that is not kept: session.keep("name", optimizer)')
@@ -123,6 +157,8 @@ class Computing:
         if chosen[0][1] is not first:
             # All losses since the last change of parameters are of this one.
             chosen[0][1].take_losses(first)
+        if self._rewinding is not None and not self.changed:
+            self._rewinding.change()
         for _, optimizing, finite in chosen:
             self.changed = True
             finite.at(before)
@@ -171,6 +207,7 @@ class Step:
         self._rest = rest
         self._counted = 0
         self._lost = False
+        self._given: Generator[Any] | None = None
         self.committed = False
         """Whether it counts: then it is never handed out again."""
 
@@ -191,9 +228,10 @@ class Step:
 
     def __enter__(self) -> Any:  # noqa: ANN401 what the loader holds
         self._lost = False
+        self._session.enter()
         self._computing.begin()
-        batches = self._batches()
-        return batches if self._computing.several else next(batches)
+        self._given = self._batches()
+        return self._given if self._computing.several else next(self._given)
 
     def __exit__(
         self, kind: type[BaseException] | None, reason: BaseException | None, traceback: TracebackType | None
@@ -205,22 +243,35 @@ class Step:
                 raise MisuseError("a step ends with session.step(), within its `with`")
             self.committed = True
             computing.end()
-            self._session.commit(self)
+            try:
+                self._session.commit(self)
+            except RuntimeError as failure:
+                if not self._session.is_lost_by(failure):
+                    raise
+            computing.ended()
             return False
+        if self._given is not None:
+            # What it has told the models about the exchange holds for this attempt alone.
+            self._given.close()
         if not issubclass(kind, StepLost):
-            return False
+            self._lost = reason is not None and self._session.is_lost_by(reason)
+            return self._lost
         if computing.changed:
             raise MisuseError("StepLost came after session.step(): the step cannot be computed again") from reason
         computing.undo()
         self._lost = True
         return True
 
+    def leave(self) -> None:
+        """Another one takes its place: let go of the loader."""
+        self._rest = iter(())
+
     def check(self) -> None:
         """Raises MisuseError if the loop has neither computed nor lost the step."""
         if not (self.committed or self._lost):
             raise MisuseError("the loop asked for the next step without computing this one: `with step as batch:`")
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self) -> Generator[Any]:
         computing, index = self._computing, 0
         with ExitStack() as exits:
             while index == 0 or not self._read[index - 1][1].last:

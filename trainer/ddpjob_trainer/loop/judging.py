@@ -59,6 +59,10 @@ class Judging:
         agreed: dict[str, float] = metrics
         return agreed
 
+    def own(self, found: object) -> dict[str, float]:
+        """What this rank has found, by name; a TypeError or ValueError says what it cannot be."""
+        return named_numbers(found, self._plain)
+
     def judge(self, metrics: dict[str, float], step: int) -> Evaluation:
         """Count what all ranks have agreed on.
 

@@ -1,9 +1,26 @@
-"""How long a loop of one's own trains."""
+"""How long a loop of one's own trains, and what else a session is asked for."""
 
 import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ddpjob_trainer.data.position import Position
+from ddpjob_trainer.loop.optimization import Optimization
 from ddpjob_trainer.process.environment import MisuseError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """What a session was asked for."""
+
+    seed: int
+    how: Optimization
+    save_every: int
+    save_every_steps: int | None
+    log_every: int
+    name: str | None
+    clock: Callable[[], float] = time.perf_counter
 
 
 class Limits:

@@ -15,17 +15,33 @@ from ddpjob_trainer.process.exchange import Exchange
 _log = logging.getLogger(__name__)
 
 
-def attach(listeners: Sequence[Listener], model: nn.Module, optimizer: Optimizer, exchange: Exchange) -> None:
+def attach(
+    listeners: Sequence[Listener],
+    model: nn.Module,
+    optimizer: Optimizer,
+    exchange: Exchange,
+    *,
+    share: bool = True,
+    known: bool = False,
+) -> None:
     """Give the listeners what is trained; all ranks call it together.
 
     Rank 0's weights are those of the training, which an average that a listener keeps has to begin with on all ranks.
+
+    Args:
+        listeners: of this rank.
+        model: that is trained.
+        optimizer: of its parameters.
+        exchange: between the ranks.
+        share: whether rank 0 gives its weights; not where another rank is about to give those of a training.
+        known: whether they have been given it before: what they keep must stay.
     """
     interested = [each for each in listeners if type(each).attached is not Listener.attached]
     # The listeners of one rank alone may be of another kind.
-    if exchange.sum(len(interested))[0]:
+    if share and exchange.sum(len(interested))[0]:
         for tensor in (*model.parameters(), *model.buffers()):
             exchange.copy_of_first(tensor)
-    for each in interested:
+    for each in () if known else interested:
         each.attached(Training(model, optimizer))
 
 

@@ -1,11 +1,10 @@
 """One step of the optimizer: mixed precision, gradient accumulation, clipping, compressed exchange."""
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -15,12 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.loop.batch_policy import BatchPolicy
 from ddpjob_trainer.loop.buckets import Buckets
 from ddpjob_trainer.loop.choice import one_of
+from ddpjob_trainer.loop.distributing import distribute, leave
 from ddpjob_trainer.loop.finite import Finite, values_of
 from ddpjob_trainer.loop.schedule import Advanced
 from ddpjob_trainer.loop.sharding import Sharding
 from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.loop.weights import Weights
-from ddpjob_trainer.process.environment import MisuseError
 
 if TYPE_CHECKING:
     from ddpjob_trainer.loop.own_time import OwnTime
@@ -32,9 +31,6 @@ The mean over the batch's samples, as torch's losses are by default: where batch
 an epoch, each is weighted by its samples. Or a sum together with its weight, such as the number of tokens: the loss
 of a step is then the sum over all its batches and ranks divided by all their weights. All ranks return the same kind.
 """
-
-_POWER_SGD_AFTER: Final = 10
-"""Steps before gradients are approximated: at first they change too quickly for it (arXiv:1905.13727)."""
 
 
 class Precision(StrEnum):
@@ -203,8 +199,7 @@ class Optimizing:
             self.own_time.detach()
         model, self._distributed = self._distributed, None
         if model is not None:
-            # Its hooks would exchange gradients in a group that is gone, for as long as anything refers to it.
-            model.reducer._remove_autograd_hooks()  # noqa: SLF001 torch has no public way
+            leave(model)
 
     def add(
         self,
@@ -338,61 +333,3 @@ class Optimizing:
             return True
         before, self._scale = self._scale, self.scaler.get_scale()
         return self._scale >= before
-
-
-def distribute(
-    module: nn.Module, device: torch.device, how: Optimization, buckets: Buckets | None = None
-) -> DistributedDataParallel:
-    """A model on its device as one that all ranks train together.
-
-    Args:
-        module: the model.
-        device: of this rank.
-        how: a step is computed.
-        buckets: the order in which gradients are exchanged, where checkpoints keep it.
-
-    Raises:
-        MisuseError: this torch cannot compress gradients this way for the backend, or not synchronise BatchNorm.
-    """
-    if how.sync_batch_norm:
-        if device.type == "cpu":
-            raise MisuseError(
-                "sync_batch_norm: torch's SyncBatchNorm computes on GPUs only, and this rank uses the CPU"
-            )
-        # Layers are replaced within the model; parameters and buffers stay the same.
-        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
-    model = DistributedDataParallel(
-        module,
-        device_ids=[device] if device.type == "cuda" else None,
-        static_graph=how.static_graph,
-        find_unused_parameters=how.find_unused_parameters,
-        gradient_as_bucket_view=how.gradient_as_bucket_view,
-        bucket_cap_mb=how.bucket_cap_mb,
-        broadcast_buffers=how.broadcast_buffers,
-    )
-    if buckets is not None:
-        buckets.attach(model)
-    if how.compression is not None:
-        _compress(model, how.compression)
-    return model
-
-
-def _compress(model: DistributedDataParallel, compression: Compression) -> None:
-    # Slow to import, so only where it is used; some versions of torch emit warnings about themselves.
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: PLC0415
-
-    try:
-        match compression:
-            case Compression.FLOAT16:
-                model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-            case Compression.BFLOAT16:
-                model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-            case Compression.POWER_SGD:
-                state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=_POWER_SGD_AFTER)
-                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    except TypeError as reason:
-        raise MisuseError(
-            f"torch {torch.__version__} has no compression={compression} for the backend {dist.get_backend()}: "
-            f"choose another compression ({reason})"
-        ) from reason

@@ -1,6 +1,6 @@
 """Evaluations by a loop of one's own, and the checkpoint of the best one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,6 +17,8 @@ from ddpjob_trainer.observability.metric_names import ACCURACY, check_name, name
 from ddpjob_trainer.process.environment import MisuseError
 from ddpjob_trainer.process.group import Group
 
+Guarded = Callable[[Callable[[], object]], bool]
+"""Calls what needs the other ranks, and returns whether they have all been there."""
 _METRIC: Final = "Session(metric=...)"
 
 
@@ -55,6 +57,15 @@ class OwnEvaluations:
         return None if self._judging is None else self._judging.history
 
     @property
+    def best_at(self) -> int | None:
+        """Step of an evaluation that is the best one, and whose checkpoint is not saved yet."""
+        return self._best_at
+
+    def go_on(self, best_at: int | None) -> None:
+        """Go on where another rank was."""
+        self._best_at = best_at
+
+    @property
     def best_step(self) -> int | None:
         """Step of the checkpoint to keep in addition to the newest ones."""
         return None if self.history is None or self.history.best is None else self.history.best.step
@@ -65,15 +76,19 @@ class OwnEvaluations:
         Raises:
             SaveError: it could not be written.
         """
-        best, self._best_at = self._best_at, None
+        best = self._best_at
         # Its result belongs to the checkpoint, which may have been written before.
         if best is not None and best == course.position.step:
             course.save()
         elif due:
             course.save_rest()
+        # Only now: a rank may be lost meanwhile.
+        self._best_at = None
 
     @contextmanager
-    def measuring(self, course: Course, group: Group, registered: Registered, how: Optimization) -> Iterator[None]:
+    def measuring(
+        self, course: Course, group: Group, registered: Registered, how: Optimization, guarded: Guarded
+    ) -> Iterator[None]:
         """Evaluate in the body; rank 0 may do so alone, with what all ranks train.
 
         Args:
@@ -81,12 +96,14 @@ class OwnEvaluations:
             group: its processes.
             registered: its models.
             how: a step is computed.
+            guarded: calls what needs the other ranks.
         """
         together = registered.trained
         buffers = [each for model in together for each in model.module.buffers()] if how.broadcast_buffers else []
         before = [model.require_forward_param_sync for model in together]
         try:
-            with measuring(course, group, [*together, *registered.modules], buffers), how.autocast(group.device):
+            modules = [*together, *registered.modules]
+            with measuring(course, group, modules, buffers, guarded=guarded), how.autocast(group.device):
                 for model in together:
                     # Its forward pass would exchange the buffers, and rank 0 may be alone.
                     model.require_forward_param_sync = False
@@ -96,12 +113,15 @@ class OwnEvaluations:
                 # torch forgets it in a pass without gradients: the next step would leave the exchange out.
                 model.require_forward_param_sync = value
 
-    def evaluated(self, found: float | Mapping[str, float] | None, course: Course, *, between_steps: bool) -> None:
+    def evaluated(
+        self, found: float | Mapping[str, float] | None, course: Course, guarded: Guarded, *, between_steps: bool
+    ) -> None:
         """Report what was found, and count it.
 
         Args:
             found: of this rank; ranks other than 0 may have None. With `keep_best`, that of rank 0 counts.
             course: of the training.
+            guarded: calls what needs the other ranks.
             between_steps: whether no step is being computed, and the training has begun.
 
         Raises:
@@ -109,10 +129,10 @@ class OwnEvaluations:
             ValueError: a name cannot be one.
             MisuseError: the number that counts is missing, or no checkpoint can be of this point.
         """
-        step = course.position.step
-        if self._judging is None and found is None and not self._first:
+        step, judging = course.position.step, self._judging
+        if judging is None and found is None and not self._first:
             return
-        if self._judging is None:
+        if judging is None:
             report(Evaluation(step, named_numbers(found, ACCURACY)), course.notify)
             return
         if not between_steps:
@@ -120,7 +140,13 @@ class OwnEvaluations:
                 "with keep_best, session.evaluated() is for between two steps: call it after the `with` of a step, or "
                 "after session.resume()"
             )
-        evaluation = self._judging.judge(self._judging.agreed(found), step)
+        agreed = dict[str, float]()
+        if not guarded(lambda: agreed.update(judging.agreed(found))):
+            if not self._first:
+                # It learns of it with the state of rank 0.
+                return
+            agreed = judging.own(found)
+        evaluation = judging.judge(agreed, step)
         report(evaluation, course.notify)
         if evaluation.best:
             self._best_at = step

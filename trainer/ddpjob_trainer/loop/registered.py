@@ -7,13 +7,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState
+from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState, without_copies
+from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.buckets import Buckets
+from ddpjob_trainer.loop.distributing import can_be_alone, distribute, has_other_hooks, leave
 from ddpjob_trainer.loop.finite import Finite, OnNan
 from ddpjob_trainer.loop.global_batch import GlobalBatch
 from ddpjob_trainer.loop.kept import Kept
 from ddpjob_trainer.loop.listening import attach, states_of
-from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision, distribute
+from ddpjob_trainer.loop.optimization import Optimization, Optimizing, Precision
+from ddpjob_trainer.loop.rewinding import Rewinding
 from ddpjob_trainer.loop.suitable import Seen, check_model
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.observability.listener import Listener
@@ -44,9 +47,16 @@ class Registered:
         self._how = how
         self._on_nan = on_nan
         self._found = found
+        # What the program has registered, in its order; whether it is a model.
+        self._given: list[tuple[str, Any, bool]] = []
+        self._empty()
+
+    def _empty(self) -> None:
+        group, how = self._group, self._how
         self._everything = nn.ModuleDict()
         self._states = _States()
         self._buckets: Buckets | None = None
+        self._all_buckets: list[Buckets] = []
         self._weights = Weights(group.exchange, group.world_size)
         self.batch = GlobalBatch(how, group, several=how.several)
         self.kept = Kept()
@@ -72,14 +82,22 @@ class Registered:
         Raises:
             MisuseError: the name is taken, or the ranks cannot train it together.
         """
+        regrouping = self._group.regrouping
+        # Where other ranks wait for this process, they are about to give it what they have.
+        return self._add_model(name, module, alone=regrouping is not None and regrouping.is_awaited)
+
+    def _add_model(
+        self, name: str, module: nn.Module, *, alone: bool, again: "DistributedDataParallel | None" = None
+    ) -> nn.Module:
         module.to(self._group.device)
-        self.kept.add(name, module)
+        self._keep(name, module, model=True)
         self._everything[name.replace(".", "_")] = module
         if not any(each.requires_grad for each in module.parameters()):
             return module
         check_model(module)
         buckets = Buckets()
-        self.models[name] = distribute(module, self._group.device, self._how, buckets)
+        self.models[name] = distribute(module, self._group.device, self._how, buckets, again=again, alone=alone)
+        self._all_buckets.append(buckets)
         if len(self._everything) == 1:
             self._buckets = buckets
         else:
@@ -96,7 +114,7 @@ class Registered:
         Raises:
             MisuseError: the name is taken, or it cannot be saved.
         """
-        self.kept.add(name, state)
+        self._keep(name, state)
         if not isinstance(state, Optimizer):
             return
         if self.optimizings and self._how.precision is Precision.FLOAT16:
@@ -118,17 +136,22 @@ class Registered:
         self.optimizings.append((state, optimizing, own))
         self._states.optimizers.append(state)
 
-    def attach(self, listeners: Sequence[Listener]) -> None:
+    def attach(self, listeners: Sequence[Listener], *, share: bool, known: bool) -> None:
         """Give listeners the first model and optimizer, and keep the states of those that have one.
+
+        Args:
+            listeners: of this rank.
+            share: whether all ranks get the weights of rank 0 before.
+            known: whether they have been given both already.
 
         Raises:
             MisuseError: there is no model or no optimizer, or the name of a state is taken.
         """
         state: Any = self.state()
-        attach(listeners, state.model, state.optimizer, self._group.exchange)
+        attach(listeners, state.model, state.optimizer, self._group.exchange, share=share, known=known)
         for name, each in states_of(listeners).items():
             if not self.kept.has(each):
-                self.kept.add(name, each)
+                self._keep(name, each)
 
     def check(self) -> None:
         """Check that there is something to train, and that the ranks train it together.
@@ -139,6 +162,61 @@ class Registered:
         self.state()
         for optimizer, _, _ in self.optimizings:
             Seen(self._everything, optimizer)
+
+    def leave(self) -> None:
+        """Take everything out of the hands of a group that is left."""
+        for buckets in self._all_buckets:
+            buckets.leave()
+        for _, optimizing, _ in self.optimizings:
+            optimizing.forget()
+        for model in self.models.values():
+            leave(model)
+
+    def renew(self) -> None:
+        """Set up the same again in the group of the ranks that there are now.
+
+        The models that the program was given stay what they are. Nothing is exchanged: a rank has the state for all.
+        """
+        self.leave()
+        given, before = self._given, self.models
+        self._given = []
+        self._empty()
+        for name, each, is_model in given:
+            if is_model:
+                self._add_model(name, each, alone=True, again=before.get(name))
+            else:
+                self.add(name, each)
+
+    def rewinding(self) -> Rewinding:
+        """What puts all of it back to where a step began."""
+        optimizers = [optimizer for optimizer, _, _ in self.optimizings]
+        trained = [each.module for each in self.models.values()]
+        states = {
+            name: each
+            for name, each, _ in self._given
+            if name not in self.models and not any(each is one for one in optimizers)
+        }
+        return Rewinding(trained, optimizers, states)
+
+    def obstacle(self) -> str | None:
+        """Why the ranks could not go on without the process of another one; None if they can."""
+        if not can_be_alone():
+            return "this torch makes no model that ranks train together without an exchange"
+        if any(has_other_hooks(each, self._how) for each in self.models.values()):
+            return "a model has a communication hook of the program"
+        for optimizer, _, _ in self.optimizings:
+            scheduled = any("initial_lr" in group for group in optimizer.param_groups)
+            if scheduled and not any(getattr(each, "optimizer", None) is optimizer for _, each, _ in self._given):
+                return 'a learning-rate scheduler is not kept: session.keep("scheduler", ...)'
+        try:
+            without_copies(self.state(), Position())
+        except TypeError as reason:
+            return f"the state of the training cannot be given to another rank: {reason}"
+        return None
+
+    def _keep(self, name: str, state: Any, *, model: bool = False) -> None:  # noqa: ANN401 or a model
+        self.kept.add(name, state)
+        self._given.append((name, state, model))
 
     def _finite_of(self, module: nn.Module, optimizer: Optimizer, **options: Any) -> Finite:  # noqa: ANN401 of Finite
         ranks = self._group

@@ -12,7 +12,6 @@ with Session() as session:
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -23,25 +22,22 @@ from torch.utils.data import Dataset
 
 from ddpjob_trainer.checkpointing.checkpoints import Checkpoints
 from ddpjob_trainer.checkpointing.naming import training_in
-from ddpjob_trainer.checkpointing.snapshot import Stateful, TrainingState
+from ddpjob_trainer.checkpointing.snapshot import Stateful
 from ddpjob_trainer.data.position import Position
-from ddpjob_trainer.data.source import Source
-from ddpjob_trainer.data.sources import source_of
-from ddpjob_trainer.data.streams import Stream
-from ddpjob_trainer.loop.course import Course
 from ddpjob_trainer.loop.finite import OnNan
 from ddpjob_trainer.loop.handed_out import Computing, Step
-from ddpjob_trainer.loop.limits import Limits, check_counts
+from ddpjob_trainer.loop.limits import Ways, check_counts
 from ddpjob_trainer.loop.optimization import Optimization
 from ddpjob_trainer.loop.own_evaluations import OwnEvaluations
-from ddpjob_trainer.loop.planning import planned_steps
+from ddpjob_trainer.loop.own_steps import OwnSteps
 from ddpjob_trainer.loop.registered import Registered
-from ddpjob_trainer.observability.listener import Listener, Plan
-from ddpjob_trainer.observability.log import EpochLines, configure_logging
+from ddpjob_trainer.observability.listener import Listener
+from ddpjob_trainer.observability.log import configure_logging
 from ddpjob_trainer.observability.telemetry import Telemetry
 from ddpjob_trainer.process import randomness
 from ddpjob_trainer.process.environment import MisuseError, current_environment
 from ddpjob_trainer.process.group import Group, process_group
+from ddpjob_trainer.process.stop import noting_requests
 
 _MODEL: Final = "model"
 _Kept = TypeVar("_Kept", bound=Stateful)
@@ -97,14 +93,8 @@ class Session:
         self._clock = clock
         self._exits = ExitStack()
         self._group: Group | None = None
-        self._course: Course | None = None
         self._all: Registered | None = None
-        self._stream: Stream | None = None
-        self._resumed: bool | None = None
-        self._computing: Computing | None = None
-        self._limits = Limits()
-        self.should_stop = False
-        """Whether all ranks stop when the loop asks for the next step, or ends."""
+        self._led: OwnSteps | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as exits:
@@ -126,21 +116,29 @@ class Session:
                 self._group,
                 self._how,
                 self._on_nan,
-                lambda step, what: self._running.notify(lambda listener: listener.not_finite(step, what)),
+                lambda step, what: self._steps.notify(lambda listener: listener.not_finite(step, what)),
             )
-            self._course = Course(
-                self._group,
-                state=self._state,
-                finite=self._all.finite,
-                checkpoints=checkpoints,
-                listeners=self._listeners,
+            if self._group.regrouping is not None:
+                exits.enter_context(noting_requests())
+            ways = Ways(
+                seed=self._seed,
+                how=self._how,
+                save_every=self._save_every,
+                save_every_steps=self._save_every_steps,
                 log_every=self._log_every,
-                best_step=lambda: self._evaluations.best_step,
-                # A loop of one's own may change at any time what the optimizer changes.
-                during_next_step=False,
+                name=self._name,
                 clock=self._clock,
             )
-            exits.enter_context(self._course.running())
+            self._led = exits.enter_context(
+                OwnSteps(
+                    self._group,
+                    self._all,
+                    self._evaluations,
+                    checkpoints=checkpoints,
+                    listeners=self._listeners,
+                    ways=ways,
+                )
+            )
             self._exits = exits.pop_all()
         return self
 
@@ -150,7 +148,7 @@ class Session:
         if kind is not None:
             return self._exits.__exit__(kind, reason, traceback)
         with self._exits:
-            self._end()
+            self._steps.end()
         return None
 
     @property
@@ -172,7 +170,12 @@ class Session:
     @property
     def position(self) -> Position:
         """How far the training has come: epochs, samples of the epoch, and steps, all committed."""
-        return self._running.position
+        return self._steps.position
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether all ranks stop when the loop asks for the next step, or ends."""
+        return self._led is not None and self._led.should_stop
 
     def model(self, module: nn.Module, name: str = _MODEL) -> nn.Module:
         """Move a model to the device, and make it one that all ranks train together.
@@ -185,7 +188,8 @@ class Session:
             MisuseError: the name is taken, or the ranks cannot train it together.
         """
         self._before_steps(f"model {name!r}")
-        return self._registered.add_model(name, module)
+        with self._steps.registering():
+            return self._registered.add_model(name, module)
 
     def keep(self, name: str, state: _Kept) -> _Kept:
         """Save and resume something that has `state_dict` and `load_state_dict`; returns it.
@@ -210,11 +214,7 @@ class Session:
             ResumeError: there are checkpoints, but none can be resumed from.
             MisuseError: there is no model or no optimizer, or the ranks cannot train them together.
         """
-        if self._resumed is None:
-            self._registered.attach(self._listeners)
-            self._registered.check()
-            self._resumed = self._running.resume(self._seed)
-        return self._resumed
+        return self._steps.resume()
 
     def steps(
         self, loader: Iterable[Any] | Dataset[Any], *, epochs: int, max_steps: int | None = None
@@ -236,42 +236,7 @@ class Session:
             MisuseError: the loader cannot be shared, a step has not been computed, or no step is left for this loop
                 after another one.
         """
-        course, source = self._running, source_of(loader, self.group, self._seed)
-        source.check()
-        if isinstance(source, Stream):
-            self._stream = source
-            self._registered.kept.add("loader", source)
-        resumed = self.resume()
-        limits, registered = self._limits, self._registered
-        limits.ask(epochs, max_steps, self.position)
-        size = registered.batch.begin(source, registered.modules, over=limits.reached(self.position))
-        self._plan(source, epochs, max_steps, resumed=resumed)
-        self._evaluations.save(course, due=False)
-        several, optimizings = self._how.several, registered.optimizings
-        self._computing = computing = Computing(self.device, registered.trained, optimizings, course, several=several)
-
-        while not limits.reached(self.position):
-            start = self.position
-            self._begin_epoch(source.steps(start.consumed, size))
-            batches = iter(source.batches(start, size))
-            for first in batches:
-                step = Step(self, computing, start.epoch, first, batches)
-                while not step.committed:
-                    yield step
-                    step.check()
-                self._end_step(ends_epoch=step.ends_epoch)
-                if limits.reached(self.position):
-                    break
-                course.begin_step()
-            else:
-                if self.position.epoch == start.epoch:
-                    # Of some loaders the end is known only when they have nothing more.
-                    course.position = Position(start.epoch + 1, 0, self.position.step)
-                    self._end_step(ends_epoch=True)
-        course.save_rest()
-        limits.complete()
-        self._computing = None
-        course.total_steps = self.position.step
+        return self._steps.steps(loader, epochs=epochs, max_steps=max_steps)
 
     def backward(self, loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | float]) -> None:
         """Compute the gradients of a loss.
@@ -307,16 +272,14 @@ class Session:
         All ranks enter it; rank 0 may measure alone then, for as long as it likes. Afterwards modes and random numbers
         are what they were.
         """
-        return self._evaluations.measuring(self._running, self.group, self._registered, self._how)
+        return self._steps.evaluation()
 
     def evaluated(self, found: float | Mapping[str, float] | None) -> None:
         """Show an accuracy from 0 to 1, or several numbers by name; a TypeError or ValueError says what cannot be.
 
         With `keep_best` all ranks call it, between two steps, and what rank 0 gives counts; others may give None.
         """
-        begun = self._computing is not None and self._computing.begun
-        between_steps = self._resumed is not None and not begun
-        self._evaluations.evaluated(found, self._running, between_steps=between_steps)
+        self._steps.evaluated(found)
 
     def save(self) -> None:
         """Save a checkpoint now, between two steps: after everything that the loop does with the last one.
@@ -325,15 +288,15 @@ class Session:
             SaveError: it could not be written.
             MisuseError: a step is being computed.
         """
-        if self._computing is not None and self._computing.begun:
+        if self._steps.current is not None:
             raise MisuseError("session.save() is for between two steps: call it after the `with` of a step")
-        self._running.save()
+        self._steps.save()
 
     @property
-    def _running(self) -> Course:
-        if self._course is None:
+    def _steps(self) -> OwnSteps:
+        if self._led is None:
             raise MisuseError("a Session is used within `with Session() as session:`")
-        return self._course
+        return self._led
 
     @property
     def _registered(self) -> Registered:
@@ -343,57 +306,11 @@ class Session:
 
     @property
     def _current(self) -> Computing:
-        if self._computing is None or not self._computing.begun:
+        computing = self._steps.current
+        if computing is None:
             raise MisuseError("no step is being computed: `for step in session.steps(...):`, and `with step as batch:`")
-        return self._computing
-
-    def _plan(self, source: Source, epochs: int, max_steps: int | None, *, resumed: bool) -> None:
-        done = self.position
-        total = planned_steps(source, done, self._registered.batch.size, epochs=epochs, max_steps=max_steps)
-        course = self._running
-        course.total_steps = total
-        self._listeners.insert(0, EpochLines(self.group, source.batch_size))
-        course.notify(lambda listener: listener.started(Plan(epochs, total, done.step, resumed=resumed)))
-
-    def commit(self, step: Step) -> None:
-        """Count a step that has been computed; `Step` calls it."""
-        course, end = self._running, step.end
-        epoch, consumed = (step.epoch + 1, 0) if end.ends_epoch else (step.epoch, end.consumed)
-        position = Position(epoch, consumed, self.position.step + 1)
-        course.step_finished(position, end.total, step.record)
-        self.should_stop = course.agreed_to_stop()
-
-    def _begin_epoch(self, left: int | None) -> None:
-        course, epoch = self._running, self.position.epoch
-        course.stop_if_agreed_now()
-        course.notify(lambda listener: listener.epoch_started(epoch + 1, left or 0))
-        for model in self._registered.trained:
-            model.train()
-        course.begin_step()
-
-    def _end_step(self, *, ends_epoch: bool) -> None:
-        # Only now: what the loop's body has done after the `with` belongs to the step.
-        every, course = self._save_every_steps, self._running
-        ended = ends_epoch and self.position.epoch % self._save_every == 0
-        self._evaluations.save(course, due=ended or (every is not None and self.position.step % every == 0))
-        if self.should_stop:
-            course.stop()
-
-    def _end(self) -> None:
-        course = self._running
-        if self._resumed is None:
-            return
-        self._evaluations.save(course, due=True)
-        if self.should_stop:
-            course.stop()
-        if self.position.step != course.total_steps:
-            course.shortened()
+        return computing
 
     def _before_steps(self, name: str) -> None:
-        if self._resumed is not None:
+        if self._steps.resumed is not None:
             raise MisuseError(f"{name} comes too late: register everything before session.resume() and session.steps()")
-
-    def _state(self) -> TrainingState:
-        if self._stream is not None:
-            self._stream.gather()
-        return replace(self._registered.state(), early_stop=self._evaluations.history)

@@ -85,7 +85,7 @@ def train(
         if optimizer.state:
             # Adagrad has some before its first step; what is loaded goes where the parameters are.
             optimizer.load_state_dict(optimizer.state_dict())
-        survival = Survival.of(ranks, model, settings.optimization, name=name)
+        survival = Survival.of(ranks, [model], settings.optimization, name=name)
         checkpoints = Checkpoints.of_job(ranks, checkpoint_dir, asynchronous=asynchronous, name=name)
         observers = (EpochLines(ranks, settings.batch_size), Telemetry(ranks), *listeners)
 

@@ -28,7 +28,7 @@ from ddpjob_trainer.loop.planning import planned_epochs, planned_steps
 from ddpjob_trainer.loop.result import Result
 from ddpjob_trainer.loop.schedule import MakeScheduler, Schedule, is_function
 from ddpjob_trainer.loop.settings import Interval, Settings
-from ddpjob_trainer.loop.survival import Survival
+from ddpjob_trainer.loop.survival import Survival, surviving
 from ddpjob_trainer.loop.weights import Weights
 from ddpjob_trainer.observability.listener import Listener, Plan
 from ddpjob_trainer.process.activity import Activity
@@ -158,9 +158,9 @@ class TrainingLoop:
             NonFiniteError: the loss, a gradient or the state is not finite, by `Settings.on_nan`; on all ranks.
             RankLostError: a rank was replaced: another loop goes on, once this one was left by `leave`.
         """
-        with self._course.running():
+        with self._course.running(), surviving(self._survival):
             self._loading.check()
-            attach(self._listeners, self._module, self._optimizer, self._group.exchange)
+            self._attach()
             plan = self._resume()
             self._start(plan)
             # After resuming: the ranks' different random numbers are for what they compute, not for the weights.
@@ -176,6 +176,7 @@ class TrainingLoop:
                 self._train_epoch(model)
                 if self._epoch_is_read:
                     self._finish_epoch()
+            self._course.finish_saving()
         return self._result()
 
     def leave(self) -> None:
@@ -184,6 +185,11 @@ class TrainingLoop:
             self._before.restore(self.position.step)
         self._course.keep(torn=self._changed > self.position.step)
         self._optimizing.leave()
+
+    def _attach(self) -> None:
+        survival = self._survival
+        share, known = survival is None or not survival.finds, survival is not None and survival.started
+        attach(self._listeners, self._module, self._optimizer, self._group.exchange, share=share, known=known)
 
     def _start(self, plan: Plan) -> None:
         if self._survival is not None:

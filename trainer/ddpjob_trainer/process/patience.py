@@ -36,9 +36,9 @@ class Patience:
         self._count = 0
 
     @property
-    def used(self) -> bool:
-        """Whether the ranks have come to such a point."""
-        return self._count > 0
+    def count(self) -> int:
+        """How many such points the ranks have come to."""
+        return self._count
 
     def wait(self) -> None:
         """Return at once on rank 0, on the others when rank 0 has called this as often.
@@ -85,7 +85,12 @@ def wait_for_first() -> None:
 
 def has_waited() -> bool:
     """Whether the ranks of the current process group have waited for rank 0."""
-    return any(each.used for each in _of_group.values())
+    return waits() > 0
+
+
+def waits() -> int:
+    """How often they have."""
+    return sum(each.count for each in _of_group.values())
 
 
 def forget_group(broken: Callable[[], bool] | None) -> None:

@@ -193,7 +193,7 @@ def is_requested() -> bool:
 @contextmanager
 def noting_requests() -> Iterator[None]:
     """A request to stop that a training in the body has not obeyed, or that comes between two, is seen by the next."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or _noting.is_set():
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda number, _: _noted.add(number))
