@@ -1,14 +1,11 @@
 """A rank that is killed is replaced; the others keep their processes, and all that they have in memory."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from launching import Job, Node, launchers, wait_until
-
-from tests.ports import free_port
+from survivors import Ranks, kill, train
 
 pytest.importorskip("torch")
 
@@ -23,48 +20,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
         yield job
 
 
-class Ranks:
-    """What the ranks of the program have written down."""
-
-    def __init__(self, job: Job, *nodes: Node) -> None:
-        self._folder, self._nodes = job.folder, nodes
-
-    def steps(self, rank: int) -> list[tuple[int, int]]:
-        """Process and step, in their order."""
-        file = self._folder / f"steps-{rank}"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
-
-    def wait_for(self, rank: int, step: int) -> int:
-        """Wait for a step of a rank, and return its process."""
-        wait_until(lambda: any(each >= step for _, each in self.steps(rank)), lambda: self.output)
-        return self.steps(rank)[-1][0]
-
-    def successor(self, rank: int, process: int) -> int:
-        """Wait for a step of another process of a rank than the one that was killed, and return it."""
-        wait_until(lambda: self.steps(rank)[-1][0] != process, lambda: self.output)
-        return self.steps(rank)[-1][0]
-
-    @property
-    def output(self) -> str:
-        return "".join(node.output for node in self._nodes)
-
-    @property
-    def ends(self) -> set[str]:
-        """What the ranks say at their end, without their number."""
-        found = [line.split(" ", 3)[3] for line in self.output.splitlines() if line.startswith("DONE")]
-        assert len(found) == 4, self.output
-        return set(found)
-
-
-def _kill(process: int) -> None:
-    os.kill(process, signal.SIGKILL)
-
-
 def _train(job: Job, *arguments: str, **options: str) -> tuple[tuple[Node, Node], Ranks]:
-    own = {"PET_MAX_RESTARTS": "3", "DDPJOB_METRICS_PORT": str(free_port()), **options}
-    nodes = job.both(job.program(PROGRAM.read_text()), *arguments, **own)
-    return nodes, Ranks(job, *nodes)
+    return train(job, PROGRAM.read_text(), *arguments, **options)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +37,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_others_keep_their_processes_and_no_step_is_lost(job: Job, undisturbed: str, rank: int) -> None:
     nodes, ranks = _train(job)
     killed = ranks.wait_for(rank, 10)
-    _kill(killed)
+    kill(killed)
     assert [node.end() for node in nodes] == [0, 0], ranks.output
     for other in set(range(4)) - {rank}:
         steps = ranks.steps(other)
@@ -99,13 +56,13 @@ def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undistu
     wait_until(lambda: len(_spares()) == 2, lambda: ranks.output)
     before = _spares()
     first = ranks.wait_for(1, 5)
-    _kill(first)
+    kill(first)
     wait_until(lambda: len(_spares() - before) == 1, lambda: ranks.output)
     # The one that has taken the place is lost in turn, and then the one that had no time to wait.
     second = ranks.successor(1, first)
-    _kill(second)
+    kill(second)
     third = ranks.successor(1, second)
-    _kill(third)
+    kill(third)
     assert [node.end() for node in nodes] == [0, 0], ranks.output
     assert second in before
     assert len({first, second, third, ranks.steps(1)[-1][0]}) == 4
@@ -119,13 +76,13 @@ def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undistu
 @pytest.mark.full
 def test_ranks_are_lost_one_after_the_other_and_together(job: Job, undisturbed: str) -> None:
     nodes, ranks = _train(job, STEP_SECONDS="0.05", PET_MAX_RESTARTS="9")
-    _kill(ranks.wait_for(2, 5))
+    kill(ranks.wait_for(2, 5))
     # The process that has just taken its place, before it has met the others.
     wait_until(lambda: "process restart 1 of 9" in ranks.output, lambda: ranks.output)
-    _kill(_newest_worker(2))
+    kill(_newest_worker(2))
     second = ranks.wait_for(2, 20)
     for process in (ranks.steps(1)[-1][0], second):
-        _kill(process)
+        kill(process)
     ranks.wait_for(1, 30)
     assert [node.end() for node in nodes] == [0, 0], ranks.output
     for rank in (0, 3):
@@ -157,9 +114,9 @@ def test_buffers_are_what_they_were_before_the_step_that_was_lost(job: Job) -> N
 @pytest.mark.full
 def test_all_processes_start_again_once_the_budget_is_used_up(job: Job) -> None:
     nodes, ranks = _train(job, PET_MAX_RESTARTS="1")
-    _kill(ranks.wait_for(3, 5))
+    kill(ranks.wait_for(3, 5))
     again = ranks.wait_for(3, 15)
-    _kill(again)
+    kill(again)
     assert [node.end() for node in nodes] != [0, 0]
     assert nodes[1].report["failures"][0]["signal"] == "SIGKILL"
     assert nodes[1].report["processRestarts"] == 1
@@ -168,7 +125,7 @@ def test_all_processes_start_again_once_the_budget_is_used_up(job: Job) -> None:
 @pytest.mark.full
 def test_a_program_whose_ranks_meet_before_the_training_starts_again_as_a_whole(job: Job) -> None:
     nodes, ranks = _train(job, "barrier-before")
-    _kill(ranks.wait_for(3, 5))
+    kill(ranks.wait_for(3, 5))
     assert [node.end() for node in nodes] == [0, 0], ranks.output
     assert "all workers restart in their running pods, process restart 1 of 3" in nodes[1].output
     assert all(len({process for process, _ in ranks.steps(rank)}) == 2 for rank in range(4))
@@ -185,7 +142,7 @@ def test_an_exception_of_the_program_restarts_all_ranks(job: Job) -> None:
 @pytest.mark.full
 def test_a_request_to_stop_while_the_ranks_meet_is_obeyed(job: Job) -> None:
     nodes, ranks = _train(job, "save", STEP_SECONDS="0.1")
-    _kill(ranks.wait_for(3, 10))
+    kill(ranks.wait_for(3, 10))
     wait_until(lambda: "process restart 1 of 3" in ranks.output, lambda: ranks.output)
     for node in nodes:
         node.stop()
