@@ -134,8 +134,11 @@ def test_a_rank_is_killed_again_and_again(job: Job, tmp_path_factory: pytest.Tem
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("killed-in-evaluation", "first"), "rank 0 was lost, or left behind, where the others wait for its evaluation"),
-        (("killed-in-evaluation", "together"), "exchanged something outside of the `with` of a step"),
+        (
+            ("killed-in-evaluation", "first"),
+            "rank 0 was lost, or left behind, where the others wait",
+        ),
+        (("killed-in-evaluation", "together"), "an exception outside of the `with` of a step cannot be taken back"),
         (("killed-in-backward", "perturb"), "the lost step has changed the parameters"),
         (("killed-in-backward", "barrier-before"), "all processes start again: the ranks have exchanged something"),
         (("killed-in-backward", "unkept"), "all processes start again: a learning-rate scheduler is not kept"),

@@ -51,6 +51,21 @@ def test_the_others_keep_their_processes_and_no_step_is_lost(job: Job, undisturb
     assert f"rank {rank}: killed by SIGKILL: another process takes its place while the other ranks go on" in node.output
 
 
+@pytest.mark.full
+def test_the_new_rank_0_gives_the_others_neither_its_weights_nor_another_average(
+    job: Job, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, launchers(tmp_path_factory.mktemp("undisturbed"), patch) as other:
+        nodes, ranks = _train(other, "average", STEP_SECONDS="0")
+        assert [node.end() for node in nodes] == [0, 0], ranks.output
+        expected = ranks.ends
+    nodes, ranks = _train(job, "average")
+    kill(ranks.wait_for(0, 10))
+    assert [node.end() for node in nodes] == [0, 0], ranks.output
+    assert {ranks.processes(rank) for rank in (1, 2, 3)} == {1}
+    assert ranks.ends == expected
+
+
 def test_a_spare_process_takes_the_place_and_another_one_waits(job: Job, undisturbed: str) -> None:
     nodes, ranks = _train(job, STEP_SECONDS="0.2", DDPJOB_SPARES="1")
     wait_until(lambda: len(_spares()) == 2, lambda: ranks.output)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 pytest.importorskip("torch")
+import torch
 import torch.distributed as dist
 from training import whole
 
+from ddpjob_trainer.checkpointing.snapshot import TrainingState
+from ddpjob_trainer.data.position import Position
 from ddpjob_trainer.loop.survival import Survival
 from ddpjob_trainer.process.meeting import ABANDONED, GENERATION, NEWS, Meeting, NotMetError
 from ddpjob_trainer.process.regrouping import Regrouping
@@ -128,3 +131,29 @@ def test_only_a_connection_of_the_group_is_waited_for_as_long_as_a_lost_node_may
     survival = Survival(alone, regrouping, name=None, clock=time)
     assert not survival.survives(reason)
     assert time.now == pytest.approx(seconds, abs=0.1)
+
+
+@pytest.mark.parametrize(("torn", "ruined"), [(True, True), (False, False)])
+def test_a_training_without_the_state_of_any_whole_step_is_not_taken_for_one_that_begins(
+    group: "Group",
+    torn: bool,  # noqa: FBT001 a column
+    ruined: bool,  # noqa: FBT001 likewise
+) -> None:
+    board, time = dist.HashStore(), Time()
+    regrouping = Regrouping(
+        Meeting(board, rank=0, world_size=1, clock=time, pause=time.pause), lambda _, __: None, None
+    )
+    survival = Survival(group, regrouping, name=None)
+    model = torch.nn.Linear(1, 1)
+    state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=1))
+    survival.begin()
+    assert survival.take_over(state) is None
+    assert not survival.is_ruined
+    survival.keep(state, Position(0, 3, 3), saved=Position(), torn=torn, epoch_ended=False)
+    board.set(GENERATION, "1")
+    regrouping.generation = 1
+    survival.begin()
+    assert survival.is_ruined is ruined
+    found = survival.take_over(state)
+    assert (found is None) is torn
+    assert found is None or found.position == Position(0, 3, 3)

@@ -15,6 +15,7 @@ from ddpjob_trainer.huggingface.hooks import led
 from ddpjob_trainer.huggingface.resuming import resume
 from ddpjob_trainer.loop.choice import one_of
 from ddpjob_trainer.loop.finite import OnNan
+from ddpjob_trainer.loop.survival import decline
 from ddpjob_trainer.observability.listener import Listener
 from ddpjob_trainer.observability.log import EpochLines
 from ddpjob_trainer.observability.telemetry import Telemetry
@@ -70,6 +71,7 @@ def train(
     kept = keep_last(trainer.args)
     saves = Checkpoints.of_job(group, checkpoint_dir, keep_last=kept, asynchronous=asynchronous, name=name)
     check(trainer, group, save_every=save_every, saves=saves is not None)
+    decline(group, "Hugging Face's Trainer has a loop of its own, and goes on from the last checkpoint")
     told = (EpochLines(group, trainer.args.per_device_train_batch_size), Telemetry(group), *listeners)
     resumed = resume(trainer, saves, group.world_size) if saves is not None else None
     try:

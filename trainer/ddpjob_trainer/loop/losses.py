@@ -103,7 +103,7 @@ class Losses:
         """The session ends with an exception."""
         if self.survival is not None and (self.lost or self.survival.explains(reason)):
             _log.error(
-                "a rank was lost, and the loop has exchanged something outside of the `with` of a step, which cannot "
-                "be taken back: all processes start again"
+                "a rank was lost, and an exception outside of the `with` of a step cannot be taken back: all processes "
+                "start again"
             )
             self.survival.give_up("")

@@ -234,10 +234,13 @@ class OwnSteps:
                 self._leave()
                 forget_trainings()
                 registered.renew()
+                self._keep_stream()
                 self._enter()
                 losses.foreign.begin()
                 if not survival.finds:
                     raise survival.give_up("no rank has the state of a whole step")
+                if not registered.is_alike():
+                    raise survival.give_up("the models differ, or parameters are frozen on some ranks only")
         with losses.foreign.own():
             share = survival is None or not survival.generation
             registered.attach(self._listeners, share=share, known=self._attached)
@@ -292,7 +295,7 @@ class OwnSteps:
         source = source_of(loader, self._group, self._ways.seed)
         if isinstance(source, Stream):
             self._stream = source
-            self._registered.kept.add("loader", source)
+            self._keep_stream()
             self._check_stream()
         resumed = self.resume()
         losses = self._losses
@@ -342,6 +345,10 @@ class OwnSteps:
         limits.complete()
         self._computing = None
         course.total_steps = self.position.step
+
+    def _keep_stream(self) -> None:
+        if self._stream is not None:
+            self._registered.kept.add("loader", self._stream)
 
     def _check_stream(self) -> None:
         if self._stream is not None and self._stream.obstacle is not None:

@@ -1,5 +1,6 @@
 """What a session computes with: its models and optimizers, and everything else that its checkpoints keep."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,15 @@ class Registered:
                 self._add_model(name, each, alone=True, again=before.get(name))
             else:
                 self.add(name, each)
+
+    def is_alike(self) -> bool:
+        """Whether all ranks train the same parameters, which `renew` does not ask; all ranks call it together."""
+        form = [
+            (model, name, list(each.shape), each.requires_grad)
+            for model, module in self.models.items()
+            for name, each in module.named_parameters()
+        ]
+        return len(set(self._group.exchange.gather_bytes(json.dumps(form).encode()))) == 1
 
     def rewinding(self) -> Rewinding:
         """What puts all of it back to where a step began."""

@@ -154,7 +154,7 @@ labels = torch.randint(0, 4, (1024,), generator=generator)
 numbers = torch.arange(1024)
 
 
-def main() -> None:
+def main() -> None:  # noqa: C901, PLR0912, PLR0915 one case for each word, in the order of a loop
     how = Optimization(
         accumulate=4 if "accumulate" in WORDS else 1,
         precision="fp16" if "fp16" in WORDS else "fp32",
@@ -182,7 +182,7 @@ def main() -> None:
         if "barrier-before" in WORDS:
             dist.barrier()
         if "resume-first" in WORDS:
-            print(f"RESUMED {session.resume()}", flush=True)
+            session.resume()
         data = TensorDataset(inputs, labels, numbers)
         loader: Any = DataLoader(Streamed(), BATCH) if "stream" in WORDS else DataLoader(data, BATCH, shuffle=True)
         if "once" in WORDS:
@@ -210,8 +210,6 @@ def main() -> None:
                     session.backward(loss)
                     if "perturb" in WORDS:
                         next(model.parameters()).data.sub_(1e-3)
-                    if "swallow" in WORDS:
-                        dist.all_reduce(torch.zeros(1))
                 if once("killed-in-step", 2, step=step.number):
                     optimizer.register_step_post_hook(lambda *_: die())
                 session.step()
@@ -226,7 +224,9 @@ def main() -> None:
             if step.committed and "sum-after" in WORDS:
                 session.group.sum(1.0)
         metric = sorted(Path("checkpoints").glob("**/step-*")) if "best" in WORDS else []
-        state = f"model {digest(inner.parameters())} {int(inner[1].num_batches_tracked)} average {digest(average.means)} "
+        state = (
+            f"model {digest(inner.parameters())} {int(inner[1].num_batches_tracked)} average {digest(average.means)} "
+        )
         state += f"queue {digest([queue.rows])} {queue.count} rate {optimizer.param_groups[0]['lr']:.9f} "
         state += f"kept {[file.name for file in metric]}"
         if RANK == 0:

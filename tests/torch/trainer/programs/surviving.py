@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from ddpjob_trainer import Listener, Settings, process_group, train
+from ddpjob_trainer import Listener, Settings, Training, process_group, train
 
 PAUSE = float(os.environ.get("STEP_SECONDS", "0.02"))
 
@@ -26,6 +26,23 @@ class Steps(Listener):
     def step_finished(self, step: int, *_: object) -> None:
         print(os.getpid(), step, time.time(), file=self._file, flush=True)
         time.sleep(PAUSE)
+
+
+class Average(Listener):
+    """A mean of a parameter, which begins with the weights of rank 0."""
+
+    def attached(self, training: Training) -> None:
+        self.parameter = next(training.model.parameters())
+        self.mean = self.parameter.detach().clone()
+
+    def step_finished(self, *_: object) -> None:
+        self.mean.lerp_(self.parameter.detach(), 0.1)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"mean": self.mean}
+
+    def load_state_dict(self, state_dict: dict[str, torch.Tensor]) -> None:
+        self.mean.copy_(state_dict["mean"])
 
 
 def build() -> nn.Module:
@@ -74,8 +91,9 @@ labels = torch.randint(0, 4, (2048,), generator=generator)
 with process_group() as group:
     if "barrier-before" in sys.argv:
         dist.barrier()
-    torch.manual_seed(3)
-    model = build()
+    # Rank 0 decides which weights the training begins with.
+    torch.manual_seed(3 + (group.rank if "average" in sys.argv else 0))
+    model, average = build(), Average()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     result = train(
         model,
@@ -87,9 +105,10 @@ with process_group() as group:
         scheduler=torch.optim.lr_scheduler.CosineAnnealingLR,
         evaluate=evaluate,
         checkpoint_dir="checkpoints" if "save" in sys.argv else None,
-        listeners=[Steps(group.rank)],
+        listeners=[Steps(group.rank), *([average] if "average" in sys.argv else [])],
     )
-    digest = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model.state_dict().values()))
+    tensors = [*model.state_dict().values(), *([average.mean] if "average" in sys.argv else [])]
+    digest = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in tensors))
     batches = "".join(f"batches {int(each)} " for name, each in model.named_buffers() if name.endswith("tracked"))
     line = f"DONE rank {group.rank} steps {result.steps} {result.metrics} {batches}digest {digest.hexdigest()}\n"
     sys.stdout.write(line)
