@@ -15,7 +15,8 @@ from tests.ports import free_port
 
 pytest.importorskip("torch")
 
-PROGRAM = Path(__file__).parents[1] / "trainer" / "programs" / "surviving.py"
+PROGRAMS = Path(__file__).parents[1] / "trainer" / "programs"
+PROGRAM = PROGRAMS / "surviving.py"
 LAST = 96
 """Steps of three epochs with four ranks."""
 
@@ -23,8 +24,11 @@ LAST = 96
 class Nodes:
     """The pods of a job with two ranks each, as the operator would have them."""
 
-    def __init__(self, job: Job, nodes: int, *arguments: str, processes: int = 2, **options: str) -> None:
+    def __init__(
+        self, job: Job, nodes: int, *arguments: str, processes: int = 2, program: Path = PROGRAM, **options: str
+    ) -> None:
         self.job, self.pods = job, dict[str, Node]()
+        self._program = program
         self._arguments, self._processes = arguments, processes
         self._options = {"PET_MAX_RESTARTS": "3", "DDPJOB_REJOIN_SECONDS": "60", **options}
         self._membership: dict[str, object] = {"generation": 0, "nodes": nodes}
@@ -38,7 +42,7 @@ class Nodes:
         if member:
             own["DDPJOB_MEMBER"] = str(member)
         self._tell(pod)
-        program = self.job.program(PROGRAM.read_text())
+        program = self.job.program(self._program.read_text())
         options = {**self._options, **own}
         nodes = self._membership["nodes"]
         assert isinstance(nodes, int)
@@ -134,6 +138,38 @@ def test_another_pod_takes_the_place_and_no_step_is_lost(job: Job, undisturbed: 
         assert pod.report.get("processRestarts", 0) == 0
         assert pod.report["generation"] == 1
     assert "ready to take the place of a pod that was lost" in new.output
+
+
+@pytest.mark.full
+def test_a_loop_of_ones_own_goes_on_without_a_lost_pod(job: Job, tmp_path_factory: pytest.TempPathFactory) -> None:
+    own = PROGRAMS / "own_surviving.py"
+    with pytest.MonkeyPatch.context() as patch, launchers(tmp_path_factory.mktemp("undisturbed"), patch) as other:
+        whole = Nodes(other, 2, program=own, STEP_SECONDS="0")
+        assert whole.end() == [0, 0], whole.output
+    nodes = Nodes(job, 2, program=own)
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    _rejoin(nodes, 1, 1, "node-0")
+    assert nodes.end() == [0, 0], nodes.output
+    for rank in nodes.ranks(0):
+        steps = nodes.steps(rank)
+        assert len({process for process, _ in steps}) == 1
+        assert [step for _, step in steps] == list(range(1, 33))
+    assert nodes.results == whole.results
+
+
+@pytest.mark.full
+def test_a_loop_of_ones_own_goes_on_after_a_pod_that_was_asked_to_stop(job: Job) -> None:
+    nodes = Nodes(job, 2, "save", program=PROGRAMS / "own_surviving.py", STEP_SECONDS="0.1")
+    nodes.wait_for(3, 8)
+    leaving = nodes.pods.pop("node-1")
+    leaving.stop()
+    assert leaving.end(30) == 143, leaving.output
+    _rejoin(nodes, 1, 1, "node-0")
+    assert nodes.end() == [0, 0], nodes.output
+    for rank in nodes.ranks(0):
+        assert len({process for process, _ in nodes.steps(rank)}) == 1
+        assert [step for _, step in nodes.steps(rank)] == list(range(1, 33))
 
 
 def test_a_pod_that_is_asked_to_stop_saves_with_the_others_which_go_on_without_it(job: Job, undisturbed: str) -> None:
