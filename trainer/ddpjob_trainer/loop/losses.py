@@ -99,6 +99,12 @@ class Losses:
         self.misses = self.misses or (needs_first and self._is_committed())
         return False
 
+    def close(self) -> None:
+        """The loop asks for no more steps: what follows needs the processes that there are."""
+        self.absorbs = False
+        if self.survival is not None:
+            self.survival.end()
+
     def end(self, reason: BaseException) -> None:
         """The session ends with an exception."""
         if self.survival is not None and (self.lost or self.survival.explains(reason)):

@@ -120,21 +120,20 @@ class OwnSteps:
         if self._asked:
             self._object("session.steps() is called a second time")
         self._asked = True
-        try:
-            while True:
-                try:
-                    yield from self._handed_out(loader, epochs, max_steps)
-                except BaseException as reason:
-                    if not self._losses.goes_on(reason):
-                        raise
-                else:
-                    return
-                # Only here is nothing left of what the exception has passed through.
-                self._regroup()
-        finally:
-            self._losses.absorbs = False
-            if self._losses.survival is not None:
-                self._losses.survival.end()
+        while True:
+            try:
+                yield from self._handed_out(loader, epochs, max_steps)
+            except GeneratorExit:
+                self._losses.close()
+                raise
+            except BaseException as reason:
+                if not self._losses.goes_on(reason):
+                    raise
+            else:
+                break
+            # Only here is nothing left of what the exception has passed through.
+            self._regroup()
+        self._losses.close()
 
     def enter(self) -> None:
         """The loop computes a step now; `Step` calls it."""

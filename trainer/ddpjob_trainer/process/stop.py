@@ -139,6 +139,11 @@ class StopRequests:
         else:
             self._restore_handler()
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether this rank itself was asked to stop."""
+        return self._asked
+
     def activity_changed(self, activity: Activity) -> None:
         """The rank now does this: after SIGTERM a checkpoint or an evaluation may take as long as it needs."""
         self._pulse.change(activity)
@@ -186,8 +191,8 @@ _noted: Final[set[int]] = set()
 
 
 def is_requested() -> bool:
-    """Between two trainings: whether a request to stop has come that the next one will obey."""
-    return bool(_noted)
+    """Whether a request to stop has come to this process that its training, or the next one, will obey."""
+    return bool(_noted) or any(each.is_asked for each in _entered)
 
 
 @contextmanager
