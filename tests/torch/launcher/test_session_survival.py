@@ -39,11 +39,11 @@ def _undisturbed(factory: pytest.TempPathFactory, *words: str) -> str:
     return _KNOWN[words]
 
 
-def _check(job: Job, nodes: tuple[Node, Node], ranks: Ranks, *killed: int, untold: int = 0) -> None:
+def _check(job: Job, nodes: tuple[Node, Node], ranks: Ranks, *killed: int, unreported: int = 0) -> None:
     """All ranks but these have kept their processes, and each sample was read once in each epoch.
 
     Args:
-        untold: steps that a rank has finished without a word, because it was killed in them.
+        unreported: steps that a rank has finished without a word, because it was killed in them.
     """
     assert [node.end() for node in nodes] == [0, 0], ranks.output
     by_step: dict[int, dict[int, list[int]]] = {}
@@ -55,11 +55,11 @@ def _check(job: Job, nodes: tuple[Node, Node], ranks: Ranks, *killed: int, untol
             _, step, *read = map(int, line.split())
             by_step.setdefault(step, {})[rank] = read
     assert set(by_step) == set(range(1, LAST + 1))
-    assert sum(4 - len(found) for found in by_step.values()) == untold
+    assert sum(4 - len(found) for found in by_step.values()) == unreported
     for epoch in (range(1, LAST // 2 + 1), range(LAST // 2 + 1, LAST + 1)):
         times = Counter(each for step in epoch for found in by_step[step].values() for each in found)
         assert set(times.values()) == {1}
-    assert sum(len(read) for found in by_step.values() for read in found.values()) == 2 * SAMPLES - 16 * untold
+    assert sum(len(read) for found in by_step.values() for read in found.values()) == 2 * SAMPLES - 16 * unreported
 
 
 def _check_all_again(nodes: tuple[Node, Node], ranks: Ranks) -> None:
@@ -103,7 +103,7 @@ def test_a_rank_is_killed_that_has_changed_its_parameters_before_the_others_know
     job: Job, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     nodes, ranks = _train(job, "killed-in-step")
-    _check(job, nodes, ranks, 2, untold=1)
+    _check(job, nodes, ranks, 2, unreported=1)
     assert ranks.ends == {_undisturbed(tmp_path_factory)}
 
 

@@ -181,9 +181,8 @@ class OwnSteps:
             SaveError: the last step could not be saved.
             NotMetError: a rank was lost meanwhile.
         """
-        losses = self._losses
-        if losses.lost and losses.survival is not None:
-            raise losses.survival.give_up("a rank was lost where the loop has ended")
+        if self._losses.lost and self._losses.survival is not None:
+            raise self._losses.survival.give_up("a rank was lost where the loop has ended")
         if self.resumed is None:
             return
         self._evaluations.save(self.course, due=True)
@@ -217,8 +216,7 @@ class OwnSteps:
         if self._step is not None:
             self._step.leave()
         self._computing = self._step = None
-        lost = RankLostError("connection lost")
-        self._running.__exit__(RankLostError, lost, None)
+        self._running.__exit__(RankLostError, RankLostError("connection lost"), None)
         self._registered.leave()
 
     def _resume(self) -> bool:
