@@ -71,12 +71,12 @@ def _check_all_again(nodes: tuple[Node, Node], ranks: Ranks) -> None:
 @pytest.mark.parametrize(
     ("moment", "words"),
     [
-        ("killed-before-backward", ()),
         # A queue that is too large to be copied without need, and changes without a word.
         ("killed-in-backward", ("large", "unseen")),
         *(
             pytest.param(*each, marks=pytest.mark.full)
             for each in (
+                ("killed-before-backward", ()),
                 ("both", ()),
                 ("killed-in-backward", ("accumulate",)),
                 ("killed-in-backward", ("fp16",)),
@@ -99,6 +99,7 @@ def test_a_step_that_was_lost_is_made_again(
     assert f"process restart {2 if moment == 'both' else 1} of 3" in ranks.output
 
 
+@pytest.mark.full
 def test_a_rank_is_killed_that_has_changed_its_parameters_before_the_others_know(
     job: Job, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
