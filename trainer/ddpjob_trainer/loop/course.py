@@ -31,7 +31,7 @@ class Course:
     """Reports a training to its listeners, saves and resumes it, and stops all ranks after the same step.
 
     All ranks call its methods at the same points. A step is: `begin_step`, for each of its batches `batch_arrived`,
-    `loss_computed` and, if another one follows, `await_batch`; then `gradients_exchanged` and `step_finished`.
+    `loss_computed` and, if another one follows, `await_batch`; then `finish_log_step` and `step_finished`.
     """
 
     def __init__(
@@ -227,10 +227,6 @@ class Course:
         for loss_computed in self._hear_loss:
             loss_computed(local)
 
-    def gradients_exchanged(self) -> None:
-        """The backward pass of a step's last batch is done: all ranks have come to it, so that none waits here."""
-        self._log_steps.finish()
-
     def is_log_step(self, step: int) -> bool:
         """Whether the loss of a step is read back."""
         # The first one shows immediately that training has begun, the last one remains on display.
@@ -270,7 +266,7 @@ class Course:
             self._prepare_saving()
 
     def finish_log_step(self) -> None:
-        """Report a log step that has begun."""
+        """Report a log step that has begun: without a wait after a backward pass, to which all ranks have come."""
         self._log_steps.finish()
 
     def save(self) -> None:

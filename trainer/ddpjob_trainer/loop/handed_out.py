@@ -135,7 +135,7 @@ class Computing:
             raise MisuseError("a batch has one loss with a weight: call session.backward() with the sum of its losses")
         self._optimizings[0][1].backward(loss, part.weight, last=part.last)
         if part.last:
-            self.course.gradients_exchanged()
+            self.course.finish_log_step()
         self._failed = False
 
     def step(self, optimizers: Sequence[Optimizer]) -> bool:

@@ -284,7 +284,7 @@ class TrainingLoop:
             if not part.last:
                 course.await_batch()
                 continue
-            course.gradients_exchanged()
+            course.finish_log_step()
             step = self._changed = self.position.step + 1
             record = self._optimizing.step(self._finite, measure=course.is_log_step(step), scale=part.scale)
             course.step_finished(Position(start.epoch, part.consumed, step), part.total, record)
