@@ -1,5 +1,6 @@
 """Jobs and processes for tests of a run without a cluster."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from ddpjob_core.observations.observe import job_record
 NETWORK = Network(29500, 9401, 2, 9401)
 
 
-def manifest_of(name: str = "digits", *others: dict[str, Any], **spec: Any) -> LocalManifest:
+def manifest_of(
+    name: str = "digits", *others: dict[str, Any], host_paths: Sequence[Path] = (), **spec: Any
+) -> LocalManifest:
     job = {
         "apiVersion": "ddpjob.dev/v1alpha1",
         "kind": "DDPJob",
         "metadata": {"name": name},
         "spec": {"nodes": 2, "procsPerNode": 2, "trainer": {"image": "i", "script": "train.py"}, **spec},
     }
-    return local_manifest(read_documents(yaml.safe_dump_all([*others, job]), "job.yaml"))
+    return local_manifest(read_documents(yaml.safe_dump_all([*others, job]), "job.yaml"), host_paths=host_paths)
 
 
 def machine(folder: Path, gpus: tuple[str, ...] = ()) -> Machine:

@@ -51,8 +51,16 @@ def documents_here(
     return [Document("the command line", job)]
 
 
-def run_here(documents: Sequence[Document], namespace: str | None, home: Path | None) -> int:
+def run_here(
+    documents: Sequence[Document], namespace: str | None, home: Path | None, host_paths: Sequence[Path] = ()
+) -> int:
     """Run the job of the documents to its end; the exit code of the command.
+
+    Args:
+        documents: of a file.
+        namespace: of a job that does not name one.
+        home: where jobs are kept; the user's own folder where it is left out.
+        host_paths: folders and files of this machine that its volumes may be.
 
     Raises:
         UsageProblem: the job is wrong, or cannot run without a cluster.
@@ -62,4 +70,4 @@ def run_here(documents: Sequence[Document], namespace: str | None, home: Path | 
     from ddpjob.local.manifest import local_manifest  # noqa: PLC0415
     from ddpjob.local.records import default_home  # noqa: PLC0415
 
-    return run_local(local_manifest(documents, namespace), home or default_home(os.environ))
+    return run_local(local_manifest(documents, namespace, host_paths), home or default_home(os.environ))

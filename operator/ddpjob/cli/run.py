@@ -64,6 +64,14 @@ def run(
         Path | None,
         typer.Option(envvar="DDPJOB_HOME", help="Where --local keeps checkpoints and logs.", show_default=False),
     ] = None,
+    allow_host_path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--allow-host-path",
+            metavar="PATH",
+            help="A folder or file of this machine that a hostPath of the job may be with --local. May be repeated.",
+        ),
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -90,10 +98,10 @@ def run(
         documents = read_file(filename) if filename is not None else documents_here(program or [], **given)
         where = named_namespace(documents, namespace)
         if dry_run:
-            local_manifest(documents, where)
+            local_manifest(documents, where, allow_host_path or ())
             _print([placed(document.content, where) for document in documents], output)
             return
-        raise typer.Exit(run_here(documents, where, home))
+        raise typer.Exit(run_here(documents, where, home, allow_host_path or ()))
     if filename is not None:
         submission = submission_of(read_file(filename))
     else:
@@ -116,6 +124,7 @@ def _no_effects(*, file: bool, local: bool, follow: bool, answers: bool) -> list
         NoEffect(local, ("image",), "--local uses the Python of this machine"),
         NoEffect(local, ("logs",), "--local shows all logs"),
         NoEffect(local and not answers, ("output",), "--local prints the output of the training unchanged"),
+        NoEffect(not local, ("allow_host_path",), "a cluster decides who may have a hostPath"),
         NoEffect(not local, ("home",), "only --local keeps files on this machine"),
         NoEffect(not follow, ("logs",), "--no-follow returns before there are logs"),
     ]

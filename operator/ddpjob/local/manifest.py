@@ -3,9 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from ddpjob.local.errors import LocalError
+from ddpjob.local.host_paths import check_host_paths
 from ddpjob.manifests.documents import Document, checked_job
 from ddpjob.manifests.names import check_namespace
 from ddpjob_core.api.spec import DDPJobSpec
@@ -45,12 +47,15 @@ class LocalManifest:
         return {**self.config_maps, launcher["metadata"]["name"]: launcher["data"]}
 
 
-def local_manifest(documents: Sequence[Document], namespace: str | None = None) -> LocalManifest:
+def local_manifest(
+    documents: Sequence[Document], namespace: str | None = None, host_paths: Sequence[Path] = ()
+) -> LocalManifest:
     """The one DDPJob among the documents, checked as far as possible without a cluster.
 
     Args:
         documents: of a file.
         namespace: of a job that does not name one; `default` where it is left out.
+        host_paths: folders and files of this machine that its volumes may be.
 
     Raises:
         UsageProblem: there is not exactly one, or something is wrong with it.
@@ -73,6 +78,7 @@ def local_manifest(documents: Sequence[Document], namespace: str | None = None) 
         if each.kind == "ConfigMap"
     }
     spec = DDPJobSpec.model_validate(job["spec"])
+    check_host_paths(spec.template, host_paths)
     if needs_ssh_key(spec):
         processes = spec.procs_per_node if isinstance(spec.procs_per_node, int) else 1
         raise LocalError(

@@ -54,6 +54,10 @@ def run(*arguments: str) -> Result:
         (("-f", "job.yaml", "--procs-per-node", "auto"), "--procs-per-node has no effect: -f takes"),
         (("-f", "job.yaml", "--nodes", "4", "--name", "n"), "--name, --nodes have no effect: -f takes"),
         (("--local", "-f", "job.yaml", "--nodes", "4"), "--nodes has no effect: -f takes"),
+        (
+            ("--allow-host-path", "/srv", "-f", "job.yaml"),
+            "--allow-host-path has no effect: a cluster decides who may have a hostPath",
+        ),
         (("--home", "h", "-f", "job.yaml"), "--home has no effect: only --local keeps files on this machine"),
         (("--no-follow", "--logs", "-f", "job.yaml"), "--logs has no effect: --no-follow returns before"),
         (("--local", "--logs", "train.py"), "--logs has no effect: --local shows all logs"),

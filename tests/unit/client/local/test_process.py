@@ -111,6 +111,7 @@ def test_a_working_directory_on_a_folder_of_this_machine_is_not_created(tmp_path
             "volumeMounts": [{"name": "data", "mountPath": "/data"}],
         },
         template={"spec": {"volumes": [{"name": "data", "hostPath": {"path": str(tmp_path / "data")}}]}},
+        host_paths=[tmp_path],
     )
     with pytest.raises(LocalError, match=r"spec.trainer.workingDir: .*/data/new is not a folder on this machine"):
         start(manifest, tmp_path)

@@ -33,6 +33,7 @@ def test_paths_below_a_mount_are_those_of_the_folder_that_replaces_it(tmp_path: 
             }
         },
         checkpoint={"claimName": "shared"},
+        host_paths=[Path("/srv")],
     )
     process = start(manifest, tmp_path)
     assert process.environment["DDPJOB_PROGRAM"] == str(tmp_path / "pod/volumes/code/main.py")
@@ -56,7 +57,7 @@ def made(tmp_path: Path, volume: dict[str, Any], mount: dict[str, Any]) -> Path:
     trainer = {"image": "i", "script": "/v", "volumeMounts": [{"name": "v", "mountPath": "/v", **mount}]}
     template = {"spec": {"volumes": [{"name": "v", **volume}]}}
     above = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": {"../k": "K"}}
-    manifest = manifest_of("digits", data, above, trainer=trainer, template=template)
+    manifest = manifest_of("digits", data, above, trainer=trainer, template=template, host_paths=[tmp_path])
     job = job_record({**manifest.job, "metadata": {**manifest.job["metadata"], "uid": "u1"}})
     assert job is not None
     pod = build_pod(job, manifest.spec, 0, 0)
