@@ -538,6 +538,10 @@ class ControlPlane:
         for manifest in _installed():
             self.admin.apply(manifest)
         wait_for(lambda: self._answers(_JOBS), "the DDPJob API to be served")
+        self.sign_in_operator()
+
+    def sign_in_operator(self) -> None:
+        """Write the kubeconfig of the operator, whose service account `install` need not have created."""
         _write_kubeconfig(self.operator_kubeconfig, self.url, self.sign_in(NAMESPACE, SERVICE_ACCOUNT))
 
     def uninstall(self) -> None:

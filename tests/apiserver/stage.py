@@ -204,12 +204,20 @@ class Kubelet:
 class OperatorProcess:
     """`python -m ddpjob_operator` as a process of its own."""
 
-    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str, code: Path | None = None) -> None:
+        """Args:
+        kubeconfig: of its service account.
+        log: for what it says.
+        arguments: of the operator.
+        code: folder with the packages of another version.
+        """
         self._kubeconfig = kubeconfig
         self._log = log
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
         self._said_before = 0
+        # Before the packages that are installed, and those of the current folder.
+        self._variables = {"PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"} if code is not None else {}
 
     async def start(self) -> None:
         """Start it; it need not be ready."""
@@ -221,7 +229,7 @@ class OperatorProcess:
                 "ddpjob_operator",
                 "--port=0",
                 *self._arguments,
-                env={**os.environ, "KUBECONFIG": str(self._kubeconfig)},
+                env={**os.environ, **self._variables, "KUBECONFIG": str(self._kubeconfig)},
                 stdout=log,
                 stderr=log,
             )

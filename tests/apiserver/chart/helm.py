@@ -13,6 +13,7 @@ import yaml
 from tests.apiserver.controlplane import NAMESPACE, ROOT, Json
 
 CHART: Final = ROOT / "manifests/chart/ddpjob"
+DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/ddpjob-operator"
 # What tells the releases of a cluster apart, and what a kept definition has. Manifests have no use for them.
 _OF_THE_CHART: Final = ("app.kubernetes.io/instance", "helm.sh/chart", "helm.sh/resource-policy")
 

@@ -1,17 +1,15 @@
 """Releases of the chart in a real API server, from the package that a registry holds."""
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from tests.apiserver.chart.helm import CHART, Helm, HelmError, kustomized
+from tests.apiserver.chart.helm import CHART, DEPLOYMENT, Helm, HelmError, kustomized
 from tests.apiserver.chart.values import EVERYTHING, ONCE
 from tests.apiserver.controlplane import NAMESPACE, ApiError, Client, ControlPlane, Json, path_of, wait_for
 
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/ddpjob-operator"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
 BUDGETS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 LEASES = "coordination.k8s.io/leases"
@@ -20,40 +18,6 @@ MOST_BYTES_OF_A_RELEASE = 1024 * 1024
 """What fits into a Secret."""
 
 Install: TypeAlias = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def bare_cluster(breakable_control_planes: Callable[[], ControlPlane]) -> Iterator[ControlPlane]:
-    """A control plane on which nothing of ddpjob is installed, except the operator's namespace."""
-    plane = breakable_control_planes()
-    plane.uninstall()
-    yield plane
-    # The tests that come next find it as it was.
-    plane.install()
-
-
-@pytest.fixture
-def cluster(bare_cluster: ControlPlane) -> Iterator[ControlPlane]:
-    """The same, for one test."""
-    yield bare_cluster
-    bare_cluster.uninstall()
-    admin = bare_cluster.admin
-    releases = admin.items("/api/v1/secrets", labelSelector="owner=helm")
-    for path in (DEPLOYMENT, *(path_of({"apiVersion": "v1", "kind": "Secret", **each}) for each in releases)):
-        if admin.find(path):
-            admin.delete(path)
-
-
-@pytest.fixture
-def admin(cluster: ControlPlane) -> Client:
-    return cluster.admin
-
-
-@pytest.fixture
-def on_cluster(helm: Helm, cluster: ControlPlane) -> Helm:
-    # What it caches of this API server serves all tests.
-    home = cluster.folder / helm.program.name
-    return dataclasses.replace(helm, home=home, kubeconfig=cluster.admin_kubeconfig)
 
 
 @pytest.fixture
