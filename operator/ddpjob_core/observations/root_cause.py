@@ -28,6 +28,7 @@ from ddpjob_core.wire.report import Report, WorkerFailure
 POD_MISSING: Final = "PodMissing"
 INIT_CONTAINER_FAILED: Final = "InitContainerFailed"
 _UNKNOWN: Final = 1 << 30
+_EVICTED: Final = "Evicted"
 _SIGNAL_BASE: Final = 128
 _NAMED_CONSEQUENCES: Final = 8
 _REASONS: Final = {
@@ -107,10 +108,12 @@ def _candidates(attempt: Attempt, ordinal: int, advice: Advice, *, lost_is_faile
     if state is not NodeState.FAILED:
         return
     ended = pod.trainer if isinstance(pod.trainer, Terminated) else None
-    if pod.reason == "Evicted" or pod.disruption:
-        reason = pod.reason or pod.disruption or "Evicted"
+    if pod.reason == _EVICTED or pod.disruption:
+        reason = pod.reason or pod.disruption or _EVICTED
         message = f"pod {name} was removed from its node: {pod.message or reason}"
-        yield _of_pod(attempt, ordinal, FailureClass.DISRUPTION, reason, message)
+        # Kubernetes marks what it takes away for others, and not a pod that has used more disk than its limits allow.
+        kind = FailureClass.DISRUPTION if pod.disruption else FailureClass.ERROR
+        yield _of_pod(attempt, ordinal, kind, reason, message)
     elif pod.deletion_time is not None and (ended is None or _was_stopped(ended)):
         message = f"pod {name} was deleted while it was training"
         yield _of_pod(attempt, ordinal, FailureClass.POD_LOST, "PodDeleted", message)

@@ -117,7 +117,9 @@ OOM = {"rank": 1, "signal": "SIGKILL", "time": 9.0, "message": "killed by the ke
     [
         (pod(1, ended(137, OOM)), FailureClass.OUT_OF_MEMORY),
         (pod(1, ended(137, reason="OOMKilled")), FailureClass.OUT_OF_MEMORY),
-        (pod(1, phase="Failed", reason="Evicted"), FailureClass.DISRUPTION),
+        # It used more disk than its limits allow; what is taken away for others has a condition that says so.
+        (pod(1, phase="Failed", reason="Evicted"), FailureClass.ERROR),
+        (pod(1, phase="Failed", reason="Evicted", disruption="TerminationByKubelet"), FailureClass.DISRUPTION),
         (pod(1, ended(143, text=ASKED), disruption="EvictionByEvictionAPI"), FailureClass.DISRUPTION),
         (pod(1, deletion_time=NOW), FailureClass.POD_LOST),
         (pod(1, ended(143, text=ASKED), deletion_time=NOW), FailureClass.POD_LOST),
