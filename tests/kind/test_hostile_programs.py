@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from jobs import program, scripted
 from kubectl import Kubectl, wait_until
+from operators import operator_pods
 
 DDPJOB = str(Path(sys.executable).parent / "ddpjob")
 
@@ -66,3 +67,51 @@ def test_a_job_whose_program_reports_nonsense_is_suspended_resumed_and_finished(
     kubectl.patch("ddpjob", "hostile", {"spec": {"suspend": False}})
     finished = kubectl.wait_for_phase("hostile", "Succeeded", timeout=120)
     assert (finished["status"]["attempt"], finished["status"]["restarts"]["counted"]) == (1, 0)
+
+
+# Until it is stopped.
+FULL = """
+import os
+with open(os.environ["PLACE"] + "/full", "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(1 << 20))
+"""
+LOG = """
+while True:
+    print("x" * 1000)
+"""
+RESTS = "import time; time.sleep(600)"
+AT_ONCE = {"maxRestarts": 0}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("source", "place", "limits", "said"),
+    [
+        (FULL, "/dev/shm", {"memory": "256Mi"}, ("OOMKilled", "No space left on device")),
+        (FULL, "/tmp", {"ephemeral-storage": "64Mi"}, ("ephemeral local storage usage exceeds",)),
+        (FULL, "/volume", {"ephemeral-storage": "64Mi"}, ("ephemeral local storage usage exceeds",)),
+        (LOG, "", {"ephemeral-storage": "16Mi"}, ("ephemeral local storage usage exceeds",)),
+    ],
+    ids=["shared memory", "root file system", "volume", "log"],
+)
+def test_a_program_that_fills_what_it_may_write_to_is_ended_and_nothing_else_on_its_node(
+    kubectl: Kubectl, source: str, place: str, limits: dict[str, str], said: tuple[str, ...]
+) -> None:
+    kubectl.apply(program("rests", RESTS), program("fills", source))
+    kubectl.apply(scripted("rests", config_map="rests", launcher="python", nodes=1))
+    kubectl.wait_for_phase("rests", "Running")
+    (pod,) = kubectl.list("pods", "ddpjob.dev/job=rests")
+    before = operator_pods()
+    template = {"spec": {"nodeName": pod["spec"]["nodeName"], "volumes": [{"name": "volume", "emptyDir": {}}]}}
+    job = scripted("fills", config_map="fills", launcher="python", nodes=1, template=template, restart=AT_ONCE)
+    job["spec"]["trainer"]["resources"] = {"limits": limits}
+    job["spec"]["trainer"]["env"] = [{"name": "PLACE", "value": place}]
+    job["spec"]["trainer"]["volumeMounts"].append({"name": "volume", "mountPath": "/volume"})
+    kubectl.apply(job)
+    failure = kubectl.wait_for_phase("fills", "Failed", timeout=180)["status"]["failure"]
+    assert any(text in failure["message"] or text == failure["reason"] for text in said), failure
+    assert failure["class"] in ("Error", "OutOfMemory")
+    (still,) = kubectl.list("pods", "ddpjob.dev/job=rests")
+    assert (still["metadata"]["uid"], still["status"]["phase"]) == (pod["metadata"]["uid"], "Running")
+    assert operator_pods() == before

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from jobs import TORCH_IMAGE, ddpjob
 from kubectl import Kubectl, KubectlError
-
-from hack.cluster.deploy import NAMESPACE as OPERATOR_NAMESPACE
+from operators import operator_pods
 
 TRAINER = {"image": TORCH_IMAGE, "command": ["true"]}
 MANY_LISTS: list[list[Any]] = [[] for _ in range(100_000)]
@@ -20,11 +19,6 @@ def deep(levels: int) -> dict[str, Any]:
     for _ in range(levels):
         value = {"x": value}
     return value
-
-
-def operator_pods() -> list[tuple[str, int]]:
-    pods = Kubectl(OPERATOR_NAMESPACE).list("pods", "app.kubernetes.io/name=ddpjob-operator")
-    return [(pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]) for pod in pods]
 
 
 @pytest.mark.parametrize(
