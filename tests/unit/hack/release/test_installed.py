@@ -29,6 +29,11 @@ own = distribution("ddpjob")
 missing = [str(file) for file in own.files if not pathlib.Path(own.locate_file(file)).is_file()]
 print(json.dumps({"prefix": sys.prefix, "places": places, "missing": missing}))
 """
+# Folders of packages that are neither Python's own nor the environment's.
+OUTSIDE = """
+import sys
+print(*(path for path in sys.path if "site-packages" in path and not path.startswith(sys.prefix)))
+"""
 
 
 def installed_from(python: Path, folder: Path) -> None:
@@ -58,7 +63,30 @@ def test_the_wheel_works_where_the_checkout_is_not(built: Built, tmp_path: Path)
     works(venv / "bin", tmp_path)
 
 
-@pytest.mark.skipif(os.environ.get("DDPJOB_FULL") != "1", reason="installs what the test above borrows: make test-full")
+full = pytest.mark.skipif(
+    os.environ.get("DDPJOB_FULL") != "1", reason="installs what the test above borrows: make test-full"
+)
+
+
+@full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("which", ["wheel", "sdist"])
+def test_an_empty_environment_gets_all_that_it_needs_from_the_package_index(
+    built: Built, tmp_path: Path, which: str
+) -> None:
+    venv = tmp_path / "venv"
+    installing.run(sys.executable, "-m", "venv", venv, folder=tmp_path)
+    pip = (venv / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check")
+    installing.run(*pip, "install", f"{getattr(built, which)}[cli,operator]", folder=tmp_path)
+    installing.run(*pip, "check", folder=tmp_path)
+    outside = installing.run(venv / "bin/python", "-c", OUTSIDE, folder=tmp_path)
+    assert outside.split() == []
+    installed_from(venv / "bin/python", tmp_path)
+    works(venv / "bin", tmp_path)
+    assert "--namespace" in installing.run(venv / "bin/python", "-m", "ddpjob_operator", "--help", folder=tmp_path)
+
+
+@full
 def test_wheel_and_source_distribution_are_installed_with_what_they_need_by_the_plugin_and_by_pip(
     built: Built, tmp_path: Path
 ) -> None:
