@@ -209,7 +209,7 @@ def stages(*, full: bool) -> list[Stage]:
         module_stage("lint", "hack.lint"),
         module_stage("verify", "hack.generate", "--check"),
         # It waits for containers most of the time.
-        dataclasses.replace(pytest_stage("promtool"), with_next=True),
+        dataclasses.replace(pytest_stage("promtool", dict, *([] if full else ["-m", "not full"])), with_next=True),
         pytest_stage("unit", dict, *side_by_side(more=1)),
         pytest_stage("terraform", _terraform, *side_by_side(), *([] if full else ["-m", "not full"])),
         torch_stage("torch", functools.partial(run_in_image, TRAINER, "torch", full=full)),

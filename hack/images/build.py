@@ -16,6 +16,7 @@ from hack.images.build_settings import build_settings
 from hack.images.dockerfile import needs
 from hack.images.image import IMAGES, Image, older_names
 
+EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _BASE_IMAGE: Final = re.compile(r"docker\.io/library/debian:([a-z]+)-slim")
 
 # On stages that no image is made from layer by layer: they have no name, and stay as the cache of the next build.
@@ -25,7 +26,11 @@ _DIGITS_OF_A_SHORT_ID: Final = 11
 
 
 def build_images(
-    engine: Engine, log: Path, images: Sequence[Image] = IMAGES, lock_file: Path = LOCK
+    engine: Engine,
+    log: Path,
+    images: Sequence[Image] = IMAGES,
+    lock_file: Path = LOCK,
+    epoch: int | None = None,
 ) -> dict[Image, str]:
     """Have all images in the engine, each under its own name and under the one that names its inputs.
 
@@ -34,6 +39,7 @@ def build_images(
         log: for what the builds say.
         images: those that are wanted.
         lock_file: what base images from a registry are pinned to.
+        epoch: time of all that is in them, in seconds since 1970, for images that are the same whenever they are built.
 
     Returns:
         The name with the inputs' key of each image.
@@ -41,8 +47,10 @@ def build_images(
     Raises:
         StepError: a build failed.
     """
+    if epoch is not None and engine.program != "podman":
+        raise StepError(f"images that are the same each time are built with podman alone, not with {engine.program}")
     lock = _lock(engine, images, lock_file)
-    return {image: _build(engine, image, log, lock) for image in images}
+    return {image: _build(engine, image, log, lock, epoch) for image in images}
 
 
 def _lock(engine: Engine, images: Sequence[Image], lock_file: Path) -> Lock:
@@ -57,22 +65,26 @@ def _lock(engine: Engine, images: Sequence[Image], lock_file: Path) -> Lock:
     return lock
 
 
-def _build(engine: Engine, image: Image, log: Path, lock: Lock) -> str:
+def _build(engine: Engine, image: Image, log: Path, lock: Lock, epoch: int | None) -> str:
     dockerfile = ROOT / image.dockerfile
     wanted = needs(dockerfile.read_text(), image.target)
     bases = [_have_base(engine, by_digest(name, lock), log) for name in wanted.base_images]
     inputs = [dockerfile, *(path for pattern in wanted.files for path in sorted(ROOT.glob(pattern.rstrip("/"))))]
     snapshot = [lock.snapshot] if any(needs_snapshot(name, lock) for name in wanted.base_images) else []
-    keyed = image.keyed(hash_of(inputs, image.target, *bases, *snapshot))
+    times = [str(epoch)] if epoch is not None else []
+    keyed = image.keyed(hash_of(inputs, image.target, *bases, *snapshot, *times))
     older: list[str] = []
     if engine.output("image", "inspect", keyed) is None:
         begun = log.stat().st_size if log.is_file() else 0
         with build_settings(engine) as settings, _pinned_copy(dockerfile, lock) as copy:
             command = [engine.program, "build", "-f", str(copy), "-t", keyed]
             command += ["--target", image.target] if image.target else []
-            command += [*settings, str(ROOT)]
+            command += [*_fixed(epoch), *settings, str(ROOT)]
             run_step(f"image {image.name}", command, log, env=engine.environment)
-        older = _older(engine, image, keyed, log.read_bytes()[begun:].decode(errors="replace"))
+        # Not those of other builds, which stay as their cache.
+        older = (
+            [] if epoch is not None else _older(engine, image, keyed, log.read_bytes()[begun:].decode(errors="replace"))
+        )
     if engine.output("tag", keyed, image.local_name) is None:
         raise StepError(f"{engine.program} cannot tag {keyed} as {image.local_name}")
     # After the new one has taken the name that does not change: with its last name an image goes, else only the name.
@@ -80,6 +92,16 @@ def _build(engine: Engine, image: Image, log: Path, lock: Lock) -> str:
         # Refused where a container still runs it; it is tried again with the next build.
         engine.output("image", "rm", name)
     return keyed
+
+
+def _fixed(epoch: int | None) -> list[str]:
+    """Options of podman's build for an image that is the same whenever it is built.
+
+    Without the cache, since a layer there may be of another time.
+    """
+    if epoch is None:
+        return []
+    return [f"--timestamp={epoch}", f"--build-arg={EPOCH_VARIABLE}={epoch}", "--no-cache"]
 
 
 @contextlib.contextmanager

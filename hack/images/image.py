@@ -1,6 +1,6 @@
 """What the images of this repository are called, and what each is made from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -24,6 +24,16 @@ class Image:
     def local_name(self) -> str:
         """The name by which a node finds it: what has no host in its name is Docker Hub's to Kubernetes."""
         return f"docker.io/library/{self.name}"
+
+    @property
+    def short_name(self) -> str:
+        """The name without a tag, such as ddpjob-operator."""
+        return self.name.partition(":")[0]
+
+    @property
+    def of_release(self) -> "Image":
+        """The same under a name that no test and no cluster uses."""
+        return replace(self, name=f"{self.short_name}:release")
 
     def keyed(self, key: str) -> str:
         """The name that says what it was built from, so that an older image can never pass for it."""

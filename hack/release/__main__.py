@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +48,13 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m hack.release", description=__doc__)
     parser.add_argument("--output", type=Path, default=BUILD / "release", help="folder for the files; emptied first")
-    parser.add_argument(
+    images = parser.add_mutually_exclusive_group()
+    images.add_argument(
+        "--image-archives",
+        action="store_true",
+        help="add the images as files; they are built so that two builds of the same packages are the same bytes",
+    )
+    images.add_argument(
         "--without-images", action="store_true", help="leave out the images' SBOMs, for which the images are built"
     )
     arguments = parser.parse_args()
@@ -63,8 +70,13 @@ def main() -> None:
         )
         if arguments.without_images:
             say("release: without the images' SBOMs (--without-images)")
-        sboms = {} if arguments.without_images else image_sboms(release, BUILD / "log/images.log")
-        names = build_release(tracked_files(ROOT), release, _kubectl(), output, sboms)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        # Next to the output: images are moved and not copied.
+        with tempfile.TemporaryDirectory(prefix=".images-", dir=output.parent) as folder:
+            archives = Path(folder) if arguments.image_archives else None
+            log = BUILD / "log/images.log"
+            sboms = {} if arguments.without_images else image_sboms(release, log, archives=archives)
+            names = build_release(tracked_files(ROOT), release, _kubectl(), output, sboms, archives=archives)
     except StepError as error:
         main_guard(error)
     say(f"\nddpjob {version} in {output}:\n" + "".join(f"  {name}\n" for name in names))

@@ -36,6 +36,8 @@ def build_release(
     kubectl: Path,
     output: Path,
     more: Mapping[str, str] = MappingProxyType({}),
+    *,
+    archives: Path | None = None,
 ) -> list[str]:
     """Build everything into a folder, which is emptied first.
 
@@ -45,6 +47,7 @@ def build_release(
         kubectl: the program that renders manifests.
         output: the folder.
         more: texts of further files by their names, such as SBOMs of images.
+        archives: folder of further files, such as images, which are moved from there.
 
     Returns:
         Names of the files, relative to the folder.
@@ -60,6 +63,8 @@ def build_release(
         _build(files, sources, release, kubectl, made)
         for name, text in more.items():
             (made / name).write_text(text, encoding="utf-8")
+        for file in archives.iterdir() if archives is not None else ():
+            shutil.move(file, made / file.name)
         checksums(made)
         names = _names(made)
         for name in names:
@@ -92,12 +97,14 @@ def _build(files: Mapping[str, Entry], sources: Path, release: Release, kubectl:
 
 def checksums(folder: Path) -> None:
     """Write SHA256SUMS, which `sha256sum --check` reads, for all other files of a folder."""
-    lines = [
-        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
-        for name in _names(folder)
-        if name != CHECKSUMS
-    ]
+    lines = [f"{_digest(folder / name)}  {name}\n" for name in _names(folder) if name != CHECKSUMS]
     (folder / CHECKSUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        # An image need not fit into memory.
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _names(folder: Path) -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from hack.console import StepError
+from hack.images.build import EPOCH_VARIABLE
 from hack.release.archives import entries_of, packed
-from hack.release.sources import EPOCH_VARIABLE
 
 _UMASK: Final = 0o022
 

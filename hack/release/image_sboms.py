@@ -11,6 +11,7 @@ from typing import Final
 from hack.cache import only_one
 from hack.cluster.engine import Engine, choose_engine
 from hack.console import StepError, say
+from hack.images.archive import save_archive
 from hack.images.build import build_images
 from hack.images.image import EXAMPLES, IMAGES, Image
 from hack.release.image_sbom import metadata_of_archive, sbom_of_files
@@ -22,13 +23,16 @@ PUBLISHED: Final = (*IMAGES, EXAMPLES)
 _CREATE: Final = ("create", "--pull=never")
 
 
-def image_sboms(release: Release, log: Path, images: Sequence[Image] = PUBLISHED) -> dict[str, str]:
+def image_sboms(
+    release: Release, log: Path, images: Sequence[Image] = PUBLISHED, archives: Path | None = None
+) -> dict[str, str]:
     """SBOMs by the names of their files; images are built first where they are not there.
 
     Args:
         release: what is released.
         log: for what the builds say.
         images: those that are wanted.
+        archives: a folder for the images themselves, which are then built to be the same each time.
 
     Raises:
         StepError: there is no engine, a build failed, or an image could not be read.
@@ -40,21 +44,26 @@ def image_sboms(release: Release, log: Path, images: Sequence[Image] = PUBLISHED
         except StepError as error:
             hint = "or leave the images' SBOMs out: make release ARGS=--without-images"
             raise StepError(f"{error}\n  -> {hint}") from error
-        built = build_images(engine, log, images)
+        if archives is None:
+            built = build_images(engine, log, images)
+        else:
+            built = build_images(engine, log, [image.of_release for image in images], epoch=release.epoch)
+            for image, keyed in built.items():
+                save_archive(engine, keyed, release.image(image.short_name), archives / archive_name(image, release))
         return {
-            file_name(image, release): sbom_of_image(engine, short_name(image), keyed, release)
+            file_name(image, release): sbom_of_image(engine, image.short_name, keyed, release)
             for image, keyed in built.items()
         }
 
 
-def short_name(image: Image) -> str:
-    """Its name without a tag, such as ddpjob-operator."""
-    return image.name.partition(":")[0]
+def archive_name(image: Image, release: Release) -> str:
+    """Name of the file with the image."""
+    return f"{image.short_name}-{release.version}.oci.tar"
 
 
 def file_name(image: Image, release: Release) -> str:
     """Name of the file with its SBOM."""
-    return f"{short_name(image)}-{release.version}.cdx.json"
+    return f"{image.short_name}-{release.version}.cdx.json"
 
 
 def sbom_of_image(engine: Engine, name: str, reference: str, release: Release) -> str:

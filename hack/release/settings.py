@@ -24,5 +24,15 @@ class Release:
     @property
     def operator_image(self) -> str:
         """Name of the operator's image, without a tag: the tag is the version."""
-        name = IMAGES[0].name.partition(":")[0]
-        return f"{self.registry.rstrip('/')}/{name}" if self.registry else name
+        return self._named(IMAGES[0].short_name)
+
+    def image(self, short_name: str) -> str:
+        """Name of an image with its tag, which is the version.
+
+        Args:
+            short_name: such as ddpjob-trainer.
+        """
+        return f"{self._named(short_name)}:{self.version}"
+
+    def _named(self, short_name: str) -> str:
+        return f"{self.registry.rstrip('/')}/{short_name}" if self.registry else short_name

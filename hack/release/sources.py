@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from hack.console import StepError
+from hack.images.build import EPOCH_VARIABLE
 from hack.release.archives import Entry
 
-EPOCH_VARIABLE: Final = "SOURCE_DATE_EPOCH"
 _PLAIN: Final = "100644"
 _EXECUTABLE: Final = "100755"
 
