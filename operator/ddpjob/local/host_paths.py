@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ddpjob.local.errors import LocalError
+from ddpjob_core.api.text import one_line
 
 OPTION: Final = "--allow-host-path"
+_LONGEST: Final = 200
+"""Characters of a path that are shown."""
 
 
 def check_host_paths(template: Mapping[str, Any], allowed: Sequence[Path]) -> None:
@@ -31,7 +34,8 @@ def check_host_paths(template: Mapping[str, Any], allowed: Sequence[Path]) -> No
         if not path:
             raise LocalError(f"{where} has no hostPath.path: name a folder or file of this machine")
         if not any(Path(path).resolve().is_relative_to(root) for root in roots):
+            shown = one_line(path, _LONGEST)
             raise LocalError(
-                f"{where} is {path} of this machine itself, which this job could read and change: to let it, run it "
-                f"with {OPTION} {shlex.quote(path)}; else use an emptyDir or a persistentVolumeClaim"
+                f"{where} is {shown} of this machine itself, which this job could read and change: to let it, run it "
+                f"with {OPTION} {shlex.quote(shown)}; else use an emptyDir or a persistentVolumeClaim"
             )

@@ -27,7 +27,7 @@ def test_what_has_no_effect_without_a_cluster_is_listed() -> None:
 
 
 def shown(config_maps: Mapping[str, Mapping[str, str]] | None = None, **spec: Any) -> list[str]:
-    return list(what_runs(manifest_of(**spec).spec, Path("/work"), config_maps or {}))
+    return list(what_runs(manifest_of(host_paths=[Path("/")], **spec).spec, Path("/work"), config_maps or {}))
 
 
 def test_the_start_says_what_will_run_with_whose_rights_and_which_folders_of_the_machine_it_uses() -> None:
