@@ -30,6 +30,7 @@ FILES = {
     f"kubectl-ddpjob-{VERSION}.tar.gz",
     "plugins/ddpjob.yaml",
 }
+ARCHIVES = {f"ddpjob-operator-{VERSION}.oci.tar"}
 SBOMS = {f"ddpjob-operator-{VERSION}.cdx.json": "of the operator\n"}
 
 
@@ -61,13 +62,22 @@ def digests(folder: Path, names: list[str]) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
+def images(folder: Path) -> Path:
+    """A folder with what stands for images, which a release takes from there."""
+    made = folder / "images"
+    made.mkdir(exist_ok=True)
+    for name in ARCHIVES:
+        (made / name).write_bytes(b"an image")
+    return made
+
+
 def test_two_runs_in_other_folders_time_zones_and_umasks_make_the_same_bytes(
     kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = tracked_files(ROOT)
     one = tmp_path / "one"
-    names = build_release(files, RELEASE, kubectl, one, SBOMS)
-    assert set(names) == FILES | SBOMS.keys()
+    names = build_release(files, RELEASE, kubectl, one, SBOMS, archives=images(tmp_path))
+    assert set(names) == FILES | SBOMS.keys() | ARCHIVES
     listed = [line.split("  ") for line in (one / CHECKSUMS).read_text().splitlines()]
     assert {name: digest for digest, name in listed} == digests(one, [name for name in names if name != CHECKSUMS])
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -76,7 +86,8 @@ def test_two_runs_in_other_folders_time_zones_and_umasks_make_the_same_bytes(
     two.mkdir(parents=True)
     (two / "ddpjob-0.0.1.tar.gz").write_text("an older release")
     with other_umask():
-        assert build_release(dict(reversed(files.items())), RELEASE, kubectl, two, SBOMS) == names
+        again = dict(reversed(files.items()))
+        assert build_release(again, RELEASE, kubectl, two, SBOMS, archives=images(tmp_path)) == names
     assert digests(two, names) == digests(one, names)
     # The older release is gone, and nothing is left of the work.
     assert {path.relative_to(two.parent).as_posix() for path in two.parent.rglob("*") if path.is_file()} == {
