@@ -1,5 +1,6 @@
 """Address and credentials of the API server, shared by our own requests and kopf's."""
 
+import asyncio
 import logging
 import os
 import time
@@ -13,11 +14,16 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
+from ddpjob_core.engine.http_answer import Head, HttpAnswer
 from ddpjob_operator.credentials import Credentials, NoClusterError
 from ddpjob_operator.encoding import encode
+from ddpjob_operator.exchange import Answering, Exchange, ExchangeError, Place
+from ddpjob_operator.request_head import RequestHead
 from ddpjob_operator.service_account import TOKEN, ServiceAccount
 
 USER_AGENT: Final = "ddpjob-operator"
+_REPEATABLE: Final = frozenset(("GET", "PUT", "DELETE"))
+"""A request that may be sent twice: what it changes once cannot be changed by the second one."""
 _READ_AHEAD: Final = 2**21
 """Bytes: events on large objects come in fewer pieces."""
 
@@ -34,8 +40,9 @@ class RequestObserver(Protocol):
 class Connection:
     """How the API server is reached. Rotated tokens are read again from their file or plugin.
 
-    Requests go through a session of its own. That of the client's library looks for proxies and for a .netrc in a
-    thread at each request, and copies headers and body several times.
+    What is answered at once goes through an exchange of its own; what is read bit by bit, and all that a proxy has to
+    pass on, through a session of a general client. That of the client's library looks for proxies and for a .netrc in
+    a thread at each request, and copies headers and body several times.
     """
 
     def __init__(self, credentials: Credentials) -> None:
@@ -47,6 +54,53 @@ class Connection:
         """The API server's URL."""
         self._proxy = credentials.proxy or _proxy_for(self.server)
         self._session: aiohttp.ClientSession | None = None
+        self._exchange = None if self._proxy else _exchange_with(self.server, credentials)
+        self._head = RequestHead(self.server, USER_AGENT)
+
+    async def ask(
+        self,
+        method: str,
+        address: str,
+        body: dict[str, Any] | None,
+        *,
+        seconds: float,
+        most: int,
+        answering: Answering = lambda _: None,
+    ) -> HttpAnswer:
+        """The whole answer to a request.
+
+        Args:
+            method: HTTP method.
+            address: URL path and query.
+            body: sent as JSON; that of a PATCH is merged into the object.
+            seconds: how long it may take, from the connection to the last byte of the answer.
+            most: bytes of the answer.
+            answering: called with the answer's code when its headers have come.
+
+        Raises:
+            OSError: there is no connection, or no whole answer.
+            TimeoutError: it took too long.
+        """
+        if self._exchange is None:
+            return await self._ask_through_proxy(method, address, body, seconds, answering)
+        signature = await self._credentials.signature(method)
+        content = None if body is None else encode(body)
+        request = self._head.request(method, address, signature, content)
+        async with asyncio.timeout(seconds):
+            repeatable = method in _REPEATABLE
+            return await self._exchange.ask(request, most=most, repeatable=repeatable, answering=answering)
+
+    async def _ask_through_proxy(
+        self, method: str, address: str, body: dict[str, Any] | None, seconds: float, answering: Answering
+    ) -> HttpAnswer:
+        try:
+            limits = aiohttp.ClientTimeout(total=seconds, sock_connect=5.0)
+            async with await self.request(method, address, body, limits=limits) as response:
+                answering(response.status)
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                return HttpAnswer(Head(response.status, "HTTP/1.1", headers), await response.read(), goes_on=False)
+        except aiohttp.ClientError as error:
+            raise ExchangeError(repr(error)) from error
 
     async def request(
         self,
@@ -57,7 +111,7 @@ class Connection:
         limits: aiohttp.ClientTimeout,
         accept: str = "application/json",
     ) -> aiohttp.ClientResponse:
-        """Send a request; the caller releases the response.
+        """Send a request whose answer is read bit by bit; the caller releases the response.
 
         Args:
             method: HTTP method.
@@ -126,6 +180,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._exchange is not None:
+            self._exchange.close()
         if self._session is not None:
             await self._session.close()
         await self._credentials.close()
@@ -151,6 +207,15 @@ async def connect(path: str | None = None) -> Connection:
     configuration = await KubeConfig.load(path)
     _log.info("using %s at %s", path, configuration.server)
     return Connection(configuration)
+
+
+def _exchange_with(url: str, credentials: Credentials) -> Exchange | None:
+    """Connections to a server, None where its URL asks for what they do not have."""
+    parts = URL(url)
+    if parts.scheme not in ("http", "https") or parts.raw_host is None or parts.port is None or parts.raw_user:
+        return None
+    context = credentials.ssl_context if parts.scheme == "https" else None
+    return Exchange(Place(parts.raw_host, parts.port, context, credentials.server_name))
 
 
 def _proxy_for(url: str) -> str | None:

@@ -4,9 +4,10 @@ The client's generated models are not used: parsing a pod into one costs more th
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlencode
@@ -213,7 +214,8 @@ class KubeClient:
             asked = {**query, "limit": str(size.limit)}
             request = _Request("list", resource, namespace, resource.path(namespace), asked, accept=accept)
             # One object alone has to be read, however large it is.
-            body = await self._in_turn(request, MOST_BYTES if size.limit > 1 else LARGEST_OBJECT)
+            most = MOST_BYTES if size.limit > 1 else LARGEST_OBJECT
+            body = await self._in_turn(request, partial(self._read, most=most))
             if body is None and size.limit == 1:
                 raise Unexpected(f"{request} returned an object of more than {LARGEST_OBJECT} bytes")
             if body is None:
@@ -268,33 +270,64 @@ class KubeClient:
         where: tuple[str | None, *tuple[str, ...]],
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
-        *,
-        accept: str = _WHOLE,
     ) -> Json:
         """The answer to a request on the namespace, object and subresource that `where` names."""
-        request = _Request(verb, resource, where[0], resource.path(*where), query or {}, body, accept)
+        request = _Request(verb, resource, where[0], resource.path(*where), query or {}, body)
         if self._guard is None or verb not in _WRITES:
-            return _object(await self._in_turn(request), request)
+            return _object(await self._in_turn(request, self._exchange), request)
         async with self._guard.writing():
-            return _object(await self._in_turn(request), request)
+            return _object(await self._in_turn(request, self._exchange), request)
 
-    async def _in_turn(self, request: "_Request", most: int | None = None) -> bytes | None:
-        """The body of the answer, None where it has more than `most` bytes."""
+    async def _in_turn(self, request: "_Request", send: Callable[["_Request"], Awaitable[T]]) -> T:
         # Thousands of pods of one job must not delay the status of another, nor one namespace the others.
         await self._slots.acquire(request.namespace, request.verb)
         try:
             await self._obey()
             if self._guard is not None and request.verb in _WRITES:
                 self._guard.check()
-            response = await self._send(request, total=self._timeout)
-            try:
-                return await (response.read() if most is None else _read_up_to(response, most))
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise Unavailable(f"the response to {request} was cut off: {error!r}") from error
-            finally:
-                response.release()
+            return await send(request)
         finally:
             self._slots.release()
+
+    async def _exchange(self, request: "_Request") -> bytes:
+        """The body of the answer."""
+        verb, plural = request.verb, request.resource.plural
+        clock = asyncio.get_running_loop().time
+        begun, answered = clock(), False
+
+        def answering(code: int) -> None:
+            nonlocal answered
+            answered = True
+            self._count(verb, plural, str(code))
+            self._answered(verb, plural, clock() - begun)
+
+        try:
+            answer = await self._connection.ask(
+                _METHODS[verb],
+                request.address,
+                request.body,
+                seconds=self._timeout,
+                most=LARGEST_OBJECT,
+                answering=answering,
+            )
+        except (TimeoutError, OSError) as error:
+            if answered:
+                raise Unavailable(f"the response to {request} was cut off: {error!r}") from error
+            self._count(verb, plural, "unanswered")
+            raise Unavailable(f"no response to {request}: {error!r}") from error
+        if answer.head.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise self._failure(answer.head.status, answer.body, answer.head.headers.get("retry-after"), request)
+        return answer.body
+
+    async def _read(self, request: "_Request", most: int) -> bytes | None:
+        """The body of the answer, None where it has more than `most` bytes."""
+        response = await self._send(request, total=self._timeout)
+        try:
+            return await _read_up_to(response, most)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the response to {request} was cut off: {error!r}") from error
+        finally:
+            response.release()
 
     async def _obey(self) -> None:
         # A wait that one request was asked for applies to all: the server counts them per client.
@@ -306,13 +339,12 @@ class KubeClient:
     async def _send(self, request: "_Request", *, total: float | None) -> aiohttp.ClientResponse:
         """The response, which the caller releases or closes; that of an error is read and raised."""
         verb, plural = request.verb, request.resource.plural
-        address = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
         clock = asyncio.get_running_loop().time
         begun = clock()
         try:
             response = await self._connection.request(
                 _METHODS[verb],
-                address,
+                request.address,
                 request.body,
                 limits=aiohttp.ClientTimeout(total=total, sock_connect=5.0),
                 accept=request.accept,
@@ -325,17 +357,17 @@ class KubeClient:
             self._answered(verb, plural, clock() - begun)
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             try:
-                raise await self._failure(response, str(request))
+                body = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                body = b""
             finally:
                 response.release()
+            raise self._failure(response.status, body, response.headers.get("Retry-After"), request)
         return response
 
-    async def _failure(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
-        try:
-            body = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            body = b""
-        failure = error_of_answer(response.status, body, response.headers, request)
+    def _failure(self, code: int, body: bytes, retry_after: str | None, request: "_Request") -> ApiError:
+        headers = {} if retry_after is None else {"Retry-After": retry_after}
+        failure = error_of_answer(code, body, headers, str(request))
         if isinstance(failure, Unavailable) and failure.after:
             self._not_before = max(self._not_before, asyncio.get_running_loop().time() + failure.after)
         return failure
@@ -350,6 +382,11 @@ class _Request:
     query: Mapping[str, str]
     body: Json | None = None
     accept: str = _WHOLE
+
+    @property
+    def address(self) -> str:
+        """URL path and query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
@@ -383,9 +420,9 @@ async def _page(body: bytes, keep: Callable[[Json], T], request: _Request) -> tu
     return Page(kept, str(metadata.get("resourceVersion", ""))), str(metadata.get("continue") or "")
 
 
-def _object(body: bytes | None, request: _Request) -> Json:
+def _object(body: bytes, request: _Request) -> Json:
     try:
-        answer = decode(body or b"")
+        answer = decode(body)
     except ValueError as error:
         raise Unexpected(f"the response to {request} is not JSON") from error
     if not isinstance(answer, dict):

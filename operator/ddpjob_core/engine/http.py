@@ -9,6 +9,7 @@ from errno import ECONNREFUSED, EINPROGRESS
 from http import HTTPStatus
 from typing import Final
 
+from ddpjob_core.engine.http_answer import read_head
 from ddpjob_core.engine.protocols import Answer, Door
 
 _LONGEST_HEAD: Final = 16 * 1024
@@ -162,14 +163,7 @@ class _Exchange(asyncio.Protocol):
 
 def _parse_head(head: bytes) -> tuple[int, int | None]:
     """Status and Content-Length, None where the body ends with the connection."""
-    first, *rest = head.decode("latin-1").split("\r\n")
-    version, _, status = first.partition(" ")
-    if not version.startswith("HTTP/1."):
-        raise ValueError(f"not an HTTP response: {first[:80]!r}")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    if headers.get("transfer-encoding", "identity").lower() != "identity":
+    read = read_head(head)
+    if read.coding != "identity":
         raise ValueError("a chunked response to an HTTP/1.0 request")
-    length = headers.get("content-length")
-    if length is not None and not (length.isascii() and length.isdigit()):
-        raise ValueError(f"a length of {length[:80]!r}")
-    return int(status[:3]), None if length is None else int(length)
+    return read.status, read.length
