@@ -98,7 +98,7 @@ class JobStream:
         return answer
 
     def event(self, line: bytes, path: str = "") -> bytes:
-        """The line of a watch on this URL path with the identity of its object.
+        """The line of a watch on this URL path with the identity of its object, or a bookmark if it shows nothing new.
 
         Raises:
             WatchError: it is not an event, or an error other than that the version to watch from is too old.
@@ -108,7 +108,11 @@ class JobStream:
             kind, raw = event["type"], event["object"]
         except (ValueError, TypeError, KeyError) as error:
             raise WatchError(f"the watch sent something other than an event: {line[:80]!r}") from error
-        if kind in ("ADDED", "MODIFIED", "DELETED"):
+        if kind in ("ADDED", "MODIFIED") and self._is_known(raw):
+            # Kopf takes longer for an event than the rest of the operator, and only has to know from where to go on.
+            version = raw["metadata"]["resourceVersion"]
+            event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+        elif kind in ("ADDED", "MODIFIED", "DELETED"):
             event["object"] = self.identity(raw)
         elif kind == "ERROR" and not (isinstance(raw, dict) and raw.get("code") == HTTPStatus.GONE):
             raise WatchError(f"the watch sent an error: {line[:400].decode(errors='replace')}")
@@ -148,8 +152,7 @@ class JobStream:
     def identity(self, raw: object) -> Json:
         """What is passed on of an object, whose record is kept until it is taken."""
         metadata = raw.get("metadata") if isinstance(raw, dict) else None
-        # Most events show what the answer to a write of ours has shown before.
-        if isinstance(metadata, dict) and self._cached.shows(metadata):
+        if self._is_known(raw):
             return _identity(raw)
         record = job_record(raw, self._earlier(metadata) if isinstance(metadata, dict) else None)
         if record is None:
@@ -157,6 +160,11 @@ class JobStream:
             return {"metadata": {}}
         self._records[record.uid] = at_rest(record)
         return _identity(raw)
+
+    def _is_known(self, raw: object) -> bool:
+        """Whether it shows nothing new, as most events do: what the answer to a write of ours has shown before."""
+        metadata = raw.get("metadata") if isinstance(raw, dict) else None
+        return isinstance(metadata, dict) and self._cached.shows(metadata)
 
     def _earlier(self, metadata: Json) -> JobRecord | None:
         uid, namespace, name = (metadata.get(key) for key in ("uid", "namespace", "name"))

@@ -17,10 +17,10 @@ import aiohttp
 from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.bounded_json import list_of
 from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
-from ddpjob_core.api.resources import Resource
+from ddpjob_core.api.resources import PODS, Resource
 from ddpjob_core.engine.protocols import Json, ObjectApi
 from ddpjob_operator.connection import Connection
-from ddpjob_operator.encoding import decode
+from ddpjob_operator.encoding import decode, without_managed_fields
 from ddpjob_operator.page_size import MOST_BYTES, PageSize
 from ddpjob_operator.slots import FairSlots
 from ddpjob_operator.turns import Turns
@@ -422,7 +422,7 @@ async def _page(body: bytes, keep: Callable[[Json], T], request: _Request) -> tu
 
 def _object(body: bytes, request: _Request) -> Json:
     try:
-        answer = decode(body)
+        answer = decode(without_managed_fields(body) if request.resource is PODS else body)
     except ValueError as error:
         raise Unexpected(f"the response to {request} is not JSON") from error
     if not isinstance(answer, dict):

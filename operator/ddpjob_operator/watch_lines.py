@@ -12,7 +12,7 @@ import aiohttp
 from ddpjob_core.api.answers import error_of_status
 from ddpjob_core.api.errors import Unavailable
 from ddpjob_core.engine.protocols import Json
-from ddpjob_operator.encoding import decode
+from ddpjob_operator.encoding import decode, without_managed_fields
 
 _HEAD: Final = re.compile(
     rb'\{"type":"(?:ADDED|MODIFIED)","object":\{"kind":"\w+","apiVersion":"[\w./]+","metadata":\{"name":"([\w.-]+)",'
@@ -78,14 +78,14 @@ def known(line: bytes, shows: Shows) -> WatchEvent | None:
 
 
 def event(line: bytes) -> WatchEvent:
-    """What a line says.
+    """What a line says; the record of who has set which field is left out.
 
     Raises:
         Unavailable: it is not an event.
         ApiError: it is the error that the watch ends with.
     """
     try:
-        raw = decode(line)
+        raw = decode(without_managed_fields(line))
         kind, body = raw["type"], raw["object"]
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"the stream sent something other than an event: {line[:80]!r}") from error

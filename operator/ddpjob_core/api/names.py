@@ -20,6 +20,7 @@ class PodIdentity:
 
 
 _LONGEST_HOST_NAME: Final = 63
+_END_OF_POD_NAME: Final = re.compile(r"-a(0|[1-9]\d*)-(\d+)(?:-([1-9]\d*))?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -105,5 +106,5 @@ def pod_names(job: str, attempt: int, count: int, nodes: int) -> tuple[str, ...]
 
 def parse_pod_name(job: str, name: str) -> PodIdentity | None:
     """What `pod_name` put into a name, or None for any other name."""
-    match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-(\d+)(?:-([1-9]\d*))?", name)
+    match = _END_OF_POD_NAME.fullmatch(name, len(job)) if name.startswith(job) else None
     return PodIdentity(int(match[1]), int(match[2]), int(match[3] or 0)) if match else None

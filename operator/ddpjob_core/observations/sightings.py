@@ -28,6 +28,10 @@ def sighted(before: PodRecord | None, after: PodRecord, now: datetime) -> PodRec
     if failed is not None:
         earlier = known.init_failure.ended if known is not None and known.init_failure is not None else None
         failed = replace(failed, ended=replace(failed.ended, seen=_seen(earlier, failed.ended, now)))
+    seen = (deletion, unadmitted, unmounted, trainer, failed)
+    # Most pods show none of these facts, and a copy costs as much as the rest.
+    if seen == (after.deletion_time, after.unadmitted_since, after.unmounted_since, after.trainer, after.init_failure):
+        return after
     return replace(
         after,
         deletion_time=deletion,

@@ -115,7 +115,7 @@ async def test_a_list_is_passed_on_with_identities_and_finished_jobs_are_packed(
     assert isinstance(stream.take("uid-two"), RestingJob)
 
 
-def test_what_a_write_was_answered_with_is_passed_on_but_not_read_again() -> None:
+def test_an_event_that_shows_what_a_write_was_answered_with_is_only_where_to_go_on_from() -> None:
     cached = JobStore()
     stream = JobStream(cached=cached)
     stream.event(json.dumps({"type": "ADDED", "object": job("digits")}).encode())
@@ -123,8 +123,11 @@ def test_what_a_write_was_answered_with_is_passed_on_but_not_read_again() -> Non
     assert record is not None
     cached.remember(record)
     line = stream.event(json.dumps({"type": "MODIFIED", "object": job("digits")}).encode())
-    assert json.loads(line)["object"]["metadata"]["resourceVersion"] == "1"
+    assert json.loads(line) == {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}
     assert stream.take("uid-digits") is None
+    # An end is news, whatever version it shows.
+    ended = stream.event(json.dumps({"type": "DELETED", "object": job("digits")}).encode())
+    assert json.loads(ended)["type"] == "DELETED"
 
 
 def test_the_spec_of_the_newest_event_counts_whatever_its_generation() -> None:
