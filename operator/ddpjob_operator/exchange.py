@@ -5,6 +5,7 @@ answer. Nothing is sent ahead of an answer, and no redirect is followed, so that
 """
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -146,9 +147,16 @@ class Exchange:
         try:
             name = (place.name or place.host.rstrip(".")) if place.context is not None else None
             await loop.create_connection(lambda: channel, sock=connected, ssl=place.context, server_hostname=name)
-        except (OSError, ValueError) as error:
-            # An error of TLS is one of these, too. The loop has closed the socket, of which it has been the owner.
-            raise NothingCameError(f"no connection to {place.host} port {place.port}: {_said(error)}") from error
+        except BaseException as error:
+            channel.abort()
+            # The loop closes it, but an unfinished handshake only after half a minute in which it waits for the other
+            # side's farewell. To close it here as well could hit another one that has its number by then.
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+            if isinstance(error, OSError | ValueError):
+                # An error of TLS is one of these, too.
+                raise NothingCameError(f"no connection to {place.host} port {place.port}: {_said(error)}") from error
+            raise
         return channel
 
     async def _resolve(self) -> Addresses:
@@ -176,6 +184,7 @@ class _Channel(asyncio.Protocol):
         self._answering: Answering = lambda _: None
         self._begun = False
         """Whether anything of the answer has come."""
+        self._aborted = False
         self.used_at = 0.0
 
     @property
@@ -184,6 +193,7 @@ class _Channel(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close it at once."""
+        self._aborted = True
         self._opened.discard(self)
         if self._transport is not None:
             self._transport.abort()
@@ -202,6 +212,9 @@ class _Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if self._aborted:
+            self._transport.abort()
+            return
         self._opened.add(self)
 
     def data_received(self, data: bytes) -> None:

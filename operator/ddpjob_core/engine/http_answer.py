@@ -95,6 +95,8 @@ class AnswerReader:
         """Bytes of the body, or of a chunk with its end, that have not come yet."""
         self._chunked = False
         self._in_trailer = False
+        self._trailer = 0
+        """Bytes of what has come after the last chunk."""
         self.head: Head | None = None
         """Once it has come."""
 
@@ -172,6 +174,9 @@ class AnswerReader:
             if self._in_trailer:
                 if not line:
                     return True
+                self._trailer += len(line)
+                if self._trailer > LONGEST_HEAD:
+                    raise ValueError("what comes after the last chunk is too long")
                 continue
             size = _size_of_chunk(line)
             self._limit(len(self._body) + size)
