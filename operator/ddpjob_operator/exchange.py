@@ -20,7 +20,7 @@ _KEPT: Final = 15.0
 """Seconds without a request after which a connection is closed: before the server, or what is in between, does it."""
 _CONNECT: Final = 5.0
 _NEXT_ADDRESS: Final = 0.25
-"""Seconds before another address of the server is tried beside one that has not answered yet."""
+"""Seconds before another address of the server is tried alongside one that has not answered yet."""
 _ADDRESSES_KEPT: Final = 10.0
 
 Addresses: TypeAlias = list[tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]]

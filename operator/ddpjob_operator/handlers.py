@@ -21,7 +21,7 @@ from ddpjob_core.observations.observed import JobRecord
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.informer import WatchLimits
 from ddpjob_operator.job_stream import REFUSALS, JobStream
-from ddpjob_operator.kube import Kube
+from ddpjob_operator.kube_protocols import Kube
 from ddpjob_operator.slim_kopf import kopf
 
 _PAGE_SIZE: Final = 50

@@ -12,7 +12,7 @@ from ddpjob_core.api.errors import ApiError, Expired, Forbidden, NotFound
 from ddpjob_core.api.resources import Resource
 from ddpjob_core.engine.protocols import Json
 from ddpjob_core.engine.store import R, Store, version_number
-from ddpjob_operator.kube import Kube
+from ddpjob_operator.kube_protocols import Kube
 from ddpjob_operator.watch_lines import WatchEvent
 
 _DOUBTED_AFTER: Final = 3

@@ -5,11 +5,10 @@ The client's generated models are not used: parsing a pod into one costs more th
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -18,9 +17,10 @@ from ddpjob_core.api.answers import error_of_answer
 from ddpjob_core.api.bounded_json import list_of
 from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
 from ddpjob_core.api.resources import PODS, Resource
-from ddpjob_core.engine.protocols import Json, ObjectApi
+from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import Connection
 from ddpjob_operator.encoding import decode, without_managed_fields
+from ddpjob_operator.kube_protocols import Guard, Page
 from ddpjob_operator.page_size import MOST_BYTES, PageSize
 from ddpjob_operator.slots import FairSlots
 from ddpjob_operator.turns import Turns
@@ -43,68 +43,6 @@ _METADATA: Final = f"{_WHOLE};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """A chunk of a LIST; all chunks of one LIST have the same resource version."""
-
-    items: list[T]
-    """What was kept of its objects."""
-    resource_version: str
-
-
-class Kube(ObjectApi, Protocol):
-    """The API server, which can also list objects and watch their changes. Every method raises an `ApiError`."""
-
-    def list_pages(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        keep: Callable[[Json], T],
-        selector: str = "",
-        metadata_only: bool = False,
-    ) -> AsyncGenerator[Page[T], None]:
-        """LIST in chunks, consistent with the newest writes. Raises Expired where the list has to be started again.
-
-        Only one whole object is in memory at a time: `keep` makes of each what is returned of it. With `metadata_only`
-        they have neither spec nor status.
-        """
-        ...
-
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        since: str,
-        seconds: float,
-        silence: float,
-        selector: str = "",
-        opened: Callable[[], None] = lambda: None,
-        shows: Shows = lambda _: False,
-    ) -> AsyncGenerator[WatchEvent, None]:
-        """WATCH for `seconds`, with bookmarks; ends when the server ends it. Calls `opened` once it has begun.
-
-        A state that the caller has already, as `shows` says of its namespace, name, uid and resourceVersion, may come
-        as a bookmark: it is not parsed.
-
-        Raises Unavailable where nothing came for `silence` seconds or the stream broke, Expired where `since` is too
-        old.
-        """
-        ...
-
-
-class Guard(Protocol):
-    """Decides whether this process may write. Both methods raise NotLeading where it may not."""
-
-    def writing(self) -> AbstractAsyncContextManager[None]:
-        """Around a write, from before it waits for its turn until its answer has been read."""
-        ...
-
-    def check(self) -> None:
-        """Right before the write is sent."""
 
 
 class KubeClient:

@@ -24,7 +24,7 @@ from ddpjob_core.engine.reconcile import Reconciler
 from ddpjob_core.engine.store import Key, Store
 from ddpjob_core.observations.observed import JobRecord, Observed, PodRecord, ServiceRecord
 from ddpjob_core.status.events import Event
-from ddpjob_operator.kube import Page
+from ddpjob_operator.kube_protocols import Page
 from ddpjob_operator.metrics import Metrics
 from ddpjob_operator.ssh_keys import new_ssh_key
 from ddpjob_operator.watch_lines import WatchEvent

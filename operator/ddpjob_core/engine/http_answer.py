@@ -1,4 +1,4 @@
-"""Answers in HTTP/1.0 and HTTP/1.1, read from bytes as they come; whoever has a connection passes them on.
+"""Answers in HTTP/1.0 and HTTP/1.1, read from bytes as they come; the owner of a connection passes them on.
 
 Source: https://www.rfc-editor.org/rfc/rfc9112
 """

@@ -15,6 +15,9 @@ from ddpjob_core.api.resources import JOBS, PODS
 from tests.apiserver.stage import until
 from tests.scale.bench.audit import Creation, creations, requests
 from tests.scale.bench.clients import BATCH, bare_session, indexed_job, post_all, post_pods
+from tests.scale.bench.fairness import Fairness
+from tests.scale.bench.large import Thousands
+from tests.scale.bench.mixed import Mixed
 from tests.scale.bench.scene import Scene, wait
 
 LONGEST: Final = 600.0
@@ -229,7 +232,7 @@ async def quiet(scene: Scene, jobs: int) -> Quiet:
     return found
 
 
-Case: TypeAlias = Rate | Restarted | Replaced | Quiet
+Case: TypeAlias = Rate | Restarted | Replaced | Quiet | Thousands | Mixed | Fairness
 """What one run of a case shows."""
 
 

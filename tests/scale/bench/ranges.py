@@ -9,6 +9,9 @@ from typing import Final
 import yaml
 
 from tests.scale.bench.cases import Case, Quiet, Rate, Replaced, Restarted
+from tests.scale.bench.fairness import Fairness
+from tests.scale.bench.large import Thousands
+from tests.scale.bench.mixed import Mixed
 
 RANGES: Final = Path(__file__).with_name("ranges.yaml")
 
@@ -58,13 +61,19 @@ def figures(results: Mapping[str, Sequence[Case]]) -> dict[str, float]:
         _add(found, _of_one(*run))
     for run in zip(*(_rates(results, "many")[start::2] for start in range(2)), strict=True):
         _add(found, _of_many(*run))
-    for each in (case for name in ("killed", "gang", "quiet") for case in results.get(name, ())):
+    for name, each in ((name, case) for name, cases in results.items() for case in cases):
         if isinstance(each, Restarted):
             _add(found, {"killed.complete": each.complete, "killed.gap": each.gap})
         if isinstance(each, Replaced):
             _add(found, {"gang.replaced": each.seconds})
         if isinstance(each, Quiet):
             _add(found, {"quiet.writes": each.writes, "quiet.cpu_percent": each.cpu_percent * 1000 / each.jobs})
+        if isinstance(each, Thousands):
+            _add(found, {f"{name}.peak": each.peak, **({f"{name}.gap": each.gap} if each.killed else {})})
+        if isinstance(each, Mixed):
+            _add(found, {"mixed.memory": each.memory, "mixed.touched": each.touched, "mixed.ready": each.ready_seconds})
+        if isinstance(each, Fairness):
+            _add(found, {"fairness.ratio": each.ratio})
     return {figure: median(values) for figure, values in found.items()}
 
 

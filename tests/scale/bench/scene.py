@@ -1,6 +1,7 @@
 """A control plane with played nodes, the operator as a process, and Kubernetes' controller of Jobs."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -74,12 +75,21 @@ class Scene:
     async def clear(self) -> None:
         """Remove all jobs and pods, and wait until everything is at rest."""
         for namespace in (self.served, self.bare, self.jobs):
-            await self.admin.ask("DELETE", JOBS.path(namespace), None)
+
+            async def no_jobs(namespace: str = namespace) -> bool:
+                with contextlib.suppress(TimeoutError):
+                    await self.admin.ask("DELETE", JOBS.path(namespace), None)
+                    return True
+                return False
+
+            await until(f"{namespace} has no jobs", no_jobs, 600)
         await self.admin.ask("DELETE", f"/apis/batch/v1/namespaces/{self.jobs}/jobs?propagationPolicy=Background", None)
         for namespace in (self.served, self.bare, self.jobs):
 
             async def gone(namespace: str = namespace) -> bool:
-                await self.admin.ask("DELETE", f"{PODS.path(namespace)}?gracePeriodSeconds=0", None)
+                # Thousands take longer than a request may: what is left is deleted by the next one.
+                with contextlib.suppress(TimeoutError):
+                    await self.admin.ask("DELETE", f"{PODS.path(namespace)}?gracePeriodSeconds=0", None)
                 return not await self.admin.all(PODS, namespace)
 
             await until(f"{namespace} is empty", gone, 600)

@@ -126,7 +126,7 @@ def test_a_connection_on_which_more_than_the_answer_came_takes_no_other_request(
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\n" + PACKED[:20], "does not end"),
     ],
 )
-def test_what_is_no_answer_is_refused(sent: bytes, why: str) -> None:
+def test_what_is_not_an_answer_is_refused(sent: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read(sent)
     with pytest.raises(ValueError, match=why):
