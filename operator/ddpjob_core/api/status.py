@@ -386,7 +386,8 @@ class DDPJobStatus(ApiModel):
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """The condition of this type, or None if it has never been set."""
-        return next((condition for condition in self.conditions if condition.type == kind), None)
+        found = [condition for condition in self.conditions if condition.type == kind]
+        return found[0] if found else None
 
     def holds(self, kind: ConditionType) -> bool:
         """Whether the condition of this type is True."""

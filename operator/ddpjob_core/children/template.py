@@ -34,7 +34,8 @@ def security_context_of(spec: DDPJobSpec) -> dict[str, Any]:
 
 def resources_of(spec: DDPJobSpec) -> dict[str, Any]:
     """The `resources` of the merged trainer container. Expects a template without errors."""
-    return merge_trainer(trainer_of(spec.template), spec.trainer).get("resources") or {}
+    # Asked for several times in each look at a job, unlike the rest of the container.
+    return _merge_objects(trainer_of(spec.template).get("resources") or {}, spec.trainer.resources.to_wire())
 
 
 def merge_trainer(base: dict[str, Any], trainer: Trainer) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _text(value: object, schema: Schema) -> str | None:
     if not isinstance(value, str) or (schema.get("format") == "date-time" and parse_time(value) is None):
         return None
     kept = shorten(value, schema.get("maxLength", len(value)))
-    fits = len(kept) >= schema.get("minLength", 0) and re.search(schema.get("pattern", ""), kept)
+    fits = len(kept) >= schema.get("minLength", 0) and ("pattern" not in schema or re.search(schema["pattern"], kept))
     return kept if fits else None
 
 
