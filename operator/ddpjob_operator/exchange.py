@@ -1,6 +1,6 @@
 """Requests to one server over connections that are kept, with asyncio and nothing else.
 
-A general client takes four times the processor for what the operator sends most: one small request with one small
+With a general client, what the operator sends most takes twice the processor: one small request with one small
 answer. Nothing is sent ahead of an answer, and no redirect is followed, so that no token is taken elsewhere.
 """
 

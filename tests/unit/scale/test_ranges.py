@@ -5,12 +5,19 @@ import math
 import pytest
 
 from tests.scale.bench.cases import Case, Quiet, Rate, Replaced, Restarted
+from tests.scale.bench.fairness import Fairness
+from tests.scale.bench.large import Thousands
+from tests.scale.bench.mixed import Mixed
 from tests.scale.bench.ranges import Range, figures, judged, ranges
 
 
 def rate(who: str, per_second: float = 100, first_ms: float = 10, **seconds: float) -> Rate:
     used = {"operator_seconds": 1.0, "controller_seconds": 0.5, "server_seconds": 5.0, **seconds}
     return Rate(who, per_second, first_ms, **used)
+
+
+def thousands(*, peak: float, killed: bool = False, gap: float = 0.5) -> Thousands:
+    return Thousands(1, 10_000, killed, 50.0, gap, 15.0, 80.0, peak)
 
 
 RESULTS: dict[str, list[Case]] = {
@@ -23,6 +30,11 @@ RESULTS: dict[str, list[Case]] = {
     "killed": [Restarted(115, 4.0, 2.0), Restarted(120, 6.0, 3.0)],
     "gang": [Replaced(0.4)],
     "quiet": [Quiet(500, {"watch pods": 2, "update ddpjobs/status": 2}, 0.15, 80.0)],
+    "large": [thousands(peak=99.0)],
+    "large-killed": [thousands(peak=90.0, killed=True, gap=2.0), thousands(peak=100.0, killed=True, gap=4.0)],
+    "fleet": [thousands(peak=130.0)],
+    "mixed": [Mixed(5000, 1000, 50.0, 0, 60.0, 150.0, 6.0, 0, 140.0)],
+    "fairness": [Fairness(50, 10_000, (0.5, 1.2), (0.3, 0.8), (0.02, 0.1), (4000, 6000))],
 }
 
 
@@ -40,6 +52,14 @@ def test_figures_are_medians_of_ratios_within_a_run() -> None:
         "gang.replaced": 0.4,
         "quiet.writes": 2,
         "quiet.cpu_percent": 0.3,
+        "large.peak": 99.0,
+        "large-killed.peak": 95.0,
+        "large-killed.gap": 3.0,
+        "fleet.peak": 130.0,
+        "mixed.memory": 150.0,
+        "mixed.touched": 0,
+        "mixed.ready": 6.0,
+        "fairness.ratio": pytest.approx(1.5),
     }
 
 
