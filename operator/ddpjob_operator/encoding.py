@@ -48,3 +48,16 @@ def without_managed_fields(body: bytes) -> bytes:
     # Within the record there are no lists, and a text has no quotation mark without a backslash before it.
     end = body.find(_AFTER_MANAGED_FIELDS, begin)
     return body[:begin] + body[end + 1 :] if 0 <= begin < end else body
+
+
+def decode_object(body: bytes) -> Any:  # noqa: ANN401 any JSON value
+    """The value of the JSON of an object, without the record of who has set which field.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return decode(without_managed_fields(body))
+    except ValueError:
+        # One object that is written in an unknown way must not end the watch of all others.
+        return decode(body)

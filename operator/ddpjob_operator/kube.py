@@ -19,7 +19,7 @@ from ddpjob_core.api.errors import ApiError, NotFound, Unavailable, Unexpected
 from ddpjob_core.api.resources import PODS, Resource
 from ddpjob_core.engine.protocols import Json
 from ddpjob_operator.connection import Connection
-from ddpjob_operator.encoding import decode, without_managed_fields
+from ddpjob_operator.encoding import decode, decode_object
 from ddpjob_operator.kube_protocols import Guard, Page
 from ddpjob_operator.page_size import MOST_BYTES, PageSize
 from ddpjob_operator.slots import FairSlots
@@ -360,7 +360,7 @@ async def _page(body: bytes, keep: Callable[[Json], T], request: _Request) -> tu
 
 def _object(body: bytes, request: _Request) -> Json:
     try:
-        answer = decode(without_managed_fields(body) if request.resource is PODS else body)
+        answer = (decode_object if request.resource is PODS else decode)(body)
     except ValueError as error:
         raise Unexpected(f"the response to {request} is not JSON") from error
     if not isinstance(answer, dict):

@@ -12,7 +12,7 @@ import aiohttp
 from ddpjob_core.api.answers import error_of_status
 from ddpjob_core.api.errors import Unavailable
 from ddpjob_core.engine.protocols import Json
-from ddpjob_operator.encoding import decode, without_managed_fields
+from ddpjob_operator.encoding import decode_object
 
 _HEAD: Final = re.compile(
     rb'\{"type":"(?:ADDED|MODIFIED)","object":\{"kind":"\w+","apiVersion":"[\w./]+","metadata":\{"name":"([\w.-]+)",'
@@ -85,7 +85,7 @@ def event(line: bytes) -> WatchEvent:
         ApiError: it is the error that the watch ends with.
     """
     try:
-        raw = decode(without_managed_fields(line))
+        raw = decode_object(line)
         kind, body = raw["type"], raw["object"]
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"the stream sent something other than an event: {line[:80]!r}") from error

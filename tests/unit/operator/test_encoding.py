@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpjob_operator.encoding import decode, encode, without_managed_fields
+from ddpjob_operator.encoding import decode, decode_object, encode, without_managed_fields
 
 VALUES: Any = st.recursive(
     st.none()
@@ -76,3 +76,13 @@ def test_who_has_set_which_field_is_left_out_and_nothing_else_whatever_the_texts
 @pytest.mark.parametrize("body", [b"{}", b"", b'{"metadata":{"name":"a"},"spec":{}}', b',"managedFields":[', b"<html>"])
 def test_what_has_no_such_record_is_left_as_it_is(body: bytes) -> None:
     assert without_managed_fields(body) == body
+
+
+def test_an_object_that_cannot_be_read_without_such_a_record_is_read_with_it() -> None:
+    record = b'{"metadata":{"a":[{"b":1,"managedFields":[{}]}]},"spec":{}}'
+    misleading = b'{"metadata":{"x":[1,"managedFields"],"managedFields":[[{"y":[{}]},"spec",[1]]]},"spec":{}}'
+    split = b'{"metadata":{"m":{"a":1,"managedFields":[{"f":{"g":[1]},"spec":2}]}},"spec":{"b":3}}'
+    for body in (record, misleading, split):
+        assert decode_object(body)["spec"] == decode(body)["spec"]
+    with pytest.raises(ValueError, match=r"."):
+        decode_object(b"{")
