@@ -65,6 +65,27 @@ async def test_after_429_no_request_is_sent_before_the_wait_is_over(tmp_path: Pa
         assert counted == [("get", "pods", "429"), *[("get", "pods", "200")] * 3]
 
 
+async def test_a_storm_of_429_opens_no_more_connections_than_requests_are_allowed(tmp_path: Path) -> None:
+    peers: set[Any] = set()
+    refused = 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal refused
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        if refused < 60:
+            refused += 1
+            return web.json_response({"message": "slow down"}, status=429, headers={"Retry-After": "0"})
+        return web.json_response({"metadata": {}})
+
+    async with talking_to(answer, tmp_path, in_flight=5) as (kube, counted):
+        answers = await asyncio.gather(*(kube.get(PODS, "default", "a") for _ in range(60)), return_exceptions=True)
+        assert all(isinstance(each, Unavailable) and each.after == 0 for each in answers)
+        assert await kube.get(PODS, "default", "a") == {"metadata": {}}
+    assert len(counted) == 61
+    assert len(peers) <= 5
+
+
 async def test_an_object_is_found_by_its_name_in_a_list_of_itself_alone(tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
