@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from launching import launchers
 
+from tests.ports import free_port
+
 PROGRAM = """
 import os, signal, tempfile, torch, transformers
 from pathlib import Path
@@ -43,7 +45,8 @@ with process_group(environment) as group, tempfile.TemporaryDirectory() as scrat
 
 def test_all_processes_start_again_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with launchers(tmp_path, monkeypatch) as job:
-        node = job.start(0, 1, job.program(PROGRAM), PET_MAX_RESTARTS="1")
+        options = {"PET_MAX_RESTARTS": "1", "DDPJOB_METRICS_PORT": str(free_port())}
+        node = job.start(0, 1, job.program(PROGRAM), **options)
         assert node.end() == 0, node.output
         assert (
             "if a rank is killed, all processes start again: Hugging Face's Trainer has a loop of its own"
