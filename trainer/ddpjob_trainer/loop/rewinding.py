@@ -146,7 +146,7 @@ def _mark(tree: Any, tensors: Mapping[str, torch.Tensor]) -> tuple[str, list[tor
 
 
 def _sums(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """A sum of the words of each tensor, which costs a twelfth of a copy; on its device, and not read."""
+    """A sum of the words of each tensor, which costs a fraction of a copy; on its device, and not read."""
     return [_sum(each) for each in tensors]
 
 
