@@ -160,5 +160,5 @@ def test_all_processes_start_again_where_the_loop_cannot_go_on(
 @pytest.mark.full
 def test_learning_rates_that_differ_since_a_rank_was_replaced_end_the_training(job: Job) -> None:
     nodes, ranks = _train(job, "killed-in-backward", "other-rates", PET_MAX_RESTARTS="1")
-    assert [node.end() for node in nodes] != [0, 0]
+    assert [node.end() for node in nodes] != [0, 0], ranks.output
     assert "differ between the ranks since one of them was replaced" in ranks.output

@@ -291,8 +291,11 @@ class OwnSteps:
     def _handed_out(self, loader: Iterable[Any] | Dataset[Any], epochs: int, max_steps: int | None) -> Iterator[Step]:
         source = source_of(loader, self._group, self._ways.seed)
         if isinstance(source, Stream):
+            # After a loss all is kept again once the ranks have met.
+            known = self._stream is not None and self.resumed is None
             self._stream = source
-            self._keep_stream()
+            if not known:
+                self._keep_stream()
             self._check_stream()
         resumed = self.resume()
         losses = self._losses
