@@ -96,6 +96,8 @@ def test_a_step_that_was_lost_is_made_again(
     _check(job, nodes, ranks, *((1, 2) if moment == "both" else (2,)))
     # Bit by bit: parameters, the average, the queue that had changed before the step was lost, the schedule.
     assert ranks.ends == {expected}
+    # As at the beginning: nothing speaks against another loss.
+    assert "all processes start again" not in ranks.output
     assert f"process restart {2 if moment == 'both' else 1} of 3" in ranks.output
 
 

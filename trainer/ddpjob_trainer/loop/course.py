@@ -392,7 +392,8 @@ class Course:
         self.notify(lambda listener: listener.logged(record))
 
     def _check(self, record: LogRecord, agreed: Agreed) -> None:
-        check_together(record.step, agreed, replaced=self.survival is not None and self.survival.generation > 0)
+        ranks = self._group.regrouping
+        check_together(record.step, agreed, replaced=ranks is not None and ranks.generation > 0)
         if self._group.first and self._slowest.add([own for *own, _ in agreed.own]):
             found = self._slowest.found
             self.notify(lambda listener: listener.slowest_changed(found))

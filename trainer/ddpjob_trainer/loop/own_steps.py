@@ -68,7 +68,7 @@ class OwnSteps:
         """Whether there was a checkpoint, or a rank with a state; None before."""
         self.should_stop = False
         """Whether all ranks stop when the loop asks for the next step, or ends."""
-        self._asked = self._attached = False
+        self._asked = self._attached = self._planned = False
         self._losses = Losses(group, lambda: self._is_committed)
         # Whether the loop has asked for a checkpoint that the ranks owe it.
         self._saves = False
@@ -231,13 +231,14 @@ class OwnSteps:
                 self._leave()
                 forget_trainings()
                 registered.renew()
-                self._keep_stream()
+                if self._stream is not None:
+                    registered.kept.add("loader", self._stream)
                 self._enter()
-                losses.foreign.begin()
                 if not survival.finds:
                     raise survival.give_up("no rank has the state of a whole step")
                 if not registered.is_alike():
                     raise survival.give_up("the models differ, or parameters are frozen on some ranks only")
+                losses.foreign.begin()
         with losses.foreign.own():
             share = survival is None or not survival.generation
             registered.attach(self._listeners, share=share, known=self._attached)
@@ -289,14 +290,7 @@ class OwnSteps:
         return self._step is None or self.position.step >= self._step.number
 
     def _handed_out(self, loader: Iterable[Any] | Dataset[Any], epochs: int, max_steps: int | None) -> Iterator[Step]:
-        source = source_of(loader, self._group, self._ways.seed)
-        if isinstance(source, Stream):
-            # After a loss all is kept again once the ranks have met.
-            known = self._stream is not None and self.resumed is None
-            self._stream = source
-            if not known:
-                self._keep_stream()
-            self._check_stream()
+        source = self._source(loader)
         resumed = self.resume()
         losses = self._losses
         if losses.foreign.seen:
@@ -346,9 +340,16 @@ class OwnSteps:
         self._computing = None
         course.total_steps = self.position.step
 
-    def _keep_stream(self) -> None:
-        if self._stream is not None:
-            self._registered.kept.add("loader", self._stream)
+    def _source(self, loader: Iterable[Any] | Dataset[Any]) -> Source:
+        source = source_of(loader, self._group, self._ways.seed)
+        if isinstance(source, Stream):
+            # After a loss all is kept again once the ranks have met.
+            known = self._stream is not None and self.resumed is None
+            self._stream = source
+            if not known:
+                self._registered.kept.add("loader", source)
+            self._check_stream()
+        return source
 
     def _check_stream(self) -> None:
         if self._stream is not None and self._stream.obstacle is not None:
@@ -368,11 +369,9 @@ class OwnSteps:
         done, course = self.position, self.course
         total = planned_steps(source, done, self._registered.batch.size, epochs=epochs, max_steps=max_steps)
         course.total_steps = total
-        survival = self._losses.survival
-        if survival is not None:
-            if survival.started:
-                return
-            survival.started = True
+        if self._planned:
+            return
+        self._planned = self._losses.survival is not None
         self._listeners.insert(0, EpochLines(self._group, source.batch_size))
         course.notify(lambda listener: listener.started(Plan(epochs, total, done.step, resumed=resumed)))
 
