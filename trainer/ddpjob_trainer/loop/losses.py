@@ -74,7 +74,11 @@ class Losses:
     def begin(self) -> None:
         """The ranks are about to meet."""
         self.lost = self.misses = self.absorbs = False
+
+    def meet(self) -> None:
+        """The ranks have met, those that were there before and those that are new."""
         self.meets = True
+        self.foreign.begin()
 
     def enter(self) -> None:
         """A step is computed: after a loss all ranks come here first, whatever the loop has done before."""

@@ -238,7 +238,7 @@ class OwnSteps:
                     raise survival.give_up("no rank has the state of a whole step")
                 if not registered.is_alike():
                     raise survival.give_up("the models differ, or parameters are frozen on some ranks only")
-                losses.foreign.begin()
+                losses.meet()
         with losses.foreign.own():
             share = survival is None or not survival.generation
             registered.attach(self._listeners, share=share, known=self._attached)
@@ -343,11 +343,10 @@ class OwnSteps:
     def _source(self, loader: Iterable[Any] | Dataset[Any]) -> Source:
         source = source_of(loader, self._group, self._ways.seed)
         if isinstance(source, Stream):
-            # After a loss all is kept again once the ranks have met.
-            known = self._stream is not None and self.resumed is None
-            self._stream = source
-            if not known:
+            if self._stream is None or self.resumed is not None:
+                # After a loss all is kept again once the ranks have met.
                 self._registered.kept.add("loader", source)
+            self._stream = source
             self._check_stream()
         return source
 
