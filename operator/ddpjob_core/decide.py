@@ -34,6 +34,7 @@ from ddpjob_core.policies.progress_deadline import progress_deadline
 from ddpjob_core.policies.rejoin_seconds import rejoin_seconds
 from ddpjob_core.policies.restart import restart
 from ddpjob_core.policies.slow_rank import slow_rank
+from ddpjob_core.policies.spare_nodes import spare_nodes
 from ddpjob_core.policies.spec_changed import spec_changed
 from ddpjob_core.policies.startup_deadline import startup_deadline
 from ddpjob_core.policies.success import succeeded
@@ -69,6 +70,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     progress_deadline,
     slow_rank,
     elastic,
+    spare_nodes,
     creating,
     missing_children,
 )

@@ -41,16 +41,31 @@ class ElasticAgent(Agent):
             return
         while True:
             found = read_membership(settings.membership_file)
-            # One that has another in its place trains no more, whatever it can reach.
-            if found is not None and settings.node < found.nodes and found.member(settings.node) == settings.member:
+            if found is not None and self._is_named(found):
                 break
             if time.monotonic() >= say_at:
-                say(f"{settings.this_node()}: ready to join the training")
+                what = "take the place of a lost node" if settings.spare else "join the training"
+                say(f"{settings.this_node()}: ready to {what}")
                 say_at = time.monotonic() + _SAY_EVERY
+            self._while_waiting()
             time.sleep(LOOK_EVERY)
         found.set_environment(os.environ)
         self._membership, self._settings = found, read_settings(os.environ)
         threading.Thread(target=self._watch, args=(found,), daemon=True).start()
+
+    def _is_named(self, found: Membership) -> bool:
+        """Whether this node is a member; a spare node then has the place of one."""
+        settings = self._settings
+        if settings.spare:
+            place = found.place_of(settings.spare)
+            if place is not None:
+                found.set_place(os.environ, place)
+            return place is not None
+        # One that has another in its place trains no more, whatever it can reach.
+        return settings.node < found.nodes and found.member(settings.node) == settings.member
+
+    def _while_waiting(self) -> None:
+        """This node is not a member yet: called again and again."""
 
     def _watch(self, known: Membership) -> None:
         while True:

@@ -23,7 +23,7 @@ from .spare_processes import SpareProcesses, blocked_stops, worker_arguments
 from .torch_patches import round_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # The keys of the store; ddpjob_trainer.process.meeting has the same.
 GENERATION = "ddpjob/generation"
@@ -100,6 +100,10 @@ class Replacing:
         self.earlier = self.now = 0
         # Whether torch's agents can no longer start all workers again: one of them is not among those that have met.
         self.final = False
+
+    def remember(self, local: int, command: Sequence[str]) -> None:
+        """Note what a worker was to be started with, whose process was ready before."""
+        self._commands[local] = command
 
     def offer(
         self, environment: dict[str, str] | os._Environ[str], *, workers: int, restarts: int, nodes_return: bool = False

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+_NO_PLACE = -1
+
+
 @dataclass(frozen=True)
 class Settings:
     """What every launcher is given: DDPJOB_<NAME>.
@@ -19,7 +22,7 @@ class Settings:
         job: its name.
         namespace: of the job.
         attempt: number of the set of pods.
-        node: the rank of this node.
+        node: the rank of this node; below 0 that of a spare node which has no place yet.
         nodes: how many nodes the job has.
         launcher: spec.launcher.
         module: the module of ours that runs it.
@@ -35,6 +38,7 @@ class Settings:
         member: generation of the membership that has brought this pod into an attempt that had begun; else 0.
         rejoin: how long the others wait for a pod in the place of a lost one, in seconds; 0: all start again.
         spares: processes that are kept ready to take the place of a worker that was killed.
+        spare: number of the spare node that this pod was created as; 0 for others.
         local: whether this is `ddpjob run --local`, where there is no cluster to look at.
     """
 
@@ -57,6 +61,7 @@ class Settings:
     member: int
     rejoin: float
     spares: int
+    spare: int
     local: bool
 
     def pods_of_the_job(self, selector: str = "") -> str:
@@ -65,7 +70,8 @@ class Settings:
 
     def this_node(self) -> str:
         """Which node this is, for the log."""
-        return f"job {self.job}, attempt {self.attempt}, node {self.node} of {self.nodes}"
+        node = f"spare node {self.spare}" if self.node == _NO_PLACE else f"node {self.node} of {self.nodes}"
+        return f"job {self.job}, attempt {self.attempt}, {node}"
 
 
 @dataclass(frozen=True)
@@ -85,11 +91,12 @@ class Master:
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """The settings in an environment; a CannotStart where one is missing or malformed."""
+    spare = _whole(environment, "DDPJOB_SPARE") if "DDPJOB_SPARE" in environment else 0
     return Settings(
         job=_text(environment, "DDPJOB_NAME"),
         namespace=_text(environment, "DDPJOB_NAMESPACE"),
         attempt=_whole(environment, "DDPJOB_ATTEMPT"),
-        node=_whole(environment, "DDPJOB_NODE_RANK"),
+        node=_whole(environment, "DDPJOB_NODE_RANK") if spare == 0 or "DDPJOB_NODE_RANK" in environment else _NO_PLACE,
         nodes=_whole(environment, "DDPJOB_NODES"),
         launcher=_text(environment, "DDPJOB_LAUNCHER"),
         module=_text(environment, "DDPJOB_LAUNCHER_MODULE"),
@@ -105,6 +112,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         member=_whole(environment, "DDPJOB_MEMBER") if "DDPJOB_MEMBER" in environment else 0,
         rejoin=_seconds(environment, "DDPJOB_REJOIN_SECONDS") if "DDPJOB_REJOIN_SECONDS" in environment else 0,
         spares=_whole(environment, "DDPJOB_SPARES") if "DDPJOB_SPARES" in environment else 0,
+        spare=spare,
         local="DDPJOB_LOCAL" in environment,
     )
 

@@ -48,6 +48,25 @@ def patch_workers(
     PContext.start, PContext.close, PContext.wait = started, closed, waited
 
 
+def patch_processes(take: Callable[[Any, Any, Any], Any]) -> None:
+    """Let workers be processes that this finds, where it finds one.
+
+    Args:
+        take: called with the handler, the command and the environment of a worker that is about to start.
+    """
+    from torch.distributed.elastic.multiprocessing import api
+
+    handlers = getattr(api, "SubprocessHandler", None)
+    start = getattr(handlers, "_popen", None)
+    if handlers is None or start is None:
+        return
+
+    def started(handler: Any, args: Any, env: Any) -> Any:
+        return take(handler, args, env) or start(handler, args, env)
+
+    handlers._popen = started
+
+
 def patch_restarts(on_restart: Callable[..., None], on_meeting: Callable[[Any], None]) -> None:
     """Let restarts in place take one from every node's budget, and start with an empty store.
 

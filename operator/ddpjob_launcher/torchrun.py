@@ -19,6 +19,7 @@ from .dns import absolute_name
 from .elastic import ElasticAgent
 from .errors import CannotStart, LaunchError
 from .failures import own_failure, worker_failure
+from .first_workers import FirstWorkers
 from .log import say
 from .membership import LOOK_EVERY
 from .places import Place, Places
@@ -33,6 +34,7 @@ from .torch_patches import (
     add_failures,
     agreed_to_stop,
     failure_of,
+    patch_processes,
     patch_restarts,
     patch_success,
     patch_workers,
@@ -59,6 +61,7 @@ class TorchrunAgent(ElasticAgent):
         """Make an agent that keeps its files in `folder`."""
         super().__init__(settings, folder)
         self._replacing = Replacing(settings.spares)
+        self._first = FirstWorkers(settings, folder, self._replacing.remember)
 
     _place: Place | None = None
     _places: Places | None = None
@@ -69,12 +72,18 @@ class TorchrunAgent(ElasticAgent):
     _last_round: tuple[int, list[Failure]] | None = None
     _store: Any = None
 
+    def _while_waiting(self) -> None:
+        if self._settings.spare:
+            self._first.prepare()
+
     def _launch(self) -> None:
         environment = os.environ
         torch, torchrun = self._import_torch()
         self._join()
         settings = self._settings
         patch_workers(self.on_start, self.on_close, self.on_success, self.on_look)
+        if settings.spare:
+            patch_processes(self._first.take)
         patch_restarts(self.on_restart, self.on_meeting)
         patch_success(self.on_leaving)
         libuv = has_libuv()
@@ -108,6 +117,7 @@ class TorchrunAgent(ElasticAgent):
             self._run(torchrun, options)
         finally:
             self._replacing.end()
+            self._first.close()
         if self._store is not None:
             with contextlib.suppress(RuntimeError):
                 self._store.add(LEFT, 1)

@@ -17,7 +17,7 @@ from ddpjob_core.api.network_policy import Isolation, content_of
 from ddpjob_core.api.status import Progress
 from ddpjob_core.children.actions import Action, AnnounceMembership, Create, CreatePod, DeleteJob, DeletePod
 from ddpjob_core.children.launcher_config import build_launcher
-from ddpjob_core.children.pod import build_pod
+from ddpjob_core.children.pod import PodBuilder, build_pod
 from ddpjob_core.decide import Plan, decide
 from ddpjob_core.observations.attempt import current_attempt
 from ddpjob_core.observations.observe import terminated
@@ -90,6 +90,8 @@ class World:
     rejections: tuple[Rejection, ...] = ()
     quota_refuses: frozenset[int] = frozenset()
     """Ordinals of the pods that cannot be created."""
+    no_spares: bool = False
+    """Whether a quota has no room for spare nodes."""
     progress: ProgressReport | None = None
     ranks: dict[int, RankReport] = field(default_factory=dict)
     polled: tuple[PollTarget, ...] = ()
@@ -243,7 +245,7 @@ class World:
         elif isinstance(action, Create):
             self.known[object_name(action.manifest)] = (self.attempt(), self.now)
             self.unwatched.add(object_name(action.manifest))
-        elif isinstance(action, CreatePod) and action.ordinal in self.quota_refuses:
+        elif isinstance(action, CreatePod) and self._is_refused(action):
             refused = Rejection(RejectionKind.FORBIDDEN, ObjectName("Pod", action.name), EXCEEDED_QUOTA)
             self.rejections = (*(each for each in self.rejections if each.object != refused.object), refused)
         elif isinstance(action, CreatePod):
@@ -261,7 +263,7 @@ class World:
             assert name not in self.pods, f"{name} was created while it existed"
             complete = self.status is not None and self.status.pods_created
             members = 0 if self.status is None or self.status.membership is None else self.status.membership.nodes
-            joins = self.spec.elastic is not None and action.ordinal >= members
+            joins = self.spec.elastic is not None and (action.ordinal >= members or action.spare > 0)
             if action.membership is not None and action.membership.rejoining is not None:
                 # In the place of a lost one.
                 joins = joins or not action.membership.rejoining.created
@@ -289,17 +291,14 @@ class World:
         elif isinstance(action, DeleteJob):
             self.job_deleted = True
 
+    def _is_refused(self, action: CreatePod) -> bool:
+        return self.no_spares if action.spare else action.ordinal in self.quota_refuses
+
     def manifest_of(self, action: CreatePod) -> dict[str, Any]:
         """The pod that an action creates."""
-        return build_pod(
-            self.job(),
-            self.spec,
-            action.attempt,
-            action.ordinal,
-            lost_nodes=action.lost_nodes,
-            membership=action.membership,
-            shared=action.shared,
-        )
+        rest = (action.lost_nodes, action.membership)
+        builder = PodBuilder(self.job(), self.spec, action.attempt, *rest, shared=action.shared)
+        return builder.build_spare(action.spare) if action.spare else builder.build(action.ordinal)
 
     def report_rank(self, rank: int, step: int | None, *, since_step: float = 0.5, **fields: Any) -> None:
         """A rank answers on /progress at this moment."""

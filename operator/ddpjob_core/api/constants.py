@@ -18,6 +18,7 @@ LABEL_JOB: Final = f"{GROUP}/job"
 LABEL_UID: Final = f"{GROUP}/uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_ORDINAL: Final = f"{GROUP}/ordinal"
+LABEL_SPARE: Final = f"{GROUP}/spare"
 ANNOTATION_SPEC_HASH: Final = f"{GROUP}/spec-hash"
 ANNOTATION_MEMBERSHIP: Final = f"{GROUP}/membership"
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -35,6 +36,7 @@ MAX_NAME_LENGTH: Final = 52
 MAX_NODES: Final = 10_000
 MAX_MEMBERS: Final = 256
 """Nodes of one attempt that can come back in another pod after they were lost."""
+MAX_SPARE_NODES: Final = 64
 MAX_ATTEMPT: Final = 9_999
 MAX_PROCESSES: Final = 256
 MAX_RANKS: Final = 100_000

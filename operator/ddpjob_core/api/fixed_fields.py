@@ -30,10 +30,15 @@ _HAS_INVALID_SPEC: Final = (
 
 def _fixed(field: str) -> JsonValue:
     same = f"self.spec.{field} == oldSelf.spec.{field}"
+    if field == "elastic":
+        parts = ("minNodes", "maxNodes", "scaleDownAfterSeconds", "rejoinSeconds")
+        same = "({})".format(" && ".join(f"self.spec.elastic.{part} == oldSelf.spec.elastic.{part}" for part in parts))
     if field in _CAN_BE_LEFT_OUT:
         same = f"(has(self.spec.{field}) ? has(oldSelf.spec.{field}) && {same} : !has(oldSelf.spec.{field}))"
     elastic = "(has(self.spec.elastic) && has(oldSelf.spec.elastic)) || " if field == "nodes" else ""
     with_elastic = "; with spec.elastic the number of nodes can change at any time" if field == "nodes" else ""
+    if field == "elastic":
+        with_elastic = "; spec.elastic.spareNodes can change at any time"
     return {
         "rule": f"oldSelf.spec.suspend || {same} || {elastic}{_HAS_INVALID_SPEC}",
         "message": f"spec.{field} can change only while the job is suspended: set spec.suspend to true, change the field, "

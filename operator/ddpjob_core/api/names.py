@@ -19,6 +19,14 @@ class PodIdentity:
     member: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SpareIdentity:
+    """What the name of a spare node's pod says: its attempt, and which of that attempt's spares it is."""
+
+    attempt: int
+    number: int
+
+
 _LONGEST_HOST_NAME: Final = 63
 _END_OF_POD_NAME: Final = re.compile(r"-a(0|[1-9]\d*)-(\d+)(?:-([1-9]\d*))?")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -108,3 +116,26 @@ def parse_pod_name(job: str, name: str) -> PodIdentity | None:
     """What `pod_name` put into a name, or None for any other name."""
     match = _END_OF_POD_NAME.fullmatch(name, len(job)) if name.startswith(job) else None
     return PodIdentity(int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
+
+
+def spare_pod_name(job: str, attempt: int, number: int) -> str:
+    """Name and host name of the pod of a spare node, which it keeps as a node of the training.
+
+    Args:
+        job: whose pod it is.
+        attempt: number of the set of pods.
+        number: of the spare, from 1 on; each is given once in an attempt.
+    """
+    return f"{job}-a{attempt}-s{number}"
+
+
+def parse_spare_pod_name(job: str, name: str) -> SpareIdentity | None:
+    """What `spare_pod_name` put into a name, or None for any other name."""
+    match = re.fullmatch(re.escape(job) + r"-a(0|[1-9]\d*)-s([1-9]\d*)", name)
+    return SpareIdentity(int(match[1]), int(match[2])) if match else None
+
+
+def attempt_of(job: str, name: str) -> int | None:
+    """The attempt that a pod's name says, of a node or a spare; None for any other name."""
+    identity = parse_pod_name(job, name) or parse_spare_pod_name(job, name)
+    return None if identity is None else identity.attempt

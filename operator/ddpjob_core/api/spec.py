@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from ddpjob_core.api.base import ApiModel
 from ddpjob_core.api.checkpoint import Checkpoint
-from ddpjob_core.api.constants import MAX_NODES, MAX_RANKS
+from ddpjob_core.api.constants import MAX_NODES, MAX_RANKS, MAX_SPARE_NODES
 from ddpjob_core.api.deadlines import ProgressDeadline, StartupDeadline
 from ddpjob_core.api.kubernetes import (
     ContainerPort,
@@ -90,6 +90,12 @@ class Elastic(ApiModel):
                     "message": "spec.elastic.minNodes must be at most spec.elastic.maxNodes",
                     "fieldPath": ".minNodes",
                 },
+                {
+                    "rule": "self.spareNodes == 0 || self.rejoinSeconds > 0",
+                    "message": "spec.elastic.spareNodes needs spec.elastic.rejoinSeconds of more than 0: "
+                    "a spare takes the place of a node that the others wait for",
+                    "fieldPath": ".spareNodes",
+                },
             ],
         },
     }
@@ -102,6 +108,8 @@ class Elastic(ApiModel):
     """Number of seconds that nodes of a new attempt wait for others for which the cluster has no room. Then those that run train without them, if they are at least minNodes and no node with a lower ordinal is missing; the others join when there is room."""
     rejoin_seconds: Annotated[int, Field(ge=0, le=86400)] = 60
     """Number of seconds in which a node other than node 0 that is lost while the job trains has to train again in another pod, while the ranks of the other nodes keep their processes. Only for programs that train with ddpjob_trainer.train and can do so; otherwise, and after this time, all nodes start again. 0 starts all nodes again in any case."""
+    spare_nodes: Annotated[int, Field(ge=0, le=MAX_SPARE_NODES)] = 0
+    """Number of pods that are kept ready besides the nodes. When a node other than node 0 is lost and comes back while the others keep their processes, one of them takes its place, and another one is created afterwards. They hold the resources of a node each, GPUs included, and do not train until then. Can change while the job runs."""
 
 
 class Metrics(ApiModel):

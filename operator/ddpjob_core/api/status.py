@@ -1,48 +1,30 @@
 """`status` of a DDPJob: what the operator reports. It has one writer, `ddpjob_core.decide`."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from ddpjob_core.api.base import ApiModel, Time, as_line, as_lines
+from ddpjob_core.api.base import ApiModel, Time
 from ddpjob_core.api.columns import Summary
-from ddpjob_core.api.constants import MAX_MEMBERS, MAX_NODES, MAX_PROCESSES
+from ddpjob_core.api.constants import MAX_MEMBERS
+from ddpjob_core.api.counts import (
+    BigCount,
+    Count,
+    ExitCode,
+    Factor,
+    Lines,
+    Measure,
+    MemberCount,
+    Processes,
+    Rate,
+    StackText,
+    Text,
+    Word,
+)
+from ddpjob_core.api.spares import Spares
 
-_INT32: Final = 2**31 - 1
-_EXACT: Final = 2**53
-"""The largest whole number up to which every JSON reader is exact."""
 MAX_STACKS: Final = 4
-MOST_TIMES: Final = 1000
-"""How many times as long as the others a rank may take, at most."""
-MAX_STACK: Final = 2048
-
-
-def _bounded(least: float, most: float) -> Callable[[object], object]:
-    def bring_in(value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return value
-        return min(max(value, least), most)
-
-    return bring_in
-
-
-# A number or text that is too large is brought into bounds: nothing that a program or a kubelet reports may prevent a
-# status from being written.
-Count = Annotated[int, Field(ge=0, le=_INT32), BeforeValidator(_bounded(0, _INT32))]
-BigCount = Annotated[int, Field(ge=0, le=_EXACT), BeforeValidator(_bounded(0, _EXACT))]
-Processes = Annotated[int, Field(ge=0, le=MAX_PROCESSES), BeforeValidator(_bounded(0, MAX_PROCESSES))]
-ExitCode = Annotated[int, Field(ge=-_INT32, le=_INT32), BeforeValidator(_bounded(-_INT32, _INT32))]
-# The API server compares integers with these bounds as an int64, which they have to fit into.
-Measure = Annotated[float, Field(ge=-1e18, le=1e18), BeforeValidator(_bounded(-1e18, 1e18))]
-Factor = Annotated[float, Field(ge=1, le=MOST_TIMES), BeforeValidator(_bounded(1, MOST_TIMES))]
-Rate = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(_bounded(0, 1e15))]
-Word = Annotated[str, Field(max_length=253), BeforeValidator(as_line(253))]
-Text = Annotated[str, Field(max_length=8192), BeforeValidator(as_line(8192))]
-Lines = Annotated[str, Field(max_length=8192), BeforeValidator(as_lines(8192))]
-
-
 STATUS_VERSION: Final = 1
 """Raised when a status can no longer be read as before although its fields are the same."""
 
@@ -83,6 +65,7 @@ class ConditionType(StrEnum):
     UNREADABLE = "Unreadable"
     SEPARATE_GROUPS = "SeparateGroups"
     RESIZING = "Resizing"
+    SPARE_NODES_READY = "SpareNodesReady"
 
 
 class Condition(ApiModel):
@@ -152,7 +135,9 @@ class Member(ApiModel):
     ordinal: Count
     """Ordinal of the node."""
     generation: Count
-    """Generation of the membership that has brought the pod; it ends the pod's name."""
+    """Generation of the membership that has brought the pod; it ends the pod's name, unless that is a spare's."""
+    spare: Count | None = None
+    """Number of the spare node that has become this node; unset if its pod was created for it."""
 
 
 class Rejoining(ApiModel):
@@ -173,7 +158,7 @@ class Membership(ApiModel):
     """Attempt that the nodes belong to."""
     generation: Count = 0
     """Number of the membership in the attempt, counted from 0: each change of size is a new one, and so is each loss of nodes that come back in other pods."""
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES), BeforeValidator(_bounded(1, MAX_NODES))]
+    nodes: MemberCount
     """Number of nodes that train together."""
     time: Time | None = None
     """Time at which this was decided."""
@@ -183,6 +168,8 @@ class Membership(ApiModel):
     """Nodes whose pod is not the first one of the attempt."""
     rejoining: Rejoining | None = None
     """The loss of nodes, until the ranks make steps together again."""
+    spares: Spares | None = None
+    """Spare nodes."""
 
     @property
     def formed_in(self) -> int:
@@ -267,7 +254,7 @@ class Stack(ApiModel):
     """Ordinal of the pod that it ran in."""
     step: BigCount | None = None
     """Last step that it had completed."""
-    text: Annotated[str, Field(max_length=MAX_STACK), BeforeValidator(as_lines(MAX_STACK))]
+    text: StackText
     """Innermost calls of the thread that trains, in the form of a Python traceback."""
 
 

@@ -23,7 +23,8 @@ class CreatePod:
     """Create a pod of the job. Its manifest is made when it is posted: those of all pods at once would not fit.
 
     `lost_nodes` are nodes that it should rather not run on, `membership` says which nodes of an elastic job train,
-    `shared` are the names of what it mounts.
+    `shared` are the names of what it mounts. `spare` is the number of a spare node, which has no `ordinal`; 0 for
+    others.
     """
 
     name: str
@@ -32,15 +33,20 @@ class CreatePod:
     lost_nodes: tuple[str, ...] = ()
     membership: Membership | None = None
     shared: SharedNames | None = None
+    spare: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AnnounceMembership:
-    """Write into a pod which nodes train together, its uid being a precondition; one that is gone need not know."""
+    """Write into a pod which nodes train together, its uid being a precondition; one that is gone need not know.
+
+    `ordinal` is that of the node which a spare's pod has become, whose labels it gets; None for other pods.
+    """
 
     name: str
     uid: str
     membership: Membership
+    ordinal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

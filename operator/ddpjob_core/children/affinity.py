@@ -5,7 +5,7 @@ is created immediately would be scheduled right there. It is a preference: a nod
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -30,3 +30,15 @@ def away_from(nodes: Sequence[str], affinity: object) -> dict[str, Any]:
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     wish = {"weight": _HIGHEST_WEIGHT, "preference": {"matchFields": fields}}
     return {"affinity": {**own, "nodeAffinity": {**by_node, _PREFERRED: [*terms, wish]}}}
+
+
+def apart_from(labels: Mapping[str, str], affinity: object) -> dict[str, Any]:
+    """The `affinity` of a pod spec that also prefers nodes without pods that have these labels. See `away_from`."""
+    own = {} if affinity is None else copy.deepcopy(affinity)
+    apart = own.get("podAntiAffinity") or {} if isinstance(own, dict) else None
+    terms = apart.get(_PREFERRED) or [] if isinstance(apart, dict) else None
+    if not isinstance(own, dict) or not isinstance(apart, dict) or not isinstance(terms, list):
+        return {}
+    pods = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
+    wish = {"weight": _HIGHEST_WEIGHT, "podAffinityTerm": pods}
+    return {"affinity": {**own, "podAntiAffinity": {**apart, _PREFERRED: [*terms, wish]}}}

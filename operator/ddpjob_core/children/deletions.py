@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from ddpjob_core.api.names import parse_pod_name, pod_name
+from ddpjob_core.api.names import attempt_of, parse_pod_name, parse_spare_pod_name, pod_name, spare_pod_name
 from ddpjob_core.children.actions import Action, DeletePod, DeleteStray
 from ddpjob_core.observations.abandoned import pods_not_kept
 from ddpjob_core.observations.attempt import is_terminal
@@ -61,8 +61,12 @@ def missing_pods(situation: Situation) -> tuple[Action, ...]:
     if situation.membership is None:
         return members
     job, number, width = situation.job.name, situation.attempt.number, situation.spec.most_nodes
-    joins = (ordinal for ordinal, pod in joining(situation).items() if pod is None)
-    return (*members, *(DeleteStray(pod_name(job, number, ordinal, width)) for ordinal in joins))
+    joins = [pod_name(job, number, ordinal, width) for ordinal, pod in joining(situation).items() if pod is None]
+    waiting = [] if situation.membership.spares is None else situation.membership.spares.waiting or []
+    spares = [
+        spare_pod_name(job, number, each.number) for each in waiting if each.number not in situation.attempt.spares
+    ]
+    return (*members, *(DeleteStray(name) for name in (*joins, *spares)))
 
 
 def _left_behind(situation: Situation, ordinals: range) -> tuple[Action, ...]:
@@ -73,16 +77,19 @@ def _left_behind(situation: Situation, ordinals: range) -> tuple[Action, ...]:
     grace, width = _short_grace(situation), situation.spec.most_nodes
     names = [pod_name(situation.job.name, number - 1, ordinal, width) for ordinal in ordinals]
     missed = parse_pod_name(situation.job.name, failure.pod) if failure.pod is not None else None
+    spare = parse_spare_pod_name(situation.job.name, failure.pod) if failure.pod is not None else None
     if failure.pod is not None and missed is not None and missed.member and missed.ordinal in ordinals:
         # One that had come in the place of a lost one.
+        names.append(failure.pod)
+    elif failure.pod is not None and spare is not None and failure.ordinal in ordinals:
         names.append(failure.pod)
     return tuple(DeleteStray(name, grace) for name in names if name not in situation.attempt.older)
 
 
 def _can_save(situation: Situation, pod: PodRecord) -> bool:
     """Whether the pod's attempt was left while all of its ranks were there."""
-    replaced, identity = situation.status.replaced, parse_pod_name(situation.job.name, pod.name)
-    return replaced is not None and identity is not None and identity.attempt == replaced.attempt
+    replaced = situation.status.replaced
+    return replaced is not None and attempt_of(situation.job.name, pod.name) == replaced.attempt
 
 
 def _short_grace(situation: Situation) -> int:

@@ -22,6 +22,9 @@ from ddpjob_core.observations.observed import JobRecord
 MEMBERSHIP_FOLDER: Final = "/ddpjob-membership"
 MEMBERSHIP_FILE: Final = "membership"
 
+OF_A_NODE: Final = ("DDPJOB_NODE_RANK", "DDPJOB_MEMBER", "PET_LOCAL_ADDR")
+"""Variables that a spare node learns with its place."""
+
 PROCESS_RESTARTS: Final = 3
 """Default of spec.restart.maxProcessRestarts."""
 
@@ -106,6 +109,21 @@ def pod_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int
         **({"DDPJOB_MEMBER": str(member)} if member else {}),
         **_launchers_own(job, spec, attempt, ordinal, first=first, member=member),
     }
+
+
+def spare_environment(job: JobRecord, spec: DDPJobSpec, attempt: int, number: int) -> dict[str, str]:
+    """The same for the pod of a spare node, without what is a node's alone: its launcher sets that when it is named.
+
+    Args:
+        job: whose pod it is.
+        spec: the job's spec.
+        attempt: number of the set of pods.
+        number: of the spare.
+    """
+    # Node 0 alone hosts the store.
+    of_any_other = pod_environment(job, spec, attempt, 1)
+    own = {name: value for name, value in of_any_other.items() if name not in OF_A_NODE}
+    return {**own, "DDPJOB_SPARE": str(number)}
 
 
 def _launchers_shared(spec: DDPJobSpec, processes: int) -> dict[str, str]:

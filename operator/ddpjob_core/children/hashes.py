@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from ddpjob_core.api.spec import DDPJobSpec
 
@@ -54,5 +54,6 @@ def spec_hash(spec: DDPJobSpec) -> str:
     outdated.
     """
     apart = {*_NOT_OF_THE_PODS, *(("nodes",) if spec.elastic is not None else ())}
-    made_of = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=apart)
+    without: dict[str, Any] = {**dict.fromkeys(apart, True), "elastic": {"spare_nodes"}}
+    made_of = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=without)
     return content_hash(json.dumps(made_of, sort_keys=True))

@@ -4,14 +4,20 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ddpjob_core.api.constants import ANNOTATION_MEMBERSHIP, ANNOTATION_SPEC_HASH, LAUNCHER_VOLUME, SSH_KEY_VOLUME
+from ddpjob_core.api.constants import (
+    ANNOTATION_MEMBERSHIP,
+    ANNOTATION_SPEC_HASH,
+    LABEL_UID,
+    LAUNCHER_VOLUME,
+    SSH_KEY_VOLUME,
+)
 from ddpjob_core.api.kubernetes import Manifest
 from ddpjob_core.api.membership import membership_text
-from ddpjob_core.api.names import pod_name, service_name
+from ddpjob_core.api.names import pod_name, service_name, spare_pod_name
 from ddpjob_core.api.ownership import owner_reference
 from ddpjob_core.api.spec import DDPJobSpec
 from ddpjob_core.api.status import Membership
-from ddpjob_core.children.affinity import away_from
+from ddpjob_core.children.affinity import apart_from, away_from
 from ddpjob_core.children.checkpoint import VOLUME as CHECKPOINT_VOLUME
 from ddpjob_core.children.checkpoint import WRITERS_GROUP, checkpoint_volume, is_mounted
 from ddpjob_core.children.environment import (
@@ -19,10 +25,11 @@ from ddpjob_core.children.environment import (
     MEMBERSHIP_FOLDER,
     pod_environment,
     shared_environment,
+    spare_environment,
 )
 from ddpjob_core.children.hashes import spec_hash
 from ddpjob_core.children.host_network import host_network_fields
-from ddpjob_core.children.metadata import pod_labels
+from ddpjob_core.children.metadata import pod_labels, spare_labels
 from ddpjob_core.children.processes import resolve_procs_per_node
 from ddpjob_core.children.restricted import is_restricted, pod_defaults, restricted_container
 from ddpjob_core.children.shared import SharedNames, shared_names
@@ -104,17 +111,31 @@ class PodBuilder:
 
     def build(self, ordinal: int) -> Manifest:
         """The manifest of one pod. It shares parts with the others: it is to be sent, not to be changed."""
-        job, spec, attempt, template = self._job, self._spec, self._attempt, self._template
+        job, spec, attempt = self._job, self._spec, self._attempt
         member = self._member(ordinal)
-        container = _trainer_container(job, spec, attempt, ordinal, dict(self._trainer), member=member)
+        own = pod_environment(job, spec, attempt, ordinal, member)
         name = pod_name(job.name, attempt, ordinal, spec.most_nodes, member)
+        return self._pod(name, pod_labels(job, attempt, ordinal), own, first=ordinal == 0)
+
+    def build_spare(self, number: int) -> Manifest:
+        """The manifest of the pod of a spare node, which prefers a machine without other pods of its job."""
+        job, attempt = self._job, self._attempt
+        own = spare_environment(job, self._spec, attempt, number)
+        name = spare_pod_name(job.name, attempt, number)
+        pod = self._pod(name, spare_labels(job, number), own, first=False)
+        apart = apart_from({LABEL_UID: job.uid}, pod["spec"].get("affinity"))
+        return {**pod, "spec": {**pod["spec"], **apart}}
+
+    def _pod(self, name: str, labels: dict[str, str], environment: dict[str, str], *, first: bool) -> Manifest:
+        job, spec, template = self._job, self._spec, self._template
+        container = _trainer_container(spec, environment, dict(self._trainer), first=first)
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": name,
                 "namespace": job.namespace,
-                "labels": {**(self._metadata.get("labels") or {}), **pod_labels(job, attempt, ordinal)},
+                "labels": {**(self._metadata.get("labels") or {}), **labels},
                 "annotations": {
                     DEFAULT_CONTAINER_ANNOTATION: container["name"],
                     **(self._metadata.get("annotations") or {}),
@@ -162,7 +183,7 @@ def _merged_trainer(job: JobRecord, spec: DDPJobSpec, launcher: str | None) -> d
 
 
 def _trainer_container(
-    job: JobRecord, spec: DDPJobSpec, attempt: int, ordinal: int, container: dict[str, Any], *, member: int
+    spec: DDPJobSpec, environment: Mapping[str, str], container: dict[str, Any], *, first: bool
 ) -> dict[str, Any]:
     processes = resolve_procs_per_node(spec.procs_per_node, container.get("resources") or {})
     if spec.trainer.command is None:
@@ -172,10 +193,10 @@ def _trainer_container(
     if spec.trainer.args:
         container["args"] = list(spec.trainer.args)
     # Ours come first: a user's variable may refer to them as $(DDPJOB_NODE_RANK).
-    ours = _variables(pod_environment(job, spec, attempt, ordinal, member))
+    ours = _variables(environment)
     container["env"] = [*ours, *(container.get("env") or [])]
     container["ports"] = [*_ports(spec, processes), *(container.get("ports") or [])]
-    container["volumeMounts"] = [*_mounts(spec, container, ordinal), *(container.get("volumeMounts") or [])]
+    container["volumeMounts"] = [*_mounts(spec, container, 0 if first else 1), *(container.get("volumeMounts") or [])]
     return container
 
 

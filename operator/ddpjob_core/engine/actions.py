@@ -21,7 +21,6 @@ from ddpjob_core.api.errors import (
 from ddpjob_core.api.kubernetes import Manifest, ObjectName, object_name
 from ddpjob_core.api.membership import membership_text
 from ddpjob_core.api.resources import CLAIMS, JOBS, PODS
-from ddpjob_core.api.status import Membership
 from ddpjob_core.api.text import one_line
 from ddpjob_core.children.actions import (
     Action,
@@ -33,6 +32,7 @@ from ddpjob_core.children.actions import (
     DeleteStray,
     object_of,
 )
+from ddpjob_core.children.metadata import labels_of_a_place
 from ddpjob_core.children.pod import PodBuilder
 from ddpjob_core.children.ssh_key import PRIVATE_KEY, PUBLIC_KEY
 from ddpjob_core.engine.backlog import is_unanswered
@@ -158,8 +158,8 @@ class ActionRunner:
                     await self._create(job, manifests.of(action), outcome)
             case Create(manifest):
                 await self._create(job, manifest, outcome)
-            case AnnounceMembership(name, uid, membership):
-                await self._announce(job.namespace, name, uid, membership)
+            case AnnounceMembership():
+                await self._announce(job.namespace, action)
             case DeletePod(name, uid, grace_seconds):
                 await self._delete_pod(job.namespace, name, uid, grace_seconds)
             case DeleteStray(name, grace_seconds):
@@ -231,8 +231,12 @@ class ActionRunner:
             # Someone else is changing it at the same moment.
             raise Unavailable(str(failure)) from failure
 
-    async def _announce(self, namespace: str, name: str, uid: str, membership: Membership) -> None:
-        change = {"metadata": {"uid": uid, "annotations": {ANNOTATION_MEMBERSHIP: membership_text(membership)}}}
+    async def _announce(self, namespace: str, action: AnnounceMembership) -> None:
+        name, uid, membership = action.name, action.uid, action.membership
+        told: Json = {"uid": uid, "annotations": {ANNOTATION_MEMBERSHIP: membership_text(membership)}}
+        if action.ordinal is not None:
+            told["labels"] = labels_of_a_place(membership.attempt, action.ordinal)
+        change = {"metadata": told}
         try:
             answer = await self._kube.patch(PODS, namespace, name, change)
         except NotFound:
@@ -320,7 +324,7 @@ class _Manifests:
             assert self._job.spec is not None  # noqa: S101 nothing is created for a job that cannot be understood
             builder = PodBuilder(self._job, self._job.spec, *wanted, shared=action.shared)
             self._last = ((*wanted, action.shared), builder)
-        return self._last[1].build(action.ordinal)
+        return self._last[1].build_spare(action.spare) if action.spare else self._last[1].build(action.ordinal)
 
 
 def _owner(raw: Json) -> str:

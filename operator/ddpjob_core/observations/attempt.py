@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from ddpjob_core.api.names import parse_pod_name, pod_name, pod_names
+from ddpjob_core.api.names import attempt_of, parse_pod_name, parse_spare_pod_name, pod_name, pod_names, spare_pod_name
 from ddpjob_core.observations.node_lost import SILENCE
 from ddpjob_core.observations.observed import JobRecord, PodRecord, Running, Terminated
 
@@ -65,7 +65,7 @@ class Attempt:
     current attempt that had ended or were being removed and no longer exist, by name. `others` are the current
     attempt's pods, by ordinal, that do not train with `nodes`: they join or leave an elastic job. `older` has the pods
     of lost nodes too, of the current attempt, once others are to take their places; `awaited` are the ordinals of those
-    that may not have been created yet.
+    that may not have been created yet. `spares` are the pods of spare nodes that wait to be named, by number.
     """
 
     number: int
@@ -76,6 +76,7 @@ class Attempt:
     vanished: Mapping[str, PodRecord] = field(default_factory=dict)
     others: Mapping[int, PodRecord] = field(default_factory=dict)
     awaited: frozenset[int] = frozenset()
+    spares: Mapping[int, PodRecord] = field(default_factory=dict)
     _states: tuple[NodeState, ...] = field(init=False, repr=False, compare=False)
     _present: tuple[PodRecord, ...] = field(init=False, repr=False, compare=False)
 
@@ -130,6 +131,8 @@ def view_attempt(
     vanished: tuple[PodRecord, ...] = (),
     members: Mapping[int, int] | None = None,
     awaited: frozenset[int] = frozenset(),
+    named: Mapping[int, int] | None = None,
+    waiting: frozenset[int] = frozenset(),
 ) -> Attempt:
     """Sort a job's own pods into the current attempt and older ones.
 
@@ -146,6 +149,8 @@ def view_attempt(
         vanished: pods that no longer exist.
         members: by ordinal, the generation of the membership that has brought a node's pod, where it is not the first.
         awaited: nodes that were lost and whose next pods may not have been created yet.
+        named: by ordinal, the number of the spare node that has become the node.
+        waiting: numbers of the spare nodes that wait to be named.
     """
     by_name = {pod.name: pod for pod in pods}
     most = nodes if most is None else most
@@ -153,10 +158,25 @@ def view_attempt(
     if later:
         every = enumerate(names)
         names = tuple([pod_name(job, number, at, most, later[at]) if at in later else name for at, name in every])
+    places = {spare_pod_name(job, number, spare): at for at, spare in (named or {}).items()}
+    if places:
+        renamed = {at: name for name, at in places.items()}
+        names = tuple([renamed.get(at, name) for at, name in enumerate(names)])
     current = tuple([by_name.pop(name, None) for name in names])
     others: dict[int, PodRecord] = {}
     older: dict[str, tuple[int, PodRecord]] = {}
+    spares: dict[int, PodRecord] = {}
     for name, pod in by_name.items():
+        spare = parse_spare_pod_name(job, name)
+        if spare is not None:
+            if spare.attempt == number and spare.number in waiting:
+                spares[spare.number] = pod
+            elif name in places:
+                # Its place is beyond the members: it is on its way out, unless they grow again.
+                others[places[name]] = pod
+            else:
+                older[name] = (spare.attempt, pod)
+            continue
         identity = parse_pod_name(job, name)
         if identity is None:
             continue
@@ -164,17 +184,22 @@ def view_attempt(
         ordinal = identity.ordinal
         own_name = pod_name(job, number, ordinal, most, later.get(ordinal, 0))
         if identity.attempt == number and nodes <= ordinal < most and name == own_name:
-            others[ordinal] = pod
+            others.setdefault(ordinal, pod)
         else:
             older[name] = (identity.attempt, pod)
     own = frozenset(names) if vanished else frozenset()
     left = {pod.name: pod for pod in vanished if pod.name in own}
-    return Attempt(number, current, names, older, succeeded, left, dict(sorted(others.items())), awaited)
+    return Attempt(number, current, names, older, succeeded, left, dict(sorted(others.items())), awaited, spares)
 
 
 def all_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
     """The job's pods of all attempts."""
-    return (*attempt.present, *attempt.others.values(), *(pod for _, pod in attempt.older.values()))
+    return (
+        *attempt.present,
+        *attempt.others.values(),
+        *attempt.spares.values(),
+        *(pod for _, pod in attempt.older.values()),
+    )
 
 
 def live_pods(attempt: Attempt) -> tuple[PodRecord, ...]:
@@ -186,5 +211,5 @@ def current_attempt(job: JobRecord, pods: tuple[PodRecord, ...]) -> int:
     """Number of the attempt that the status names; without a status, the newest that has pods, else 0."""
     if job.status is not None:
         return job.status.attempt
-    identities = (parse_pod_name(job.name, pod.name) for pod in pods)
-    return max((identity.attempt for identity in identities if identity is not None), default=0)
+    attempts = (attempt_of(job.name, pod.name) for pod in pods)
+    return max((attempt for attempt in attempts if attempt is not None), default=0)

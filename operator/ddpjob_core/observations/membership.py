@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ddpjob_core.api.membership import membership_text
-from ddpjob_core.api.status import Membership
+from ddpjob_core.api.names import spare_pod_name
+from ddpjob_core.api.status import Member, Membership
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.observed import PodRecord, Running, Terminated
 from ddpjob_core.observations.situation import Situation
@@ -30,10 +31,22 @@ def first_membership(situation: Situation) -> Membership:
     return Membership(attempt=situation.attempt.number, nodes=nodes, time=situation.now)
 
 
-def resized(membership: Membership, nodes: int, now: datetime) -> Membership:
+def resized(situation: Situation, membership: Membership, nodes: int) -> Membership:
     """The next membership, whose nodes start their processes together."""
-    generation = membership.generation + 1
-    return membership.model_copy(update={"generation": generation, "nodes": nodes, "time": now, "formed": None})
+    generation, now = membership.generation + 1, situation.now
+    members = [_as_it_joins(situation, each) for each in membership.members or ()] or None
+    return membership.model_copy(
+        update={"generation": generation, "nodes": nodes, "time": now, "formed": None, "members": members}
+    )
+
+
+def _as_it_joins(situation: Situation, member: Member) -> Member:
+    """A node that was a spare, as it is in the next membership: once that has left, another pod comes in its place."""
+    attempt = situation.attempt
+    if member.spare is None or member.ordinal < len(attempt.nodes):
+        return member
+    pod, name = attempt.others.get(member.ordinal), spare_pod_name(situation.job.name, attempt.number, member.spare)
+    return member if pod is not None and pod.name == name else member.model_copy(update={"spare": None})
 
 
 def outdated(situation: Situation) -> tuple[PodRecord, ...]:

@@ -11,6 +11,7 @@ from ddpjob_core.observations.rejoining import rejoin_moments
 from ddpjob_core.observations.rendezvous import next_rendezvous_check
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.slow_rank import replace_at
+from ddpjob_core.observations.spare_nodes import spare_moments
 from ddpjob_core.observations.stall import next_stall_check
 from ddpjob_core.observations.startup import has_started, startup_due
 
@@ -34,6 +35,7 @@ def next_moments(situation: Situation, status: DDPJobStatus) -> tuple[datetime, 
         *(due for due in dues if due is not None),
         *join_again_moments(situation),
         *rejoin_moments(situation),
+        *spare_moments(situation),
         *next_stall_check(situation),
         *silent,
     )

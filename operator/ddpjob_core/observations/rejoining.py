@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ddpjob_core.api.constants import MAX_MEMBERS
-from ddpjob_core.api.membership import generations_of
-from ddpjob_core.api.names import is_host_name, parse_pod_name, pod_name
+from ddpjob_core.api.membership import generations_of, parse_membership, spares_of
+from ddpjob_core.api.names import is_host_name, parse_spare_pod_name, pod_name
 from ddpjob_core.api.status import Member, Membership, Rejoining
 from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, has_stopped
 from ddpjob_core.observations.membership import missed
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.observations.situation import Situation
+from ddpjob_core.observations.spare_nodes import ready_spares, without_spares
 from ddpjob_core.observations.stall import makes_steps
 
 _SIGNAL_BASE: Final = 128
@@ -73,7 +74,10 @@ def without(situation: Situation, membership: Membership, lost: tuple[int, ...])
     generation = membership.generation + 1
     members = generations_of(membership) | dict.fromkeys(lost, generation)
     most, number = situation.spec.most_nodes, situation.attempt.number
-    names = (pod_name(situation.job.name, number, ordinal, most, generation) for ordinal in lost)
+    named = dict(zip(lost, ready_spares(situation), strict=False))
+    spares = {ordinal: spare for ordinal, spare in spares_of(membership).items() if ordinal not in lost} | named
+    created = [ordinal for ordinal in lost if ordinal not in named]
+    names = (pod_name(situation.job.name, number, ordinal, most, generation) for ordinal in created)
     if len(members) > MAX_MEMBERS or not all(is_host_name(name) for name in names):
         return None
     begun = membership.rejoining or Rejoining(time=situation.now, after=membership.generation)
@@ -82,8 +86,13 @@ def without(situation: Situation, membership: Membership, lost: tuple[int, ...])
             "generation": generation,
             "time": situation.now,
             "formed": membership.formed_in,
-            "members": [Member(ordinal=each, generation=member) for each, member in sorted(members.items())],
-            "rejoining": begun.model_copy(update={"created": False}),
+            "members": [
+                Member(ordinal=each, generation=member, spare=spares.get(each))
+                for each, member in sorted(members.items())
+            ],
+            # A spare is there already.
+            "rejoining": begun.model_copy(update={"created": not (created or absent(situation))}),
+            "spares": without_spares(membership, named.values()),
         }
     )
 
@@ -110,7 +119,7 @@ def stopping(situation: Situation) -> tuple[PodRecord, ...]:
     return tuple(
         pod
         for attempt, pod in situation.attempt.older.values()
-        if attempt == number and not has_stopped(pod, situation.now)
+        if attempt == number and not has_stopped(pod, situation.now) and not _never_named(situation, pod)
     )
 
 
@@ -133,10 +142,19 @@ def rejoin_moments(situation: Situation) -> tuple[datetime, ...]:
 def rejoining_pods(situation: Situation) -> tuple[str, ...]:
     """Names of the pods that take the places of lost nodes."""
     known = rejoining(situation)
-    pairs = ((name, parse_pod_name(situation.job.name, name)) for name in situation.attempt.names)
-    return (
-        () if known is None else tuple(name for name, read in pairs if read is not None and read.member > known.after)
+    membership = situation.membership
+    if known is None or membership is None:
+        return ()
+    return tuple(
+        name for ordinal, name in enumerate(situation.attempt.names) if membership.member(ordinal) > known.after
     )
+
+
+def _never_named(situation: Situation, pod: PodRecord) -> bool:
+    """Whether a pod is that of a spare node which has never heard that it is to train."""
+    spare = parse_spare_pod_name(situation.job.name, pod.name)
+    known = parse_membership(pod.membership, situation.attempt.number, situation.spec.most_nodes)
+    return spare is not None and (known is None or spare.number not in spares_of(known).values())
 
 
 def _is_lost(state: NodeState, pod: PodRecord | None) -> bool:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ddpjob_core.api.membership import generations_of, parse_membership
-from ddpjob_core.api.names import parse_pod_name
+from ddpjob_core.api.membership import generations_of, parse_membership, spares_of
+from ddpjob_core.api.names import attempt_of, parse_spare_pod_name
 from ddpjob_core.api.network_policy import Isolation
 from ddpjob_core.api.ordinals import parse_ordinals
 from ddpjob_core.api.spec import DDPJobSpec
@@ -12,7 +12,7 @@ from ddpjob_core.api.status import DDPJobStatus, Membership
 from ddpjob_core.api.template import on_host_network
 from ddpjob_core.observations.advice import Advice
 from ddpjob_core.observations.attempt import Attempt, current_attempt, view_attempt
-from ddpjob_core.observations.observed import JobRecord, Observed
+from ddpjob_core.observations.observed import JobRecord, Observed, Rejection
 from ddpjob_core.observations.progress import reported_progress, with_restarts
 
 
@@ -22,7 +22,8 @@ class Situation:
 
     `status` is what was last written, or what could be rebuilt from the pods where nothing was. `membership` says which
     nodes of an elastic job train together; it is None for other jobs, and before an attempt has one. `isolation` says
-    who may connect to pods, None where the operator leaves that to others.
+    who may connect to pods, None where the operator leaves that to others. `spares_refused` are refusals of the pods
+    of spare nodes, which `observed` then does not have: they concern nothing else.
     """
 
     observed: Observed
@@ -32,6 +33,7 @@ class Situation:
     advice: Advice
     membership: Membership | None = None
     isolation: Isolation | None = None
+    spares_refused: tuple[Rejection, ...] = ()
 
     @property
     def job(self) -> JobRecord:
@@ -57,10 +59,18 @@ class Situation:
 def situation_of(observed: Observed, spec: DDPJobSpec, advice: Advice, isolation: Isolation | None = None) -> Situation:
     """The situation of a job with this spec, as the pods show it."""
     number = current_attempt(observed.job, observed.pods)
+    refused = tuple(each for each in observed.rejections if _is_spare(observed.job.name, each))
+    if refused:
+        observed = replace(observed, rejections=tuple(each for each in observed.rejections if each not in refused))
     # What is lost with a status, the pods still know: spec.nodes may ask for fewer than train, or for more.
     membership = membership_of(observed.job.status, spec, number) or _known_to_pods(observed, spec, number)
     attempt = _view(observed, spec, number, membership)
-    return Situation(observed, spec, _up_to_date(observed, attempt), attempt, advice, membership, isolation)
+    status = _up_to_date(observed, attempt)
+    return Situation(observed, spec, status, attempt, advice, membership, isolation, refused)
+
+
+def _is_spare(job: str, refused: Rejection) -> bool:
+    return refused.object.kind == "Pod" and parse_spare_pod_name(job, refused.object.name) is not None
 
 
 def as_decided(situation: Situation, status: DDPJobStatus) -> Situation:
@@ -85,11 +95,11 @@ def _known_to_pods(observed: Observed, spec: DDPJobSpec, attempt: int) -> Member
     """The newest membership that a pod of the attempt knows."""
     if spec.elastic is None:
         return None
-    known = []
-    for pod in observed.pods:
-        identity = parse_pod_name(observed.job.name, pod.name)
-        if identity is not None and identity.attempt == attempt:
-            known.append(parse_membership(pod.membership, attempt, spec.most_nodes))
+    known = [
+        parse_membership(pod.membership, attempt, spec.most_nodes)
+        for pod in observed.pods
+        if attempt_of(observed.job.name, pod.name) == attempt
+    ]
     return max((each for each in known if each is not None), key=lambda each: each.generation, default=None)
 
 
@@ -97,6 +107,8 @@ def _view(observed: Observed, spec: DDPJobSpec, number: int, membership: Members
     nodes = spec.nodes if membership is None else membership.nodes
     members = {} if membership is None else generations_of(membership)
     lost = None if membership is None else membership.rejoining
+    named = {} if membership is None else spares_of(membership)
+    spares = membership.spares if membership is not None else None
     awaited = {} if lost is None or lost.created else {at: each for at, each in members.items() if each > lost.after}
     return view_attempt(
         observed.job.name,
@@ -107,7 +119,9 @@ def _view(observed: Observed, spec: DDPJobSpec, number: int, membership: Members
         succeeded=_succeeded(observed.job.status, nodes, elastic=spec.elastic is not None),
         vanished=observed.vanished,
         members=members,
-        awaited=frozenset(awaited),
+        awaited=frozenset(awaited) - named.keys(),
+        named=named,
+        waiting=frozenset(each.number for each in (spares.waiting or ())) if spares is not None else frozenset(),
     )
 
 

@@ -27,8 +27,8 @@ def pods_to_clean(situation: Situation) -> tuple[Action, ...]:
         case CleanPodPolicy.NONE:
             if _would_go_on(situation):
                 return deletions(live_pods(situation.attempt))
-            # A node that waits to join would wait forever.
-            others = situation.attempt.others.values()
+            # A node that waits to join would wait forever, and so would a spare.
+            others = (*situation.attempt.others.values(), *situation.attempt.spares.values())
             return deletions(pod for pod in others if not is_terminal(pod))
         case CleanPodPolicy.ALL:
             return deletions(all_pods(situation.attempt))

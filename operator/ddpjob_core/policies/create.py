@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from ddpjob_core.api.kubernetes import ObjectName, object_name
-from ddpjob_core.api.names import pod_name
+from ddpjob_core.api.names import pod_name, spare_pod_name
 from ddpjob_core.children.actions import Create, CreatePod
 from ddpjob_core.children.deletions import abandoned_pods, stray_pods
 from ddpjob_core.children.network_policy import needed_network_policy
@@ -105,6 +105,16 @@ def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, .
     names = {ordinal: pod_name(job, number, ordinal, width, member) for ordinal, member in members.items()}
     rest = (lost, membership, _shared_names(situation))
     return tuple(CreatePod(name, number, ordinal, *rest) for ordinal, name in names.items())
+
+
+def spare_pods_of(numbers: Sequence[int], situation: Situation) -> tuple[CreatePod, ...]:
+    """Creations of the pods of these spare nodes."""
+    job, number = situation.job.name, situation.attempt.number
+    lost, shared = tuple(sorted(nodes_lost(situation.observed.pods))), _shared_names(situation)
+    return tuple(
+        CreatePod(spare_pod_name(job, number, each), number, 0, lost, situation.membership, shared, spare=each)
+        for each in numbers
+    )
 
 
 def _shared_names(situation: Situation) -> SharedNames:

@@ -4,6 +4,7 @@ Which nodes are members is written first. Then it is announced to them, and node
 asked to stop; both may be repeated, by another operator as well.
 """
 
+from ddpjob_core.api.names import parse_spare_pod_name
 from ddpjob_core.api.status import Membership
 from ddpjob_core.children.actions import Action, AnnounceMembership
 from ddpjob_core.children.deletions import deletions, strays_beyond
@@ -28,6 +29,7 @@ from ddpjob_core.observations.situation import Situation, membership_of
 from ddpjob_core.policies.create import pods_of, unknown_children
 from ddpjob_core.policies.decision import Decision
 from ddpjob_core.policies.rejoin_seconds import rejoining_actions
+from ddpjob_core.policies.spare_nodes import spare_actions
 
 
 def elastic(situation: Situation) -> Decision | None:
@@ -40,7 +42,7 @@ def elastic(situation: Situation) -> Decision | None:
         return _written(situation, first_membership(situation), strays_beyond(situation))
     nodes = _nodes(situation)
     if nodes != situation.membership.nodes:
-        return _written(situation, resized(situation.membership, nodes, situation.now))
+        return _written(situation, resized(situation, situation.membership, nodes))
     return None if written is not None else _written(situation, situation.membership)
 
 
@@ -79,10 +81,17 @@ def member_actions(situation: Situation) -> tuple[Action, ...]:
     lagging = outdated(situation)
     # The ranks of a node that was asked to stop save together with all others, which are not to go on before that.
     heard = () if stopping(situation) else lagging
-    announced = (AnnounceMembership(pod.name, pod.uid, membership) for pod in heard)
+    announced = (AnnounceMembership(pod.name, pod.uid, membership, _place(situation, pod)) for pod in heard)
     # One that is asked to stop may take the others with it: they have to know first that it leaves them.
     gone = () if lagging else deletions(leaving(situation))
-    return (*announced, *gone, *rejoining_actions(situation), *_joining(situation))
+    return (*announced, *gone, *rejoining_actions(situation), *_joining(situation), *spare_actions(situation))
+
+
+def _place(situation: Situation, pod: PodRecord) -> int | None:
+    """The ordinal of the node that the pod of a spare has become; None for other pods."""
+    names = situation.attempt.names
+    spare = parse_spare_pod_name(situation.job.name, pod.name) is not None
+    return names.index(pod.name) if spare and pod.name in names else None
 
 
 def _joining(situation: Situation) -> tuple[Action, ...]:

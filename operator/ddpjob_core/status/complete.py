@@ -14,6 +14,7 @@ from ddpjob_core.status.rendezvous_ready import rendezvous_ready
 from ddpjob_core.status.resizing import resizing_facts
 from ddpjob_core.status.resolved import resolved_fields
 from ddpjob_core.status.slowest import slowest_rank
+from ddpjob_core.status.spare_nodes_ready import spare_facts
 from ddpjob_core.status.stacks import kept_stacks
 from ddpjob_core.status.state import state_of
 from ddpjob_core.status.status_refused import refused_facts
@@ -77,7 +78,7 @@ def _of_finished_job(situation: Situation, finished: DDPJobStatus) -> DDPJobStat
 
 
 def _facts(situation: Situation, status: DDPJobStatus, *, steps: bool) -> tuple[Fact, ...]:
-    passing = (ConditionType.TRAINING_STALLED, ConditionType.RESIZING)
+    passing = (ConditionType.TRAINING_STALLED, ConditionType.RESIZING, ConditionType.SPARE_NODES_READY)
     held = tuple(kind for kind in passing if status.holds(kind))
     if status.finished:
         ended = (ConditionType.TRAINING, *held)
@@ -107,8 +108,9 @@ def _of_attempt(situation: Situation, status: DDPJobStatus, *, steps: bool) -> t
         rendezvous_ready(situation),
         training(situation, steps=steps),
         *resizing_facts(situation, status),
+        *spare_facts(situation, status),
     )
 
 
 def _resizing(status: DDPJobStatus) -> tuple[ConditionType, ...]:
-    return (ConditionType.RESIZING,) if status.holds(ConditionType.RESIZING) else ()
+    return tuple(kind for kind in (ConditionType.RESIZING, ConditionType.SPARE_NODES_READY) if status.holds(kind))

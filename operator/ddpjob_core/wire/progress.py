@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from ddpjob_core.api.constants import MAX_NODES, MAX_PROCESSES
-from ddpjob_core.api.status import MOST_TIMES, Progress, SlowPart
+from ddpjob_core.api.counts import MOST_TIMES
+from ddpjob_core.api.status import Progress, SlowPart
 from ddpjob_core.wire.fields import MOST_SECONDS, MOST_STEPS, Fields
 
 _LAST_GENERATION: Final = 2**31 - 1
