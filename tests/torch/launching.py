@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +128,14 @@ class Job:
         timeout: int = 60,
         fresh: bool = False,
         pod: str = "",
+        without: Sequence[str] = (),
         **more: str,
     ) -> Node:
         """Start the launcher of a node.
 
         Args:
             pod: name of its folder, where it is not the node's first pod.
+            without: variables of the environment that it does not get.
             fresh: by a new interpreter, which has not yet loaded torch.
             more: variables of the environment.
         """
@@ -186,6 +188,7 @@ class Job:
             if launcher == "python":
                 environment.update(RANK=str(node), WORLD_SIZE=str(nodes))
             environment.update({"MASTER_ADDR": host, "MASTER_PORT": str(self._port), **more})
+        environment = {name: value for name, value in environment.items() if name not in without}
         folder = self.folder / (pod or f"node-{node}")
         folder.mkdir()
         file = folder / FILE

@@ -25,6 +25,7 @@ steps = st.one_of(
     st.tuples(st.just("suspend"), st.booleans()),
     # Of an elastic job while it runs; another one is suspended, edited and resumed before the operator looks.
     st.tuples(st.just("respecify"), st.integers(1, 3)),
+    st.tuples(st.just("spares"), st.integers(0, 2)),
     st.tuples(st.just("assign"), st.integers(0, 7)),
     st.tuples(st.just("unmount"), st.integers(0, 7)),
     st.tuples(st.just("lose"), st.integers(0, 7)),
@@ -46,6 +47,8 @@ def play(world: World, step: tuple[object, ...]) -> None:
         world.service = None
     elif kind == "remove":
         world.kubelet_removes_deleted_pods()
+    elif kind == "spares" and world.spec.elastic is not None:
+        change(world, {"elastic": world.spec.elastic.model_copy(update={"spare_nodes": argument})})
     elif kind in ("suspend", "respecify"):
         change(world, {"suspend": bool(argument)} if kind == "suspend" else {"nodes": argument})
     elif kind in ("advance", "take over"):
@@ -122,7 +125,7 @@ def finish(world: World) -> None:
     nodes=st.integers(1, 3),
     walk=st.lists(steps, max_size=40),
     action=st.sampled_from(["Warn", "Restart", "Fail"]),
-    elastic=st.sampled_from([None, {"maxNodes": 3}]),
+    elastic=st.sampled_from([None, {"maxNodes": 3}, {"maxNodes": 3, "spareNodes": 2}]),
     most_at_once=st.sampled_from([None, 1]),
     clean=st.sampled_from(["None", "Running"]),
     trains=st.booleans(),
@@ -180,6 +183,7 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noq
     assert status.holds(ConditionType.SUCCEEDED) != status.holds(ConditionType.FAILED)
     counts = [written.restarts.counted for written in world.status_writes]
     assert counts == sorted(counts)
+    check_spares([written.membership for written in world.status_writes if written.membership is not None])
     for one, next_one in pairwise(world.status_writes):
         before, after = (at.restarts.counted + at.restarts.ignored for at in (one, next_one))
         counted = after - before
@@ -193,6 +197,24 @@ def test_whatever_happens_the_job_ends_with_exact_counts_and_no_live_pod(  # noq
         assert status.nodes.succeeded == (world.spec.nodes if status.membership is None else status.membership.nodes)
         made_of = {pod.spec_hash for name, pod in world.pods.items() if f"-a{status.attempt}-" in name}
         assert made_of <= {spec_hash(world.spec)}, "what has succeeded is what the spec asks for"
+
+
+def check_spares(memberships: list[Membership]) -> None:
+    """No spare has two places, nor waits once it has one, and no number is given again."""
+    places: dict[tuple[int, int], tuple[int, int]] = {}
+    for membership in memberships:
+        spares = membership.spares
+        waiting = [] if spares is None else [each.number for each in spares.waiting or ()]
+        named = {each.spare: each.ordinal for each in membership.members or () if each.spare is not None}
+        assert len({*waiting, *named}) == len(waiting) + len(named)
+        assert len(named) == len([each for each in membership.members or () if each.spare is not None])
+        assert spares is None or max([0, *waiting]) <= spares.last
+        for number in waiting:
+            assert (membership.attempt, number) not in places
+        for each in membership.members or ():
+            if each.spare is not None:
+                place = each.ordinal, each.generation
+                assert places.setdefault((membership.attempt, each.spare), place) == place
 
 
 def begin(world: World) -> None:
@@ -213,7 +235,11 @@ def order_of(membership: Membership | None) -> tuple[int, int]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(walk=st.lists(steps, max_size=40), elastic=st.sampled_from([None, {"maxNodes": 3}]), trains=st.booleans())
+@given(
+    walk=st.lists(steps, max_size=40),
+    elastic=st.sampled_from([None, {"maxNodes": 3}, {"maxNodes": 3, "spareNodes": 2}]),
+    trains=st.booleans(),
+)
 def test_a_second_look_at_the_same_moment_never_writes_again(
     walk: list[tuple[object, ...]], elastic: dict[str, int] | None, *, trains: bool
 ) -> None:
