@@ -105,13 +105,23 @@ class ElasticAgent(Agent):
             self._stopping = self._following = True
         goes_on = f"the training goes on with {found.nodes} node{'s' if found.nodes > 1 else ''}"
         without = ", and without this one" if self._settings.node >= found.nodes else ""
-        say(f"{goes_on}{without}: stopping the workers, which have at most {self._patience:g} s")
-        late = self._wait_for_workers(self._context, signal.SIGTERM)
+        late = ""
+        if self._waits_for_a_node():
+            say(
+                f"{goes_on}{without}, from the last checkpoint: ending the workers, which wait for a node that was lost"
+            )
+        else:
+            say(f"{goes_on}{without}: stopping the workers, which have at most {self._patience:g} s")
+            late = self._wait_for_workers(self._context, signal.SIGTERM)
         for problem in filter(None, (late.lstrip("; "), *self._not_saved())):
             say(f"WARNING: what was not saved is lost: {problem}")
         # What they have left running would stay for as long as the pod does.
         self._kill_workers()
         leave(AGAIN)
+
+    def _waits_for_a_node(self) -> bool:
+        """Whether the workers wait for those of a lost node: until these come, they can neither save nor stop."""
+        return False
 
     def _kill_workers(self) -> None:
         for pid in self._context.pids().values() if self._context else ():

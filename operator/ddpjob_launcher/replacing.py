@@ -232,6 +232,16 @@ class Replacing:
             return int(store.get(MEMBERSHIP)) if store.check([MEMBERSHIP]) else None
         return None
 
+    def waits(self, context: Any) -> bool:
+        """Whether the ranks wait for some that have not come since processes were last replaced."""
+        if not self._offered or context is None:
+            return False
+        with contextlib.suppress(RuntimeError):
+            store, environment = self._of(context.envs[0]), context.envs[0]
+            generation = int(store.add(GENERATION, 0))
+            return generation > 0 and int(store.add(met_key(generation), 0)) < int(environment["WORLD_SIZE"])
+        return False
+
     def end_restarts(self) -> None:
         """Torch's agent starts no workers again: those of other nodes would wait for one that is gone."""
         self.final = True

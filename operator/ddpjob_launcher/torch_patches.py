@@ -7,16 +7,43 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from .errors import CannotStart
 from .signals import AGREED_STOP
+from .torch_import import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Key of the store that counts the nodes which have left.
 LEFT = "ddpjob/left"
+
+
+def import_torch(*, local: bool) -> tuple[Any, Any]:
+    """Torch and its torchrun.
+
+    Args:
+        local: whether this is no pod.
+
+    Raises:
+        CannotStart: there is none.
+    """
+    try:
+        with uncollected():
+            import torch
+            from torch.distributed import run as torchrun
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        if local:
+            advice = f"torch is not installed here: {sys.executable} -m pip install torch"
+        else:
+            advice = f"this image has no torch for {sys.executable}: check spec.trainer.image"
+        raise CannotStart(advice) from error
+    return torch, torchrun
 
 
 def patch_workers(

@@ -34,6 +34,7 @@ from .torch_patches import (
     add_failures,
     agreed_to_stop,
     failure_of,
+    import_torch,
     patch_processes,
     patch_restarts,
     patch_success,
@@ -78,7 +79,7 @@ class TorchrunAgent(ElasticAgent):
 
     def _launch(self) -> None:
         environment = os.environ
-        torch, torchrun = self._import_torch()
+        torch, torchrun = import_torch(local=self._settings.local)
         self._join()
         settings = self._settings
         patch_workers(self.on_start, self.on_close, self.on_success, self.on_look)
@@ -205,21 +206,6 @@ class TorchrunAgent(ElasticAgent):
         new = ", ".join(str(node) for node, member in found.members if member > found.formed)
         say(f"the ranks of this node go on in their processes; nodes in another pod: {new}")
 
-    def _import_torch(self) -> tuple[Any, Any]:
-        try:
-            with uncollected():
-                import torch
-                from torch.distributed import run as torchrun
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            if self._settings.local:
-                advice = f"torch is not installed here: {sys.executable} -m pip install torch"
-            else:
-                advice = f"this image has no torch for {sys.executable}: check spec.trainer.image"
-            raise CannotStart(advice) from error
-        return torch, torchrun
-
     def _addresses(self, options: Any) -> str:
         """Let no node ask for a name that it does not need; return that of node 0."""
         settings = self._settings
@@ -340,6 +326,9 @@ class TorchrunAgent(ElasticAgent):
         self._restarting = True
         if elsewhere:
             self._replacing.settle(self._context)
+
+    def _waits_for_a_node(self) -> bool:
+        return self._settings.rejoin > 0 and self._replacing.waits(self._context)
 
     def _not_saved(self) -> list[str]:
         context = self._context

@@ -10,9 +10,10 @@ from typing import Final
 from ddpjob_core.api.constants import MAX_MEMBERS
 from ddpjob_core.api.membership import generations_of, parse_membership, spares_of
 from ddpjob_core.api.names import is_host_name, parse_spare_pod_name, pod_name
+from ddpjob_core.api.spec import Elastic
 from ddpjob_core.api.status import Member, Membership, Rejoining
 from ddpjob_core.observations.attempt import LOST_AFTER, NodeState, has_stopped
-from ddpjob_core.observations.membership import missed
+from ddpjob_core.observations.membership import missed, running
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.spare_nodes import ready_spares, without_spares
@@ -109,6 +110,22 @@ def have_rejoined(situation: Situation) -> bool:
 def absent(situation: Situation) -> tuple[int, ...]:
     """The nodes that others wait for and that have no pod."""
     return tuple(sorted(each for each in situation.attempt.awaited if situation.attempt.nodes[each] is None))
+
+
+def left_together(situation: Situation, elastic: Elastic) -> int | None:
+    """How many nodes could train without those for which there is no room; None if that is not what is missing.
+
+    Ranks have no gap: the nodes that are left are those with the lowest ordinals, and at least minNodes.
+    """
+    attempt, count = situation.attempt, running(situation)
+    refused = bool(situation.observed.rejections)
+    rest = attempt.nodes[count:]
+    waits = all(
+        attempt.state(count + at) is NodeState.PENDING
+        and (refused if pod is None else not pod.scheduled and pod.obstacle is not None)
+        for at, pod in enumerate(rest)
+    )
+    return count if rest and waits and count >= elastic.min_nodes else None
 
 
 def stopping(situation: Situation) -> tuple[PodRecord, ...]:

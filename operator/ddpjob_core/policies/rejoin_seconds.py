@@ -1,8 +1,9 @@
 """spec.elastic.rejoinSeconds: a node that is lost comes back in another pod, and the other nodes keep their processes.
 
 That a node was lost is written first, with the generation that names its next pod, and counted once. Then the pod is
-created, and told to the others once nothing runs in the lost one. Whatever keeps the ranks from going on, all nodes
-start again, and that is not counted a second time.
+created, and told to the others once nothing runs in the lost one. If the cluster has no room for it, the nodes that are
+left go on in their pods with another size. Whatever else keeps the ranks from going on, all nodes start again. Neither is
+counted a second time.
 """
 
 from datetime import timedelta
@@ -15,10 +16,12 @@ from ddpjob_core.api.status import Failure, Membership, Rejoining, Restarts
 from ddpjob_core.children.actions import Action, DeleteStray
 from ddpjob_core.children.deletions import ABANDONED_GRACE_SECONDS
 from ddpjob_core.observations.failed_attempt import cause_known_at, find_failure
+from ddpjob_core.observations.membership import resized
 from ddpjob_core.observations.rejoining import (
     absent,
     can_rejoin,
     have_rejoined,
+    left_together,
     lost_nodes,
     rejoin_due,
     rejoining,
@@ -55,12 +58,19 @@ def _awaited(situation: Situation, membership: Membership, known: Rejoining, ela
         return _all_again(situation, failure.message) if further is None else _written(situation, further)
     due = rejoin_due(situation)
     if due is not None and situation.now >= due:
-        seconds = elastic.rejoin_seconds
-        return _all_again(situation, f"the ranks did not go on within spec.elastic.rejoinSeconds ({seconds} s)")
+        return _too_late(situation, membership, elastic)
     if not known.created and not absent(situation):
         created = known.model_copy(update={"created": True})
         return _written(situation, membership.model_copy(update={"rejoining": created}))
     return None
+
+
+def _too_late(situation: Situation, membership: Membership, elastic: Elastic) -> Decision:
+    fewer = left_together(situation, elastic)
+    if fewer is not None:
+        return _with_fewer(situation, membership, fewer)
+    seconds = elastic.rejoin_seconds
+    return _all_again(situation, f"the ranks did not go on within spec.elastic.rejoinSeconds ({seconds} s)")
 
 
 def _ends_the_job(situation: Situation, failure: Failure) -> bool:
@@ -116,6 +126,18 @@ def _is_too_soon(situation: Situation, membership: Membership, restarts: Restart
 
 def _written(situation: Situation, membership: Membership) -> Decision:
     return Decision(situation.status.model_copy(update={"membership": membership}), transition=True)
+
+
+def _with_fewer(situation: Situation, membership: Membership, nodes: int) -> Decision:
+    """The nodes that are left train in their pods; the others join them as soon as there is room."""
+    smaller = resized(situation, membership, nodes).model_copy(update={"rejoining": None})
+    failure = situation.status.failure
+    if failure is not None:
+        left = "1 node that is left goes" if nodes == 1 else f"{nodes} nodes that are left go"
+        why = f"the cluster has no room for another pod: the {left} on from the last checkpoint"
+        failure = failure.model_copy(update={"message": f"{failure.message}; {why}"[:2048]})
+    status = situation.status.model_copy(update={"membership": smaller, "failure": failure})
+    return Decision(status, transition=True)
 
 
 def _all_again(situation: Situation, why: str) -> Decision:

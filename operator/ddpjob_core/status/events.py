@@ -136,7 +136,8 @@ def _lost(before: DDPJobStatus, new: DDPJobStatus, max_restarts: int) -> Event |
         how = f"restart {new.restarts.counted} of {max_restarts}" if counted else "not counted"
         message = f"{new.failure.message}; another pod takes its place, and the other nodes go on with it ({how})"
         return Event("Warning", "NodeLost", message)
-    if known is not None and found is None and not new.finished:
+    # With another size the ranks go on without it.
+    if known is not None and found is None and not new.finished and not _resized(before.membership, new.membership):
         return Event("Normal", "NodeRejoined", "the ranks go on with the pods that took the places of lost ones")
     return None
 

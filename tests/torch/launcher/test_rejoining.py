@@ -1,7 +1,5 @@
 """A node that is lost comes back in another pod; the ranks of the others keep their processes, and all they have."""
 
-import contextlib
-import json
 import os
 import signal
 import time
@@ -11,8 +9,6 @@ from pathlib import Path
 import pytest
 from launching import Job, Node, launchers, wait_until
 from nodes import Nodes
-
-from tests.ports import free_port
 
 pytest.importorskip("torch")
 
@@ -192,6 +188,21 @@ def test_a_pod_that_is_lost_before_it_has_met_the_others_has_another_one_too(job
     _rejoin(nodes, 1, 2, "node-0")
     assert nodes.end() == [0, 0], nodes.output
     assert nodes.results == {undisturbed}
+
+
+def test_without_room_for_another_pod_the_nodes_that_are_left_go_on_in_theirs(job: Job) -> None:
+    nodes = Nodes(job, 2, "save", STEP_SECONDS="0.05")
+    first = nodes.pods["node-0"]
+    wait_until(lambda: any(job.folder.glob("checkpoints/**/step-*")), lambda: nodes.output)
+    nodes.wait_for(3, 10)
+    nodes.lose(1)
+    nodes.announce("node-0", generation=1, formed=0, members={"1": 1})
+    wait_until(lambda: "go on in their processes" in first.output, lambda: nodes.output)
+    nodes.announce("node-0", generation=2, formed=2, nodes=1)
+    assert first.end() == 0, nodes.output
+    assert "which wait for a node that was lost" in first.output
+    assert "did not exit within" not in first.output
+    assert (nodes.steps(0)[-1][1], first.report["generation"]) == (LAST, 2)
 
 
 def test_a_program_whose_ranks_cannot_go_on_ends_at_once(job: Job) -> None:

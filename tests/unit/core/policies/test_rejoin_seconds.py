@@ -12,6 +12,7 @@ from ddpjob_core.api.names import PodIdentity, is_host_name, parse_pod_name, pod
 from ddpjob_core.api.status import ConditionType, DDPJobStatus, Member, Membership, Progress
 from ddpjob_core.children.actions import AnnounceMembership, CreatePod, DeletePod, DeleteStray
 from ddpjob_core.children.pod import build_pod
+from ddpjob_core.observations.observed import Waiting
 from ddpjob_core.wire.progress import ProgressReport
 
 ELASTIC = {"maxNodes": 3}
@@ -221,6 +222,76 @@ def test_the_pod_that_does_not_come_in_time_starts_all_nodes_again_and_counts_on
     assert sorted(world.live()) == ["digits-a1-0", "digits-a1-1", "digits-a1-2"]
     assert not told(world, "NodeRejoined")
     assert (membership(world).members, membership(world).formed, membership(world).rejoining) == (None, None, None)
+
+
+def no_room(world: World, name: str) -> None:
+    pod = world.pods[name]
+    world.show(replace(pod, scheduled=False, obstacle=Waiting("Unschedulable", "0/3 nodes are available")))
+
+
+def test_without_room_for_another_pod_the_nodes_that_are_left_go_on_and_the_lost_one_joins_when_there_is() -> None:
+    world = ready(elastic={"rejoinSeconds": 20})
+    world.remove("digits-a0-2")
+    world.settle()
+    no_room(world, "digits-a0-2-1")
+    world.advance(19)
+    world.settle()
+    assert membership(world).rejoining is not None
+    world.requests.clear()
+    world.advance(1)
+    world.settle()
+    found = membership(world)
+    assert (counts(world), found.nodes, found.generation, found.formed, found.rejoining) == (
+        (0, 1, 0),
+        2,
+        2,
+        None,
+        None,
+    )
+    assert {each.name for each in world.requests if isinstance(each, AnnounceMembership)} == {
+        "digits-a0-0",
+        "digits-a0-1",
+        "digits-a0-2-1",
+    }
+    assert "DeletePod" not in words(world.requests)
+    failure = status_of(world).failure
+    assert failure is not None
+    assert "no room for another pod: the 2 nodes that are left go on from the last checkpoint" in failure.message
+    assert not told(world, "NodeRejoined")
+    assert not told(world, "Restarting")
+    assert status_of(world).summary.nodes == "2/3"
+    report(world, 60, 2)
+    world.run("digits-a0-2-1")
+    world.advance(6)
+    world.settle()
+    assert (membership(world).nodes, counts(world)) == (3, (0, 1, 0))
+
+
+@pytest.mark.parametrize("why", ["in the middle", "fewer than minNodes", "slow to start", "one of two has room"])
+def test_in_other_cases_all_nodes_start_again_when_no_pod_comes(why: str) -> None:
+    least = 3 if why == "fewer than minNodes" else 1
+    world = ready(elastic={"rejoinSeconds": 20, "minNodes": least})
+    lost = {"in the middle": ["1"], "one of two has room": ["1", "2"]}.get(why, ["2"])
+    for ordinal in lost:
+        world.remove(f"digits-a0-{ordinal}")
+    world.settle()
+    for ordinal in lost if why != "slow to start" else []:
+        no_room(world, f"digits-a0-{ordinal}-1")
+    if why == "one of two has room":
+        world.run("digits-a0-2-1")
+    world.advance(20)
+    world.settle()
+    assert counts(world) == (1, 1, 0)
+
+
+def test_a_quota_that_refuses_the_pod_lets_the_nodes_that_are_left_go_on() -> None:
+    world = ready(elastic={"rejoinSeconds": 20})
+    world.quota_refuses = frozenset({2})
+    world.remove("digits-a0-2")
+    for _ in range(5):
+        world.reconcile()
+        world.advance(6)
+    assert (counts(world), membership(world).nodes) == ((0, 1, 0), 2)
 
 
 @pytest.mark.parametrize("how", ["gone", "failed", "node 0"])
