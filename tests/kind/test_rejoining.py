@@ -81,18 +81,45 @@ def test_without_node_0_all_nodes_start_again(kubectl: Kubectl) -> None:
     assert (status["attempt"], counts(status)) == (1, {"counted": 1, "ignored": 0, "process": 0})
 
 
-def test_a_node_that_does_not_come_back_in_time_starts_all_nodes_again_and_counts_once(kubectl: Kubectl) -> None:
+def test_without_room_for_another_pod_the_node_that_is_left_goes_on_and_the_lost_one_joins_later(
+    kubectl: Kubectl,
+) -> None:
     job = resilient("late", elastic={"maxNodes": 2, "rejoinSeconds": 8})
     kubectl.apply(claim(), program("steady", PROCESSES), job)
     trains(kubectl, "late", beyond=10)
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {"hard": {"pods": "1"}}}
     kubectl.apply(quota)
     kubectl("delete", "pod", "late-a0-1", "--grace-period=0", "--force")
-    wait_until(
-        lambda: kubectl.job("late")["status"]["attempt"] == 1, "the next attempt", 60, lambda: kubectl.story("late")
-    )
-    status = kubectl.job("late")["status"]
-    assert "spec.elastic.rejoinSeconds (8 s)" in status["failure"]["message"]
+
+    def has(nodes: int) -> bool:
+        status = kubectl.job("late")["status"]
+        assert status["attempt"] == 0, kubectl.story("late")
+        return bool(status["membership"]["nodes"] == nodes and "rejoining" not in status["membership"])
+
+    wait_until(lambda: has(1), "one node to go on", 60, lambda: kubectl.story("late"))
+    assert "no room for another pod" in kubectl.job("late")["status"]["failure"]["message"]
     kubectl("delete", "resourcequota", "full")
+    wait_until(lambda: has(2), "the other node to join", 120, lambda: kubectl.story("late"))
     status = kubectl.wait_for_phase("late", "Succeeded")["status"]
-    assert (status["attempt"], counts(status)) == (1, {"counted": 1, "ignored": 0, "process": 0})
+    assert (status["attempt"], counts(status)) == (0, {"counted": 1, "ignored": 0, "process": 0})
+
+
+def test_a_spare_node_takes_the_place_of_a_lost_one_and_stays_in_order_when_the_size_changes(kubectl: Kubectl) -> None:
+    job = resilient("spared", nodes=3, elastic={"maxNodes": 3, "spareNodes": 1})
+    kubectl.apply(claim(), program("steady", LOSSES), job)
+    trains(kubectl, "spared", beyond=10)
+    kubectl("wait", "--for=condition=SpareNodesReady", "ddpjob/spared", "--timeout=120s")
+    kubectl("delete", "pod", "spared-a0-1", "--grace-period=0", "--force")
+    status = rejoined(kubectl, "spared", 1)
+    assert status["membership"]["members"] == [{"ordinal": 1, "generation": 1, "spare": 1}]
+    named = kubectl.get("pod", "spared-a0-s1")
+    assert named is not None
+    labels = named["metadata"]["labels"]
+    assert (labels["ddpjob.dev/ordinal"], "ddpjob.dev/spare" in labels) == ("1", False)
+    assert kubectl.logs("spared-a0-0").count("process of a rank") == 1
+    # From here on torch orders all nodes anew, by names of which that of the spare is none.
+    kubectl("scale", "ddpjob", "spared", "--replicas=2")
+    status = kubectl.wait_for_phase("spared", "Succeeded")["status"]
+    assert (status["attempt"], counts(status)) == (0, {"counted": 1, "ignored": 0, "process": 0})
+    assert status["membership"]["nodes"] == 2
+    assert "node 1 of 2" in kubectl.logs("spared-a0-s1")

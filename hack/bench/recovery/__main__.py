@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from hack.bench.recovery.faults import OF_PROCESSES, TITLES, Fault, FaultError, Injector
+from hack.bench.recovery.faults import OF_ELASTIC, OF_PROCESSES, TITLES, Fault, FaultError, Injector
 from hack.bench.recovery.floor import Floor, measure_floor
 from hack.bench.recovery.manifests import JOB, NAMESPACE, NODES, PLAIN, PROCESSES, job, plain, setting
 from hack.bench.recovery.marks import Mark, newest_steps, read_marks, recovery_after
@@ -29,6 +29,8 @@ RANKS = NODES * PROCESSES
 _WARM_STEPS = 25
 _PATIENCE = 180.0
 _LOOK_EVERY = 0.1
+# Seconds that the processes of a spare node take to load torch, one after the other.
+_SPARE_LOADS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,16 @@ class Bench:
         """Have it train again, from the start, as this fault wants to find it."""
         self.stop()
         spares, survives = int(fault is Fault.SPARE), fault is not Fault.RESTART
-        whole = job(self.folder, spares=spares, survives=survives, elastic=fault is Fault.REJOIN)
+        whole = job(
+            self.folder,
+            spares=spares,
+            survives=survives,
+            elastic=fault in OF_ELASTIC,
+            spare_nodes=int(fault is Fault.SPARE_NODE),
+        )
         objects = [whole] if self.managed else plain(self.folder)
         apply(self.cluster, objects)
-        self.warm_up(0.0)
+        self.warm_up(0.0, spare_node=fault is Fault.SPARE_NODE)
 
     def stop(self) -> None:
         """Remove it and its marks."""
@@ -74,8 +82,12 @@ class Bench:
         if not self.managed:
             shutil.rmtree(self.shared / "plain-checkpoints", ignore_errors=True)
 
-    def warm_up(self, since: float) -> None:
+    def warm_up(self, since: float, *, spare_node: bool = False) -> None:
         """Wait until every rank has made some steps, and with them checkpoints, since a moment.
+
+        Args:
+            since: the moment.
+            spare_node: whether a spare node is waited for as well, and its processes with it.
 
         Raises:
             StepError: it does not train.
@@ -90,10 +102,15 @@ class Bench:
 
         if not wait_for(warm, _PATIENCE):
             raise StepError(f"the training is not making progress: kubectl -n {NAMESPACE} get pods,ddpjobs")
+        if spare_node:
+            ready = ["wait", "--for=condition=SpareNodesReady", f"ddpjob/{JOB}", "--timeout=120s"]
+            if output_of([*self.kubectl, *ready], timeout=150) is None:
+                raise StepError(f"no spare node: kubectl -n {NAMESPACE} describe ddpjob {JOB}")
+            time.sleep(_SPARE_LOADS)
 
     def pods(self) -> list[str]:
-        """The running pods, ordinal 0 first."""
-        selector = f"ddpjob.dev/job={JOB}" if self.managed else f"app={PLAIN}"
+        """The pods that train, ordinal 0 first."""
+        selector = f"ddpjob.dev/job={JOB},ddpjob.dev/ordinal" if self.managed else f"app={PLAIN}"
         text = output_of(
             [*self.kubectl, "get", "pods", "-l", selector, "--field-selector=status.phase=Running", "-o", "name"]
         )
@@ -112,7 +129,9 @@ class Bench:
             at = self._do(fault, pod)
             wait_for(lambda: recovery_after(self.marks, at, RANKS) is not None, patience)
             found = recovery_after(self.marks, at, RANKS)
-            return Sample.of(at, found, _newer_pods(watch, at), _older_pods(watch, at), _next_attempt(watch, at))
+            # A spare that is created afterwards has no part in it.
+            newer = [] if fault is Fault.SPARE_NODE else _newer_pods(watch, at)
+            return Sample.of(at, found, newer, _older_pods(watch, at), _next_attempt(watch, at))
         finally:
             watch.close()
 
@@ -235,7 +254,7 @@ def repeat(bench: Bench, fault: Fault, runs: int, patience: float) -> list[Sampl
         if sample.total is None:
             bench.start(fault)
         else:
-            bench.warm_up(time.time())
+            bench.warm_up(time.time(), spare_node=fault is Fault.SPARE_NODE)
     bench.stop()
     return samples
 
@@ -267,7 +286,7 @@ def main() -> None:
                 managed.stop()
                 continue
             samples[fault, True] = repeat(managed, fault, arguments.runs, _PATIENCE)
-            if fault not in (Fault.SPARE, Fault.RESTART, Fault.REJOIN):
+            if fault not in (Fault.SPARE, Fault.RESTART, *OF_ELASTIC):
                 samples[fault, False] = repeat(plainly, fault, arguments.plain_runs, PLAIN_PATIENCE)
     commit = (output_of(["git", "rev-parse", "--short", "HEAD"]) or "").strip()
     chosen = f"--runs {arguments.runs} --plain-runs {arguments.plain_runs} --faults {arguments.faults}"

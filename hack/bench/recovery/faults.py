@@ -18,6 +18,7 @@ class Fault(StrEnum):
     RESTART = "restart"
     POD = "pod"
     REJOIN = "rejoin"
+    SPARE_NODE = "spare-node"
     HANG = "hang"
     NODE = "node"
 
@@ -28,6 +29,7 @@ TITLES: Final = {
     Fault.RESTART: "the same, where all processes start again",
     Fault.POD: "deletion of one pod",
     Fault.REJOIN: "the same, with `spec.elastic`, where the other node goes on",
+    Fault.SPARE_NODE: "the same, with `spec.elastic.spareNodes: 1`",
     Fault.HANG: "SIGSTOP of one rank",
     Fault.NODE: "loss of one node",
 }
@@ -42,6 +44,9 @@ print(at)
 
 OF_PROCESSES: Final = frozenset({Fault.PROCESS, Fault.SPARE, Fault.RESTART})
 """Those that leave the pods."""
+
+OF_ELASTIC: Final = frozenset({Fault.REJOIN, Fault.SPARE_NODE})
+"""Those of a job whose other node goes on."""
 
 
 class FaultError(Exception):

@@ -42,7 +42,7 @@ def setting() -> list[Json]:
     ]
 
 
-def job(marks: str, *, spares: int = 0, survives: bool = True, elastic: bool = False) -> Json:
+def job(marks: str, *, spares: int = 0, survives: bool = True, elastic: bool = False, spare_nodes: int = 0) -> Json:
     """The DDPJob; its budgets never end.
 
     Args:
@@ -50,6 +50,7 @@ def job(marks: str, *, spares: int = 0, survives: bool = True, elastic: bool = F
         spares: processes per pod that wait to take a killed one's place.
         survives: whether the other ranks go on when one is killed.
         elastic: whether they do so when a node is lost.
+        spare_nodes: pods that wait to take a lost one's place.
     """
     # Ranks that have met before the training do not.
     arguments = [f"{VOLUME}/{marks}", *([] if survives else ["meet-first"])]
@@ -60,7 +61,7 @@ def job(marks: str, *, spares: int = 0, survives: bool = True, elastic: bool = F
         "spec": {
             "nodes": NODES,
             "procsPerNode": PROCESSES,
-            **({"elastic": {"maxNodes": NODES}} if elastic else {}),
+            **({"elastic": {"maxNodes": NODES, "spareNodes": spare_nodes}} if elastic else {}),
             "checkpoint": {"claimName": "shared", "path": VOLUME},
             "restart": {"maxRestarts": 1000, "maxProcessRestarts": 1000, "spares": spares},
             "progressDeadline": {"seconds": DEADLINE_SECONDS, "action": "Restart"},

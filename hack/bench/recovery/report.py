@@ -17,6 +17,7 @@ GOALS: Mapping[Fault, str] = {
     Fault.RESTART: "2 s above the floor",
     Fault.POD: "4 s above the floor",
     Fault.REJOIN: "",
+    Fault.SPARE_NODE: "",
     Fault.HANG: f"detected within 10 s (deadline {DEADLINE_SECONDS} s)",
     Fault.NODE: "5 s above the floor, after it is marked lost",
 }

@@ -1,9 +1,9 @@
 """spec.elastic.rejoinSeconds: a node that is lost comes back in another pod, and the other nodes keep their processes.
 
 That a node was lost is written first, with the generation that names its next pod, and counted once. Then the pod is
-created, and told to the others once nothing runs in the lost one. If the cluster has no room for it, the nodes that are
-left go on in their pods with another size. Whatever else keeps the ranks from going on, all nodes start again. Neither is
-counted a second time.
+created, unless a spare has the place, and told to the others once nothing runs in the lost one. If the cluster has no
+room for it, the nodes that are left go on in their pods with another size. Whatever else keeps the ranks from going on,
+all nodes start again. Neither is counted a second time.
 """
 
 from datetime import timedelta
