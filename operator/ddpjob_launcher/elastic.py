@@ -106,7 +106,7 @@ class ElasticAgent(Agent):
         goes_on = f"the training goes on with {found.nodes} node{'s' if found.nodes > 1 else ''}"
         without = ", and without this one" if self._settings.node >= found.nodes else ""
         late = ""
-        if self._waits_for_a_node():
+        if self._waits_for_one_that_leaves(found):
             say(
                 f"{goes_on}{without}, from the last checkpoint: ending the workers, which wait for a node that was lost"
             )
@@ -119,8 +119,8 @@ class ElasticAgent(Agent):
         self._kill_workers()
         leave(AGAIN)
 
-    def _waits_for_a_node(self) -> bool:
-        """Whether the workers wait for those of a lost node: until these come, they can neither save nor stop."""
+    def _waits_for_one_that_leaves(self, found: Membership) -> bool:  # noqa: ARG002 -- where workers wait
+        """Whether the workers wait for those of a lost node that does not come: they can neither save nor stop."""
         return False
 
     def _kill_workers(self) -> None:

@@ -327,8 +327,10 @@ class TorchrunAgent(ElasticAgent):
         if elsewhere:
             self._replacing.settle(self._context)
 
-    def _waits_for_a_node(self) -> bool:
-        return self._settings.rejoin > 0 and self._replacing.waits(self._context)
+    def _waits_for_one_that_leaves(self, found: Membership) -> bool:
+        known = self._membership
+        lost = known is not None and any(known.takes_a_place(node) for node, _ in known.members if node >= found.nodes)
+        return lost and self._replacing.waits(self._context)
 
     def _not_saved(self) -> list[str]:
         context = self._context

@@ -14,6 +14,8 @@ from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER
 from ddpjob_core.observations.situation import Situation
 
 _FIRST_WAIT: Final = timedelta(seconds=10)
+_MOST: Final = 1_000_000
+"""Spares of one attempt. Who may change pods or the status could have written any number."""
 
 
 def spares_of_attempt(situation: Situation) -> Spares:
@@ -59,6 +61,7 @@ def next_number(situation: Situation) -> int:
     """A number that no spare of the attempt has had, even if the status was erased."""
     own = (parse_spare_pod_name(situation.job.name, pod.name) for pod in situation.observed.pods)
     seen = [each.number for each in own if each is not None and each.attempt == situation.attempt.number]
+    seen = [number for number in seen if number < _MOST]
     members = situation.membership.members if situation.membership is not None else None
     named = [each.spare for each in members or () if each.spare is not None]
     return max(spares_of_attempt(situation).last, *seen, *named, 0) + 1
@@ -66,7 +69,7 @@ def next_number(situation: Situation) -> int:
 
 def name_fits(situation: Situation, number: int) -> bool:
     """Whether the pod's name can be a host name."""
-    return is_host_name(spare_pod_name(situation.job.name, situation.attempt.number, number))
+    return number <= _MOST and is_host_name(spare_pod_name(situation.job.name, situation.attempt.number, number))
 
 
 def has_failed(pod: PodRecord | None) -> bool:

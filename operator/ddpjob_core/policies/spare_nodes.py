@@ -6,7 +6,7 @@ Which there are to be is written first. None of them counts in any rule, and non
 from ddpjob_core.api.names import spare_pod_name
 from ddpjob_core.api.spares import SparePod, Spares
 from ddpjob_core.children.actions import Action, CreatePod, DeleteStray
-from ddpjob_core.children.deletions import ABANDONED_GRACE_SECONDS
+from ddpjob_core.children.deletions import ABANDONED_GRACE_SECONDS, abandoned_pods
 from ddpjob_core.children.spare_pod import node_reference
 from ddpjob_core.observations.membership import have_ended
 from ddpjob_core.observations.observed import PodRecord, Terminated
@@ -55,7 +55,8 @@ def spare_nodes(situation: Situation) -> Decision | None:
     strays = tuple(
         DeleteStray(spare_pod_name(job, number, spare), ABANDONED_GRACE_SECONDS) for spare, pod in failed if pod is None
     )
-    return Decision(status, strays, transition=not (seen and numbers_only))
+    # Until it is written, nothing behind this policy is asked.
+    return Decision(status, (*abandoned_pods(situation), *strays), transition=not (seen and numbers_only))
 
 
 def spare_actions(situation: Situation) -> tuple[Action, ...]:

@@ -380,6 +380,47 @@ def test_a_crash_at_each_write_names_no_spare_twice_and_counts_once() -> None:
         assert (counts(world), waiting(world)) == ((0, 1, 0), [2, 3]), crash_after
 
 
+def test_a_definition_that_drops_who_was_named_costs_one_more_restart_and_no_more() -> None:
+    world = ready()
+    world.remove("digits-a0-1")
+    world.settle()
+    report(world, 41, 1)
+    later(world, 40)
+    old = membership(world).model_copy(update={"members": [Member(ordinal=1, generation=1)], "spares": None})
+    world.status = status_of(world).model_copy(update={"membership": old})
+    world.crash()
+    world.settle()
+    assert counts(world) == (0, 2, 0)
+    assert "digits-a0-s1" in {each.name for each in world.requests if isinstance(each, DeletePod)}
+    world.kubelet_removes_deleted_pods()
+    later(world, 6)
+    world.run_all()
+    report(world, 42, 2)
+    assert membership(world).rejoining is None
+    assert counts(world) == (0, 2, 0)
+
+
+@pytest.mark.parametrize("number", ["999999999", "2147483647", "9" * 40])
+def test_a_pod_that_somebody_has_named_like_a_spare_is_deleted_and_spoils_no_number(number: str) -> None:
+    world = ready()
+    name = f"digits-a0-s{number}"
+    world.show(replace(world.pods["digits-a0-s1"], name=name, uid="another"))
+    world.remove("digits-a0-s1")
+    world.settle()
+    assert name in {each.name for each in world.requests if isinstance(each, DeletePod)}
+    assert waiting(world) == [2]
+
+
+def test_a_job_that_ends_at_the_moment_of_a_loss_names_nobody() -> None:
+    world = ready()
+    for ordinal in (0, 2):
+        world.end(f"digits-a0-{ordinal}", 0)
+    world.remove("digits-a0-1")
+    world.settle()
+    assert spares_of(membership(world)) == {}
+    assert counts(world) == (1, 1, 0)
+
+
 def test_the_name_of_a_spare_is_that_of_no_node() -> None:
     name = spare_pod_name("digits", 2, 17)
     assert parse_spare_pod_name("digits", name) == SpareIdentity(2, 17)
