@@ -375,7 +375,7 @@ async def play_with_every_crash(lanes: Sequence[Lane], phase: Phase) -> None:
     whole = await lanes[0].play(phase)
     events = {write for write in whole.writes if write.startswith("POST events/")}
     others = set(whole.writes) - events - {STATUS_WRITE}
-    assert phase.loose or others == phase.other_writes
+    assert phase.loose or others == phase.other_writes, f"differ: {sorted(others ^ phase.other_writes)}"
     assert whole.writes.count(STATUS_WRITE) >= phase.status_writes
     crashes = crashes_of(whole.writes)
 
