@@ -26,7 +26,7 @@ def import_torch(*, local: bool) -> tuple[Any, Any]:
     """Torch and its torchrun.
 
     Args:
-        local: whether this is no pod.
+        local: whether this runs outside a pod.
 
     Raises:
         CannotStart: there is none.

@@ -117,7 +117,7 @@ def test_a_spare_node_takes_the_place_of_a_lost_one_and_stays_in_order_when_the_
     labels = named["metadata"]["labels"]
     assert (labels["ddpjob.dev/ordinal"], "ddpjob.dev/spare" in labels) == ("1", False)
     assert kubectl.logs("spared-a0-0").count("process of a rank") == 1
-    # From here on torch orders all nodes anew, by names of which that of the spare is none.
+    # From here on torch orders all nodes again, by names of which that of the spare is none.
     kubectl("scale", "ddpjob", "spared", "--replicas=2")
     status = kubectl.wait_for_phase("spared", "Succeeded")["status"]
     assert (status["attempt"], counts(status)) == (0, {"counted": 1, "ignored": 0, "process": 0})

@@ -401,7 +401,7 @@ def test_a_definition_that_drops_who_was_named_costs_one_more_restart_and_no_mor
 
 
 @pytest.mark.parametrize("number", ["999999999", "2147483647", "9" * 40])
-def test_a_pod_that_somebody_has_named_like_a_spare_is_deleted_and_spoils_no_number(number: str) -> None:
+def test_a_pod_that_another_user_has_named_like_a_spare_is_deleted_and_spoils_no_number(number: str) -> None:
     world = ready()
     name = f"digits-a0-s{number}"
     world.show(replace(world.pods["digits-a0-s1"], name=name, uid="another"))
