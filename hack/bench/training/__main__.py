@@ -1,4 +1,4 @@
-"""The benchmark: python -m hack.bench.training [--pairs 20] [--out FILE]; ends with 1 where a goal is missed."""
+"""The benchmark: python -m hack.bench.training [--starts 12] [--out FILE]; ends with 1 where a goal is missed."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from hack.bench.training.report import PROCESSES, Hook, Measured, Pair, Saving, Scaling, missed, report
-from hack.bench.training.statistics import LEAST_VALUES, estimate
+from hack.bench.training.statistics import LEAST_VALUES
 from hack.cache import BUILD, ROOT, only_one
 from hack.checks.torch_tests import TRAINER
 from hack.cluster.engine import Engine, choose_engine
@@ -63,15 +63,16 @@ class Bench:
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def compare(bench: Bench, pairs: int) -> list[Pair]:
-    """The bare loop and the library's by turns."""
-    found = [Pair(**pair) for pair in bench.run(bench.command(PROCESSES, "speed", str(pairs)), *_OPERATOR)]
-    for what, ratios in (
-        ("speed", [pair.ratio for pair in found]),
-        ("processor time", [pair.processors_ratio for pair in found]),
-    ):
-        ratio = estimate(ratios)
-        say(f"  {what}, the library's loop over the bare one: {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})")
+def compare(bench: Bench, starts: int, pairs: int) -> list[list[Pair]]:
+    """The bare loop and the library's by turns: pairs of each start."""
+    found = list[list[Pair]]()
+    for start in range(1, starts + 1):
+        found.append([Pair(**pair) for pair in bench.run(bench.command(PROCESSES, "speed", str(pairs)), *_OPERATOR)])
+        speed = median(pair.ratio for pair in found[-1])
+        processors = median(pair.processors_ratio for pair in found[-1])
+        say(
+            f"  start {start} of {starts}: {speed:.3f} times the bare loop's speed, {processors:.3f} times its CPU time"
+        )
     return found
 
 
@@ -109,21 +110,26 @@ def main() -> None:
     """Measure, print the page that is kept in docs/, and say which goals are missed."""
     parser = argparse.ArgumentParser(prog="make bench-training")
     parser.add_argument(
-        "--pairs", type=int, default=80, help="pairs of the bare loop and the library's, fifty steps each (%(default)s)"
+        "--starts", type=int, default=12, help="starts of the processes that compare the two loops (%(default)s)"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=6, help="pairs of the two loops in each, fifty steps each (%(default)s)"
     )
     parser.add_argument("--runs", type=int, default=5, help="runs of everything else (%(default)s)")
     parser.add_argument("--saves", type=int, default=20)
     parser.add_argument("--out", type=Path, help="file to write the page to")
     arguments = parser.parse_args()
-    if arguments.pairs < LEAST_VALUES:
-        parser.error(f"--pairs must be at least {LEAST_VALUES}, not {arguments.pairs}: fewer have no interval")
+    if arguments.starts < LEAST_VALUES:
+        parser.error(f"--starts must be at least {LEAST_VALUES}, not {arguments.starts}: fewer have no interval")
+    if arguments.pairs < 1:
+        parser.error(f"--pairs must be at least 1, not {arguments.pairs}")
     engine = choose_engine(_LOG)
     with only_one("trainer image", say):
         bench = Bench(engine, build_images(engine, _LOG, [TRAINER])[TRAINER])
     load = os.getloadavg()[0]
     asked = engine.output("run", "--rm", bench.image, "python3", "-c", "import torch; print(torch.__version__)")
     found = Measured(
-        compare(bench, arguments.pairs),
+        compare(bench, arguments.starts, arguments.pairs),
         [time_hook(bench) for _ in range(arguments.runs)],
         [
             time_saves(bench, processes, arguments.saves, asynchronous=asynchronous)
@@ -133,7 +139,7 @@ def main() -> None:
         [scale(bench) for _ in range(arguments.runs)],
     )
     commit = (output_of(["git", "rev-parse", "--short", "HEAD"]) or "").strip()
-    chosen = f"--pairs {arguments.pairs} --runs {arguments.runs} --saves {arguments.saves}"
+    chosen = f"--starts {arguments.starts} --pairs {arguments.pairs} --runs {arguments.runs} --saves {arguments.saves}"
     cores = len(os.sched_getaffinity(0))
     page = report(found, commit=commit, command=chosen, load=load, cores=cores, torch=(asked or "").strip())
     say(page)
