@@ -38,7 +38,11 @@ def none_later(status: DDPJobStatus, latest: datetime) -> DDPJobStatus:
         membership = changed["membership"] = membership.model_copy(update={"time": latest})
     if membership is not None and membership.rejoining is not None and membership.rejoining.time > latest:
         lost = membership.rejoining.model_copy(update={"time": latest})
-        changed["membership"] = membership.model_copy(update={"rejoining": lost})
+        membership = changed["membership"] = membership.model_copy(update={"rejoining": lost})
+    spares = None if membership is None else membership.spares
+    if membership is not None and spares is not None and spares.time is not None and spares.time > latest:
+        spares = spares.model_copy(update={"time": latest})
+        changed["membership"] = membership.model_copy(update={"spares": spares})
     for name in ("slowest", "replaced"):
         named = getattr(status, name)
         if named is not None and named.time > latest:

@@ -75,7 +75,7 @@ def without(situation: Situation, membership: Membership, lost: tuple[int, ...])
     generation = membership.generation + 1
     members = generations_of(membership) | dict.fromkeys(lost, generation)
     most, number = situation.spec.most_nodes, situation.attempt.number
-    named = dict(zip(lost, ready_spares(situation), strict=False))
+    named = dict(zip(lost, ready_spares(situation, lost), strict=False))
     spares = {ordinal: spare for ordinal, spare in spares_of(membership).items() if ordinal not in lost} | named
     created = [ordinal for ordinal in lost if ordinal not in named]
     names = (pod_name(situation.job.name, number, ordinal, most, generation) for ordinal in created)

@@ -9,6 +9,7 @@ from ddpjob_core.api.spares import SparePod, Spares
 from ddpjob_core.api.status import Membership
 from ddpjob_core.observations.attempt import NodeState, node_state
 from ddpjob_core.observations.membership import are_training, joining
+from ddpjob_core.observations.node_lost import nodes_lost
 from ddpjob_core.observations.observed import PodRecord, Terminated
 from ddpjob_core.observations.refusals import TRY_AGAIN_AFTER
 from ddpjob_core.observations.situation import Situation
@@ -29,10 +30,24 @@ def waiting_spares(situation: Situation) -> list[SparePod]:
     return list(spares_of_attempt(situation).waiting or ())
 
 
-def ready_spares(situation: Situation) -> tuple[int, ...]:
-    """Numbers of the spares that could take a place now, the first one that was made first."""
-    pods = situation.attempt.spares.items()
-    return tuple(sorted(number for number, pod in pods if node_state(pod) is NodeState.RUNNING and not pod.node_lost))
+def ready_spares(situation: Situation, lost: Iterable[int] = ()) -> tuple[int, ...]:
+    """Numbers of the spares that could take a place now, the first one that was made first.
+
+    Args:
+        situation: what is known.
+        lost: ordinals whose places are to be taken. What evicts a pod, or makes it lost, reaches the other pods of
+            its node as well.
+    """
+    gone = [situation.attempt.nodes[each] for each in lost if each < len(situation.attempt.nodes)]
+    leaving = {pod.node_name for pod in gone if pod is not None and pod.disruption is not None}
+    leaving |= nodes_lost(situation.observed.pods)
+    return tuple(
+        sorted(
+            number
+            for number, pod in situation.attempt.spares.items()
+            if node_state(pod) is NodeState.RUNNING and pod.disruption is None and pod.node_name not in leaving
+        )
+    )
 
 
 def without_spares(membership: Membership, named: Iterable[int]) -> Spares | None:
@@ -51,10 +66,13 @@ def may_have_spares(situation: Situation) -> bool:
 
 
 def without_room(situation: Situation) -> bool:
-    """Whether a node that is to join finds no room, which spares may take up."""
-    pods = (pod for pod in joining(situation).values() if pod is not None)
-    refused = bool(situation.observed.rejections)
-    return refused or any(not pod.scheduled and pod.obstacle is not None for pod in pods)
+    """Whether a node that is to join, or to come back, finds no room, which spares may take up."""
+    membership = situation.membership
+    away = () if membership is None or membership.rejoining is None else situation.attempt.nodes
+    awaited = (*joining(situation).values(), *away)
+    # A refusal outlasts the wish for what was refused: without a pod that is missing it says nothing.
+    refused = bool(situation.observed.rejections) and any(pod is None for pod in awaited)
+    return refused or any(pod is not None and not pod.scheduled and pod.obstacle is not None for pod in awaited)
 
 
 def next_number(situation: Situation) -> int:
@@ -89,14 +107,17 @@ def wait_after(situation: Situation, failures: int) -> timedelta:
     """How long the next spare is waited with after so many failures in a row."""
     if failures < 1:
         return timedelta()
-    longest = max(timedelta(seconds=situation.spec.restart.max_backoff_seconds), _FIRST_WAIT)
     doubled: int = 1 << min(failures - 1, 12)
-    return min(_FIRST_WAIT * doubled, longest)
+    return min(_FIRST_WAIT * doubled, longest_wait(situation))
 
 
-def asked_for_at(situation: Situation) -> datetime:
-    """When the next spare may be created."""
-    known = spares_of_attempt(situation)
+def longest_wait(situation: Situation) -> timedelta:
+    """The longest that the next spare is waited with."""
+    return max(timedelta(seconds=situation.spec.restart.max_backoff_seconds), _FIRST_WAIT)
+
+
+def asked_for_at(situation: Situation, known: Spares) -> datetime:
+    """When the next spare may be created, after what is known of the earlier ones."""
     return situation.now if known.time is None else known.time + wait_after(situation, known.failures - 1)
 
 
@@ -107,4 +128,4 @@ def spare_moments(situation: Situation) -> tuple[datetime, ...]:
     pods = (situation.attempt.spares.get(each.number) for each in waiting_spares(situation))
     failed = (replaced_at(situation, pod) for pod in pods if pod is not None and has_failed(pod))
     again = (situation.now + TRY_AGAIN_AFTER,) if situation.spares_refused else ()
-    return (asked_for_at(situation), *failed, *again)
+    return (asked_for_at(situation, spares_of_attempt(situation)), *failed, *again)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from ddpjob_core.api.names import parse_spare_pod_name
 from ddpjob_core.api.spec import CleanPodPolicy
 from ddpjob_core.api.status import ConditionType
 from ddpjob_core.children.actions import Action
@@ -27,8 +28,10 @@ def pods_to_clean(situation: Situation) -> tuple[Action, ...]:
         case CleanPodPolicy.NONE:
             if _would_go_on(situation):
                 return deletions(live_pods(situation.attempt))
-            # A node that waits to join would wait forever, and so would a spare.
-            others = (*situation.attempt.others.values(), *situation.attempt.spares.values())
+            # A node that waits to join would wait forever, and so would a spare, also one that was to go.
+            attempt, job = situation.attempt, situation.job.name
+            left = (pod for name, (_, pod) in attempt.older.items() if parse_spare_pod_name(job, name) is not None)
+            others = (*attempt.others.values(), *attempt.spares.values(), *left)
             return deletions(pod for pod in others if not is_terminal(pod))
         case CleanPodPolicy.ALL:
             return deletions(all_pods(situation.attempt))

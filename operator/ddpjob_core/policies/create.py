@@ -96,25 +96,28 @@ def pods_of(ordinals: Sequence[int], situation: Situation) -> tuple[CreatePod, .
     if not ordinals:
         return ()
     job, number, width = situation.job.name, situation.attempt.number, situation.spec.most_nodes
-    avoided = nodes_lost(situation.observed.pods)
-    if situation.status.replaced is not None:
-        avoided |= {situation.status.replaced.node_name}
-    lost = tuple(sorted(avoided))
     membership = situation.membership
     members = {ordinal: 0 if membership is None else membership.member(ordinal) for ordinal in ordinals}
     names = {ordinal: pod_name(job, number, ordinal, width, member) for ordinal, member in members.items()}
-    rest = (lost, membership, _shared_names(situation))
+    rest = (_avoided(situation), membership, _shared_names(situation))
     return tuple(CreatePod(name, number, ordinal, *rest) for ordinal, name in names.items())
 
 
 def spare_pods_of(numbers: Sequence[int], situation: Situation) -> tuple[CreatePod, ...]:
     """Creations of the pods of these spare nodes."""
     job, number = situation.job.name, situation.attempt.number
-    lost, shared = tuple(sorted(nodes_lost(situation.observed.pods))), _shared_names(situation)
+    avoided, shared = _avoided(situation), _shared_names(situation)
     return tuple(
-        CreatePod(spare_pod_name(job, number, each), number, 0, lost, situation.membership, shared, spare=each)
+        CreatePod(spare_pod_name(job, number, each), number, 0, avoided, situation.membership, shared, spare=each)
         for each in numbers
     )
+
+
+def _avoided(situation: Situation) -> tuple[str, ...]:
+    """Nodes of the cluster that are lost, and the one that a slow rank was moved away from."""
+    replaced = situation.status.replaced
+    slow = frozenset[str]() if replaced is None else {replaced.node_name}
+    return tuple(sorted(nodes_lost(situation.observed.pods) | slow))
 
 
 def _shared_names(situation: Situation) -> SharedNames:

@@ -14,12 +14,12 @@ from ddpjob_core.observations.situation import Situation
 from ddpjob_core.observations.spare_nodes import (
     asked_for_at,
     has_failed,
+    longest_wait,
     may_have_spares,
     name_fits,
     next_number,
     replaced_at,
     spares_of_attempt,
-    wait_after,
     waiting_spares,
     without_room,
 )
@@ -37,7 +37,9 @@ def spare_nodes(situation: Situation) -> Decision | None:
     again = known
     if failed:
         again = again.model_copy(update={"failures": _failures(situation, known), "time": situation.now})
-    missing = _missing(situation, len(kept), at_once=any(isinstance(_trainer(pod), Terminated) for _, pod in failed))
+    missing = _missing(
+        situation, again, len(kept), at_once=any(isinstance(_trainer(pod), Terminated) for _, pod in failed)
+    )
     if missing:
         begin = next_number(situation)
         numbers = [number for number in range(begin, begin + missing) if name_fits(situation, number)]
@@ -101,16 +103,17 @@ def _wanted(situation: Situation) -> int:
     return elastic.spare_nodes
 
 
-def _missing(situation: Situation, there: int, *, at_once: bool) -> int:
-    if not may_have_spares(situation) or not (at_once or situation.now >= asked_for_at(situation)):
+def _missing(situation: Situation, known: Spares, there: int, *, at_once: bool) -> int:
+    if not may_have_spares(situation) or without_room(situation):
+        return 0
+    if not at_once and situation.now < asked_for_at(situation, known):
         return 0
     return max(0, _wanted(situation) - there)
 
 
 def _failures(situation: Situation, known: Spares) -> int:
     """Failures in a row, with this one: one that had lasted begins another row."""
-    longest = 2 * wait_after(situation, situation.spec.restart.max_backoff_seconds)
-    lasted = known.time is not None and situation.now >= known.time + longest
+    lasted = known.time is not None and situation.now >= known.time + 2 * longest_wait(situation)
     return 1 if lasted else known.failures + 1
 
 

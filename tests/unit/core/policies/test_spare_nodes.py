@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 from world import World, running_world, words
 
+from ddpjob_core.api.kubernetes import ObjectName
 from ddpjob_core.api.membership import membership_text, parse_membership, spares_of
 from ddpjob_core.api.names import SpareIdentity, attempt_of, parse_pod_name, parse_spare_pod_name, spare_pod_name
 from ddpjob_core.api.spec import Elastic
-from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Member, Membership, Progress
+from ddpjob_core.api.status import Condition, ConditionType, DDPJobStatus, Member, Membership, Progress, Replaced
 from ddpjob_core.children.actions import AnnounceMembership, CreatePod, DeletePod, DeleteStray
-from ddpjob_core.observations.observed import Waiting
+from ddpjob_core.observations.observed import Rejection, RejectionKind, Waiting
 from ddpjob_core.wire.progress import ProgressReport
 
 ELASTIC = {"maxNodes": 3}
@@ -454,3 +455,88 @@ def test_what_is_written_into_a_pod_is_read_again() -> None:
 def test_a_thousand_spares_are_refused() -> None:
     with pytest.raises(ValueError, match="spareNodes"):
         Elastic.model_validate({"maxNodes": 3, "spareNodes": 1000})
+
+
+def created(world: World) -> list[str]:
+    return [each.name for each in world.requests if isinstance(each, CreatePod)]
+
+
+def test_a_refusal_of_what_is_no_longer_asked_for_creates_no_spares_again_and_again() -> None:
+    world = ready(nodes=2)
+    launcher = ObjectName("ConfigMap", "digits-launcher")
+    world.rejections = (Rejection(RejectionKind.FORBIDDEN, launcher, "exceeded quota"),)
+    for _ in range(20):
+        later(world, 1)
+    assert (waiting(world), created(world)) == ([1], [])
+
+
+def test_a_node_that_is_to_join_and_is_refused_has_the_room_of_spares_until_it_is_not_asked_for_any_more() -> None:
+    world = ready(nodes=2)
+    world.spec = world.spec.model_copy(update={"nodes": 3})
+    world.quota_refuses = frozenset({2})
+    for _ in range(20):
+        world.advance(1)
+        world.reconcile()
+    assert waiting(world) == []
+    world.spec = world.spec.model_copy(update={"nodes": 2})
+    for _ in range(20):
+        later(world, 1)
+    assert waiting(world) == [2]
+    assert created(world).count("digits-a0-s2") == 1
+
+
+@pytest.mark.parametrize(("longest", "most"), [(0, 13), (60, 8)])
+def test_spares_that_are_deleted_again_and_again_are_created_ever_later(longest: int, most: int) -> None:
+    world = ready(restart={"maxBackoffSeconds": longest})
+    for _ in range(20):
+        for number in waiting(world):
+            if (name := f"digits-a0-s{number}") in world.pods:
+                world.remove(name)
+        later(world, 6)
+    assert 3 <= len(created(world)) <= most
+
+
+@pytest.mark.parametrize("how", ["drained", "lost"])
+def test_a_spare_on_the_machine_that_its_node_was_lost_with_is_not_named(how: str) -> None:
+    world = ready()
+    for name in ("digits-a0-1", "digits-a0-s1"):
+        world.show(replace(world.pods[name], node_name="machine"))
+    gone = {"disruption": "EvictionByEvictionAPI"} if how == "drained" else {"node_lost": True}
+    world.show(replace(world.pods["digits-a0-1"], **gone))
+    if how == "drained":
+        world.end("digits-a0-1", 143)
+    world.settle()
+    assert spares_of(membership(world)) == {}
+    assert (status_of(world).attempt, "digits-a0-1-1" in world.live()) == (0, True)
+
+
+def test_a_spare_gives_its_room_to_a_node_that_comes_back_and_finds_none() -> None:
+    world = ready()
+    world.show(replace(world.pods["digits-a0-s1"], phase="Pending", trainer=None))
+    world.remove("digits-a0-1")
+    world.settle()
+    no_room(world, "digits-a0-1-1")
+    later(world, 6)
+    assert waiting(world) == []
+
+
+def test_a_spare_that_was_to_go_when_the_job_finished_goes_under_any_policy() -> None:
+    world = ready(cleanPodPolicy="None")
+    assert world.spec.elastic is not None
+    world.spec = world.spec.model_copy(update={"elastic": world.spec.elastic.model_copy(update={"spare_nodes": 0})})
+    world.reconcile(crash_after=1)
+    for ordinal in range(3):
+        world.end(f"digits-a0-{ordinal}", 0)
+    later(world, 6)
+    assert status_of(world).holds(ConditionType.SUCCEEDED)
+    world.kubelet_removes_deleted_pods()
+    assert "digits-a0-s1" not in world.live()
+
+
+def test_a_spare_keeps_away_from_the_machine_that_a_slow_rank_has_left() -> None:
+    world = ready()
+    replaced = Replaced(attempt=0, rank=2, node_name="slow", factor=2, what="Computing", time=world.now)
+    world.status = status_of(world).model_copy(update={"replaced": replaced})
+    ask(world, 2)
+    (pod,) = [each for each in world.requests if isinstance(each, CreatePod)]
+    assert "slow" in pod.lost_nodes
