@@ -125,3 +125,41 @@ def test_a_step_without_changes_can_be_made_again() -> None:
         trained.rewinding.change()
         trained.step()
         trained.rewinding.end()
+
+
+def test_a_large_state_whose_numbers_have_only_changed_places_has_changed() -> None:
+    trained = Trained(LARGE)
+    trained.first_step(before=False, after=False)
+    trained.rewinding.remember()
+    trained.rewinding.change()
+    trained.rewinding.end()
+    for order in (
+        torch.randperm(LARGE),
+        torch.arange(LARGE).roll(2048),
+        torch.arange(LARGE).view(-1, 2).flip(1).view(-1),
+    ):
+        trained.rewinding.remember()
+        trained.kept.values.data.copy_(trained.kept.values[order])
+        # At the second time it is copied in advance.
+        trained.rewinding.rewind()
+        assert trained.rewinding._states["kept"]._copied
+        trained.rewinding._states["kept"]._copied = False
+
+
+class Grown(Kept):
+    """Becomes something that no checkpoint holds."""
+
+    extra: object = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "extra": self.extra}
+
+
+def test_a_state_that_no_checkpoint_holds_any_more_ends_no_training_and_is_given_to_no_rank() -> None:
+    kept = Grown(3)
+    rewinding = Rewinding([], [], {"kept": kept})
+    rewinding.remember()
+    assert rewinding.rewind() == []
+    kept.extra = object()
+    rewinding.remember()
+    assert rewinding.rewind() == ["kept"]

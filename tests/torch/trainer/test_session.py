@@ -267,6 +267,21 @@ def test_a_sum_with_its_weight_is_a_mean_over_all_batches_of_a_step(group: Group
     assert run("nothing", 6, 1) == untrained
 
 
+def test_a_second_loop_within_an_epoch_trains_in_training_mode(group: Group) -> None:
+    modes = list[bool]()
+    with Session(group=group) as session:
+        model = session.model(nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.5)))
+        session.keep("optimizer", torch.optim.SGD(model.parameters(), lr=0.1))
+        for most in (2, 4):
+            for step in session.steps(DataLoader(TensorDataset(torch.ones(8, 1))), epochs=1, max_steps=most):
+                with step as (batch,):
+                    modes.append(model.training)
+                    session.backward(model(batch).sum())
+                    session.step()
+            model.eval()
+    assert modes == [True] * 4
+
+
 def test_a_loop_may_end_before_its_steps_do(group: Group, tmp_path: Path) -> None:
     for given, after in ((2, 2), (9, 5)):
         heard = Heard()

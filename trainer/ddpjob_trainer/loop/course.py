@@ -170,7 +170,7 @@ class Course:
         return found is not None
 
     def keep(self, *, torn: bool, more: dict[str, Any] | None = None, misses: bool = False) -> None:
-        """After a `RankLostError`: keep what this rank has.
+        """After a `RankLostError`: keep what this rank has, without a checkpoint that is being written.
 
         Args:
             torn: whether parameters may have changed since the last finished step.
@@ -181,7 +181,7 @@ class Course:
             self.survival.keep(
                 self._state(),
                 self.position,
-                saved=self._saved,
+                saved=Position() if self._saved.step in self._pauses else self._saved,
                 torn=torn or self._counting,
                 epoch_ended=self.epoch_ended,
                 more=more,

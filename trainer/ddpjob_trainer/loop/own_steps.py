@@ -27,7 +27,7 @@ from ddpjob_trainer.loop.survival import RankLostError
 from ddpjob_trainer.observability.listener import Listener, Plan
 from ddpjob_trainer.observability.log import EpochLines
 from ddpjob_trainer.process.group import Group
-from ddpjob_trainer.process.stop import forget_trainings
+from ddpjob_trainer.process.stop import MORE_THAN_BEFORE, forget_trainings
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +58,7 @@ class OwnSteps:
         """
         self._group, self._registered, self._evaluations = group, registered, evaluations
         self._checkpoints, self._listeners, self._ways = checkpoints, listeners, ways
-        self._limits = Limits()
-        self._running = ExitStack()
+        self._limits, self._running = Limits(), ExitStack()
         self._stream: Stream | None = None
         self._computing: Computing | None = None
         self._step: Step | None = None
@@ -120,6 +119,8 @@ class OwnSteps:
         if self._asked:
             self._object("session.steps() is called a second time")
         self._asked = True
+        # A new loop begins in training mode, also within an epoch; a loss does not come here.
+        self._epoch = -1
         while True:
             try:
                 yield from self._handed_out(loader, epochs, max_steps)
@@ -222,14 +223,14 @@ class OwnSteps:
     def _resume(self) -> bool:
         registered, losses = self._registered, self._losses
         losses.decide(registered, self._ways.how, self._ways.name)
-        survival = losses.survival
-        self.course.survival = survival
+        survival = self.course.survival = losses.survival
         if survival is not None:
             survival.begin()
             if survival.generation:
                 # What the ranks agree on begins again on all of them.
                 self._leave()
-                forget_trainings()
+                # A new process has counted itself already, where the ranks now meet.
+                forget_trainings(MORE_THAN_BEFORE)
                 registered.renew()
                 if self._stream is not None:
                     registered.kept.add("loader", self._stream)
@@ -291,8 +292,7 @@ class OwnSteps:
 
     def _handed_out(self, loader: Iterable[Any] | Dataset[Any], epochs: int, max_steps: int | None) -> Iterator[Step]:
         source = self._source(loader)
-        resumed = self.resume()
-        losses = self._losses
+        resumed, losses = self.resume(), self._losses
         if losses.foreign.seen:
             self._object("the ranks exchange something between session.resume() and session.steps()")
         if losses.survival is not None:
@@ -379,7 +379,7 @@ class OwnSteps:
         course.stop_if_agreed_now()
         course.notify(lambda listener: listener.epoch_started(epoch + 1, left or 0))
         if epoch != self._epoch:
-            # The loop may have frozen layers since the epoch began in this process.
+            # Not after a loss: the loop may have frozen layers meanwhile.
             self._epoch = epoch
             for model in self._registered.trained:
                 model.train()

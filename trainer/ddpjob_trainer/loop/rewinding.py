@@ -18,6 +18,8 @@ from ddpjob_trainer.checkpointing.snapshot import Stateful
 from ddpjob_trainer.checkpointing.tree import from_json, to_json
 
 _WORD: Final = 8
+_ROW: Final = 1024
+"""Words."""
 _SMALL: Final = 2**16
 """Bytes of tensors of a state that is copied in each step in any case."""
 
@@ -104,6 +106,8 @@ class _State:
         self._name = name
         self._state = state
         self._copied = False
+        # Whether it could be looked at: it may have become something that no checkpoint holds.
+        self._readable = True
         self._mark: tuple[str, list[torch.Tensor | None]] = ("", [])
         self._copy: tuple[Any, dict[str, torch.Tensor]] | None = None
 
@@ -122,7 +126,7 @@ class _State:
 
     def rewind(self) -> bool:
         if not self._changed:
-            return True
+            return self._readable
         # It may be lost in this way again.
         self._copied = True
         if self._copy is None:
@@ -138,7 +142,12 @@ class _State:
 
     def _taken(self) -> tuple[Any, dict[str, torch.Tensor]]:
         tensors = dict[str, torch.Tensor]()
-        return to_json(self._state.state_dict(), self._name, tensors, _itself), tensors
+        try:
+            return to_json(self._state.state_dict(), self._name, tensors, _itself), tensors
+        except TypeError:
+            # The next save says so. Until then the training goes on, and only has no state to give to others.
+            self._readable = False
+            return None, {}
 
 
 def _mark(tree: Any, tensors: Mapping[str, torch.Tensor]) -> tuple[str, list[torch.Tensor | None]]:  # noqa: ANN401 anything JSON can hold
@@ -146,7 +155,10 @@ def _mark(tree: Any, tensors: Mapping[str, torch.Tensor]) -> tuple[str, list[tor
 
 
 def _sums(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """A sum of the words of each tensor, which costs a fraction of a copy; on its device, and not read."""
+    """A number of each tensor that changes with its values and their order; on its device, and not read.
+
+    It costs a fraction of a copy: words are added up by rows and by columns, and only these sums are weighted.
+    """
     return [_sum(each) for each in tensors]
 
 
@@ -158,8 +170,16 @@ def _sum(tensor: torch.Tensor) -> torch.Tensor | None:
     words = len(flat) // _WORD * _WORD
     if (whole.storage_offset() * whole.element_size()) % _WORD:
         flat = flat.clone()
-    total = flat[:words].view(torch.int64).sum()
-    return total if words == len(flat) else total + flat[words:].sum()
+    values = flat[:words].view(torch.int64)
+    whole_rows = len(values) // _ROW
+    table = values[: whole_rows * _ROW].view(whole_rows, _ROW)
+    total = _weighted(table.sum(1)) + _weighted(table.sum(0)) + _weighted(values[whole_rows * _ROW :])
+    return total if words == len(flat) else total + _weighted(flat[words:].long())
+
+
+def _weighted(values: torch.Tensor) -> torch.Tensor:
+    # Odd weights, by which no change of a single value is lost when the product overflows.
+    return (values * torch.arange(1, 2 * len(values) + 1, 2, device=values.device)).sum()
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

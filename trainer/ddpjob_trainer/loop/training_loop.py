@@ -176,6 +176,9 @@ class TrainingLoop:
                 self._train_epoch(model)
                 if self._epoch_is_read:
                     self._finish_epoch()
+            if self._survival is not None and self._survival.generation:
+                # The last checkpoint may have been lost with the rank that wrote it.
+                self._course.save_rest()
             self._course.finish_saving()
         return self._result()
 
@@ -305,7 +308,9 @@ class TrainingLoop:
         course, evaluating, step = self._course, self._evaluating, self.position.step
         done = self._settings.done(self.position.epoch, step)
         evaluated = (
-            evaluating.possible and evaluating.history.last_step != step and (done or self._is_evaluation_step())
+            evaluating.possible
+            and evaluating.history.last_step != step
+            and (done or self._is_every(self._settings.evaluate_every_steps))
         )
         if done or evaluated:
             course.finish_log_step()
@@ -314,9 +319,9 @@ class TrainingLoop:
             course.stop_if_agreed_now()
             self._evaluate()
         over = done or evaluating.stop_is_due
-        if evaluated and (over or self._is_save_step() or evaluating.kept_step == step):
+        if evaluated and (over or self._is_every(self._settings.save_every_steps) or evaluating.kept_step == step):
             course.save()
-        elif over or self._is_save_step():
+        elif over or self._is_every(self._settings.save_every_steps):
             course.save_rest()
         return over
 
@@ -341,7 +346,7 @@ class TrainingLoop:
         if self._evaluates_after(epoch):
             self._evaluate()
             due = due or self._evaluating.stop_is_due or self._evaluating.kept_step == step
-        if due or self._is_save_step():
+        if due or self._is_every(self._settings.save_every_steps):
             course.save()
         course.epoch_ended = False
 
@@ -356,20 +361,15 @@ class TrainingLoop:
             return False
         if settings.evaluate_every_steps is None:
             return self._is_due_after(epoch)
-        return settings.done(epoch, self.position.step) or self._is_evaluation_step()
+        return settings.done(epoch, self.position.step) or self._is_every(self._settings.evaluate_every_steps)
 
     def _evaluate(self) -> None:
         self._evaluating.run(self._course)
         if self._evaluating.stop_is_due and not self._settings.done(self.position.epoch, self.position.step):
             self._evaluating.say_early_end(self._course)
 
-    def _is_save_step(self) -> bool:
-        every = self._settings.save_every_steps
-        return every is not None and self.position.step % every == 0
-
-    def _is_evaluation_step(self) -> bool:
-        every = self._settings.evaluate_every_steps
-        return every is not None and self.position.step % every == 0
+    def _is_every(self, steps: int | None) -> bool:
+        return steps is not None and self.position.step % steps == 0
 
     def _result(self) -> Result:
         position, history = self.position, self._evaluating.history

@@ -182,6 +182,8 @@ class StopRequests:
 _entered: Final[list[StopRequests]] = []
 _count: Final = [0]
 """Trainings of this process so far: each has keys of its own, the same on all ranks."""
+MORE_THAN_BEFORE: Final = 1_000_000
+"""To count from where a new process may have counted trainings that the others have not had."""
 
 
 _noting: Final = threading.Event()
@@ -218,9 +220,13 @@ def noting_requests() -> Iterator[None]:
         _noted.clear()
 
 
-def forget_trainings() -> None:
-    """Count trainings from 0: in the next process group there are new processes, which have had none."""
-    _count[0] = 0
+def forget_trainings(before: int = 0) -> None:
+    """Count trainings from another number: in the next process group there are new processes, which have had others.
+
+    Args:
+        before: number to count from, the same on all ranks.
+    """
+    _count[0] = before
 
 
 _masks: Final = threading.local()
