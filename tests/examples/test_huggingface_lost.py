@@ -43,6 +43,7 @@ with process_group(environment) as group, tempfile.TemporaryDirectory() as scrat
 """
 
 
+@pytest.mark.full
 def test_all_processes_start_again_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with launchers(tmp_path, monkeypatch) as job:
         options = {"PET_MAX_RESTARTS": "1", "DDPJOB_METRICS_PORT": str(free_port())}

@@ -85,7 +85,8 @@ def test_mpirun_starts_the_ranks_of_all_nodes_by_ssh(kubectl: Kubectl, backend: 
     job = scripted("ranks", config_map="ranks", procs=2, launcher="mpirun", backend=backend)
     job["spec"]["trainer"]["args"] = [backend]
     kubectl.apply(program("ranks", MPI), job)
-    kubectl.wait_for_phase("ranks", "Succeeded")
+    status = kubectl.wait_for_phase("ranks", "Succeeded")["status"]
+    assert status["attempt"] == 0, kubectl.story("ranks")
     # mpirun hands on what all ranks write.
     said = re.findall(r"rank (\d) of (\d) sum (\d) on node (\d)", kubectl.logs("ranks-a0-0"))
     assert sorted(said) == [(str(rank), "4", "6", str(rank // 2)) for rank in range(4)]

@@ -64,6 +64,7 @@ def test_a_job_loses_nodes_and_the_others_go_on_as_if_nothing_had_happened(kubec
     assert "another pod takes its place, and the other nodes go on with it (not counted)" in events
 
 
+@pytest.mark.full
 def test_two_of_three_nodes_are_lost_together(kubectl: Kubectl) -> None:
     kubectl.apply(claim(), program("steady", PROCESSES), resilient("both", nodes=3, elastic={"maxNodes": 3}))
     trains(kubectl, "both", beyond=10)
@@ -81,6 +82,7 @@ def test_without_node_0_all_nodes_start_again(kubectl: Kubectl) -> None:
     assert (status["attempt"], counts(status)) == (1, {"counted": 1, "ignored": 0, "process": 0})
 
 
+@pytest.mark.full
 def test_without_room_for_another_pod_the_node_that_is_left_goes_on_and_the_lost_one_joins_later(
     kubectl: Kubectl,
 ) -> None:

@@ -181,7 +181,7 @@ PHASES = (
     ),
 )
 IN_FULL_RUNS = pytest.mark.skipif(not FULL, reason="each goes more than one way, and takes a while: make test-full")
-ALWAYS = ("spare", "named")
+ALWAYS = ("spare",)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -110,7 +110,8 @@ def test_a_rank_is_killed_that_has_changed_its_parameters_before_the_others_know
     assert ranks.ends == {_undisturbed(tmp_path_factory)}
 
 
-@pytest.mark.parametrize("moment", ["killed-in-evaluation", pytest.param("killed-in-save", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["killed-in-evaluation", "killed-in-save"])
 def test_a_rank_is_killed_while_the_others_evaluate_or_save(
     job: Job, tmp_path_factory: pytest.TempPathFactory, moment: str
 ) -> None:
