@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from ddpjob_core.api.membership import spares_of
 from ddpjob_core.api.names import is_host_name, parse_spare_pod_name, spare_pod_name
 from ddpjob_core.api.spares import SparePod, Spares
 from ddpjob_core.api.status import Membership
@@ -80,9 +81,8 @@ def next_number(situation: Situation) -> int:
     own = (parse_spare_pod_name(situation.job.name, pod.name) for pod in situation.observed.pods)
     seen = [each.number for each in own if each is not None and each.attempt == situation.attempt.number]
     seen = [number for number in seen if number < _MOST]
-    members = situation.membership.members if situation.membership is not None else None
-    named = [each.spare for each in members or () if each.spare is not None]
-    return max(spares_of_attempt(situation).last, *seen, *named, 0) + 1
+    named = {} if situation.membership is None else spares_of(situation.membership)
+    return max(spares_of_attempt(situation).last, *seen, *named.values(), 0) + 1
 
 
 def name_fits(situation: Situation, number: int) -> bool:
